@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.grading.code import StdioTest, StdioTests, grade_program
-from rllm_gym.samplers import Request, ScriptedSampler
+from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 from rllm_gym.sandbox import Limits, SandboxPool, shared_pool
 
 EPISODES, TESTS, PARALLEL, PIECES = 512, 4, 64, 8
@@ -78,7 +78,7 @@ async def straight(pool: SandboxPool, numbers: range) -> None:
     await asyncio.gather(*map(one, numbers))
 
 
-def reply(request: Request) -> str:
+def reply(request: SamplingRequest) -> str:
     asked = request.messages[-1]["content"]
     number = int(asked.partition("(")[2].partition(")")[0])
     return f"I add them.\n\n```python\n{program(number)}```\n"

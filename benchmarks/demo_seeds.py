@@ -74,7 +74,7 @@ def run(tuning: str, seed: int, folder: Path) -> Row:
         len(fine_tuning),
         wall,
         spent,
-        max(row.get("sampler_gap/max", 0.0) for row in rows),
+        max(row.get("sampling/logprob_difference/max", 0.0) for row in rows),
     )
 
 

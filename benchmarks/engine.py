@@ -68,14 +68,14 @@ def slept(mode: str, turns: int) -> float:
     """Return the total sleeping time of all episodes, computed from the same random numbers."""
     total = 0.0
     for episode in range(EPISODES):
-        dice = random.Random(episode)
-        total += sum(nap(dice, mode == "varied") for _ in range(turns))
+        rng = random.Random(episode)
+        total += sum(nap(rng, mode == "varied") for _ in range(turns))
     return total
 
 
-def figures(mode: str, play: Callable[[], None], turns: int) -> Figures:
+def figures(mode: str, context: Callable[[], None], turns: int) -> Figures:
     cpu, wall = time.process_time(), time.perf_counter()
-    play()
+    context()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     share = slept(mode, turns) / (EPISODES * wall) if mode != "instant" else 0.0
     return {"cpu": cpu / (EPISODES * turns) * 1e3, "share": share}

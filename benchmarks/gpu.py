@@ -38,13 +38,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from rllm_gym.core import TokenSequence
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 from trainers.algorithms.losses import clipped_surrogate
 from trainers.batching import MicroBatch, Row
-from trainers.batching.costs import Costs
-from trainers.batching.microbatch import lay_out
-from trainers.batching.plan import Layout, columns, fill, pad
-from trainers.batching.trie import Forest, Sorted, grow
+from trainers.batching.cost_model import CostModel
+from trainers.batching.layout import Layout, fill, layout_tokens, pad
+from trainers.batching.microbatch import build_micro_batches
+from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix_tree
 from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.model import Policy, TokenOutputs
@@ -166,10 +166,10 @@ def rows_of(shape: Shape, vocabulary: int, seed: int = 0) -> list[Row]:
     return rows
 
 
-def layouts_of(rows: Sequence[Row], tokens: int, costs: Costs) -> dict[str, list[Layout]]:
+def layouts_of(rows: Sequence[Row], tokens: int, costs: CostModel) -> dict[str, list[Layout]]:
     """Return the three layouts of the same rows."""
-    together = Sorted.of(rows)
-    alone = [grow(together.part(place, place + 1), costs.saves) for place in range(len(rows))]
+    together = SortedRows.of(rows)
+    alone = [build_prefix_tree(together.part(place, place + 1), costs.is_worth_sharing) for place in range(len(rows))]
     return {
         "padded": pad(torch.tensor([len(row.sequence) for row in rows]).numpy(), range(len(rows)), tokens, costs),
         "packed": fill(alone, tokens),
@@ -177,12 +177,12 @@ def layouts_of(rows: Sequence[Row], tokens: int, costs: Costs) -> dict[str, list
     }
 
 
-def _by_prompt(rows: Sequence[Row], costs: Costs) -> list[Forest]:
+def _by_prompt(rows: Sequence[Row], costs: CostModel) -> list[PrefixForest]:
     """Return one forest per group: here the sequences of a group share only their prompt."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(row.sequence.ids[: row.sequence.mask.index(1)], []).append(index)
-    return [grow(Sorted.of(rows, members), costs.saves) for members in groups.values()]
+    return [build_prefix_tree(SortedRows.of(rows, members), costs.is_worth_sharing) for members in groups.values()]
 
 
 def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float:
@@ -193,10 +193,10 @@ def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     width, keys = config.num_attention_heads * size, config.num_key_value_heads * size
     layer = config.hidden_size * (2 * width + 2 * keys) + 3 * config.hidden_size * config.intermediate_size
-    tokens = sum(columns(layout) for layout in layouts)
+    tokens = sum(layout_tokens(layout) for layout in layouts)
     pairs = 0.0
     for layout in layouts:
-        if isinstance(layout, Forest):
+        if isinstance(layout, PrefixForest):
             pairs += sum((stop - start) * ((stop - start + 1) / 2 + end - stop) for start, stop, end in layout.spans())
         else:
             pairs += len(layout.sequences) * layout.length * (layout.length + 1) / 2
@@ -277,16 +277,16 @@ def measure_updates(
     if not policy.shares_prompts:
         raise SystemExit(f"{name}: this model cannot be shown trees, so there is nothing to compare")
     for layout, planned in layouts.items():
-        batches = lay_out(rows, planned)
+        batches = build_micro_batches(rows, planned)
 
         def update(batches: Sequence[MicroBatch] = batches) -> None:
-            learner.descend(0, batches, _loss)
+            learner.optimizer_step(0, batches, _loss)
 
         update()  # warm-up: compiles, allocates
         peak = machine.peak_bytes(update)
         seconds = statistics.median(machine.time(update) for _ in range(rounds))
         speed = operations(policy, planned, sampled) / seconds
-        computed = sum(columns(one) for one in planned)
+        computed = sum(layout_tokens(one) for one in planned)
         measured.append(UpdateRow(name, tuning, layout, seconds, every, computed, speed / machine.peak, peak))
         print(row_of(measured[-1]), flush=True)
     return measured
@@ -303,7 +303,7 @@ def measure_rollout(machine: Machine, shape: Shape, folder: Path) -> float:
     params = SamplingParams(max_tokens=shape.completion)
     vocabulary = shape.sizes["vocab_size"]
     prompts = [tuple(rng.randrange(vocabulary) for _ in range(shape.prompt)) for _ in range(shape.prompts)]
-    requests = [Request(prompt, params, seed=member) for prompt in prompts for member in range(shape.group)]
+    requests = [SamplingRequest(prompt, params, seed=member) for prompt in prompts for member in range(shape.group)]
 
     async def sample(sampler: TorchSampler) -> int:
         completions = await sampler.sample(requests)

@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 
 from trainers.config import TrainConfig
+from trainers.config_loading import from_mapping, load_yaml, write_yaml
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping, load_yaml, write_yaml
 from trainers.tiny_model import make_tiny_model
 
 RESULTS = Path(__file__).parent / "results"
@@ -156,10 +156,10 @@ def report(config: TrainConfig, alone: TrainConfig, outcome: Outcome) -> list[tu
     Raises:
         AssertionError: Something was lost, repeated or changed.
     """
-    rows, twin = read_metrics(Path(config.output)), read_metrics(Path(alone.output))
+    rows, copy = read_metrics(Path(config.output)), read_metrics(Path(alone.output))
     assert [row["step"] for row in rows] == list(range(config.steps + 1)), "steps are lost or repeated in the log"
     tasks = [row.get("tasks") for row in rows]
-    assert tasks == [row.get("tasks") for row in twin], "tasks are lost or repeated"
+    assert tasks == [row.get("tasks") for row in copy], "tasks are lost or repeated"
     assert outcome.leftovers == 0, "processes of a killed run live on"
     table = [
         ("sampler", config.sampler.backend),
@@ -172,7 +172,7 @@ def report(config: TrainConfig, alone: TrainConfig, outcome: Outcome) -> list[tu
     ]
     if config.deterministic:
         mine, theirs = (
-            (Path(each.output) / "model" / "adapter_model.safetensors").read_bytes() for each in (config, alone)
+            (Path(item.output) / "model" / "adapter_model.safetensors").read_bytes() for item in (config, alone)
         )
         assert mine == theirs, "the final parameters are not those of the run left alone"
         table.append(("final parameters equal to those of the run left alone", "bit for bit"))

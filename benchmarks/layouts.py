@@ -2,10 +2,10 @@
 
     python benchmarks/layouts.py [--rounds 5] [--models 0 1 2] [--write]
 
-The cost model (``trainers.batching.costs``) chooses a layout from predictions. Here they are compared with CPU times of
-forward and backward pass; the layouts alternate, and the minimum of the rounds counts. ``one padded`` is the layout of
-a trainer without this optimization; ``dense mask`` is the trie with a mask of all pairs in SDPA, instead of attention
-by nodes. The exit status is 1 if a chosen layout took more than 10 % longer than the fastest of the others.
+The cost model (``trainers.batching.cost_model``) chooses a layout from predictions. Here they are compared with CPU
+times of forward and backward pass; the layouts alternate, and the minimum of the rounds counts. ``one padded`` is the
+layout of a trainer without this optimization; ``dense mask`` is the trie with a mask of all pairs in SDPA, instead of
+attention by nodes. The exit status is 1 if a chosen layout took more than 10 % longer than the fastest of the others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import torch
 
 from rllm_gym.core import TokenSequence
 from trainers.batching import MicroBatch, Row
-from trainers.batching.microbatch import lay_out
-from trainers.batching.plan import Layout, Padded, columns, fill, pad, plan, predicted
-from trainers.batching.trie import Sorted, grow
+from trainers.batching.layout import Layout, Padded, fill, layout_tokens, pad, plan_layouts, predict_seconds
+from trainers.batching.microbatch import build_micro_batches
+from trainers.batching.prefix_tree import SortedRows, build_prefix_tree
 from trainers.config import LoraConfig, ModelConfig
 from trainers.model import Policy
 from trainers.model.token_logprobs import token_logprobs
@@ -87,9 +87,12 @@ def layouts_of(rows: Sequence[Row], policy: Policy) -> dict[str, list[Layout]]:
     return {
         "one padded": [Padded(longest_first, int(lengths.max()))],
         "padded": pad(lengths, range(len(rows)), BUDGET, costs),
-        "packed": fill([grow(Sorted.of(rows, [index]), costs.saves) for index in range(len(rows))], BUDGET),
-        "trie": fill([grow(Sorted.of(rows), costs.saves)], BUDGET),
-        "chosen": plan(rows, tokens=BUDGET, costs=costs, share=True),
+        "packed": fill(
+            [build_prefix_tree(SortedRows.of(rows, [index]), costs.is_worth_sharing) for index in range(len(rows))],
+            BUDGET,
+        ),
+        "trie": fill([build_prefix_tree(SortedRows.of(rows), costs.is_worth_sharing)], BUDGET),
+        "chosen": plan_layouts(rows, tokens=BUDGET, costs=costs, share=True),
     }
 
 
@@ -119,18 +122,18 @@ def measure(policy: Policy, case: Case, rounds: int) -> tuple[str, bool]:
     """Return a line of the table, and whether the choice was right."""
     rows = rows_of_case(case)
     layouts = layouts_of(rows, policy)
-    batches = {name: lay_out(rows, planned) for name, planned in layouts.items()}
+    batches = {name: build_micro_batches(rows, planned) for name, planned in layouts.items()}
     batches["dense mask"] = batches["trie"]
     least = dict.fromkeys(batches, float("inf"))
     for number in range(rounds + 1):
-        for name, made in batches.items():
-            taken = seconds(policy, made, dense=name == "dense mask")
+        for name, created in batches.items():
+            taken = seconds(policy, created, dense=name == "dense mask")
             if number:  # the first round is a warm-up
                 least[name] = min(least[name], taken)
     cells = []
     for name, planned in layouts.items():
-        forecast = sum(predicted(layout, policy.costs) for layout in planned)
-        tokens = sum(columns(layout) for layout in planned)
+        forecast = sum(predict_seconds(layout, policy.costs) for layout in planned)
+        tokens = sum(layout_tokens(layout) for layout in planned)
         cells.append(f"{1000 * least[name]:.0f} ({1000 * forecast:.0f}; {len(planned)} x, {tokens:,})")
     right = least["chosen"] <= SLACK * min(least.values())
     return " | ".join([str(case), *cells, f"{1000 * least['dense mask']:.0f}", "yes" if right else "NO"]), right

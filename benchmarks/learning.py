@@ -86,11 +86,11 @@ def run_all(wanted: Sequence[Job], folder: Path, parallel: int) -> list[str]:
             ended = _wait_for_one(running)
             process = running.pop(ended)
             done = sum((folder / f"{job.name}.json").exists() for job in wanted)
-            said = _summary(folder, ended) if process.returncode == 0 else f"FAILED, see {folder / ended.name}.log"
+            output = _summary(folder, ended) if process.returncode == 0 else f"FAILED, see {folder / ended.name}.log"
             if process.returncode != 0:
                 failed.append(ended.name)
             minutes = (time.perf_counter() - began) / 60
-            print(f"[{done}/{total} after {minutes:.0f} min] {ended.name}: {said}", flush=True)
+            print(f"[{done}/{total} after {minutes:.0f} min] {ended.name}: {output}", flush=True)
     return failed
 
 
@@ -212,23 +212,23 @@ def table(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int], Any]) 
 
 def verdicts(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int], Any]) -> list[tuple[str, bool]]:
     """Return the targets, and whether each was reached."""
-    said: list[tuple[str, bool]] = []
+    output: list[tuple[str, bool]] = []
     for (tuning, algorithm), runs in by_algorithm(trained, "lake").items():
         median, least = _median(run["after"]["sampled"] for run in runs), LEAST_MEDIAN[tuning]
         if algorithm in MUST_REACH:
-            said.append((f"{algorithm}, {tuning}: median {median:.3f} (target {least})", median >= least))
+            output.append((f"{algorithm}, {tuning}: median {median:.3f} (target {least})", median >= least))
         worse = [run["seed"] for run in runs if run["after"]["sampled"] < bases["lake", run["seed"]]["sampled"]] + [
             run["seed"] for run in runs if run["diverged"]
         ]
         if worse:
-            said.append((f"{algorithm}, {tuning}: diverged with seed {', '.join(map(str, worse))}", False))
-    if trained and not any("diverged" in words for words, _ in said):
-        said.append(("no run diverged", True))
+            output.append((f"{algorithm}, {tuning}: diverged with seed {', '.join(map(str, worse))}", False))
+    if trained and not any("diverged" in words for words, _ in output):
+        output.append(("no run diverged", True))
     for (_, algorithm), runs in by_algorithm(trained, "letters").items():
         for how, least in LEAST_RISE.items():
             rise = _median(run["after"][how] - bases["letters", run["seed"]][how] for run in runs)
-            said.append((f"{algorithm}, letters: {how} rises by {rise:.3f} (target {least})", rise >= least))
-    return said
+            output.append((f"{algorithm}, letters: {how} rises by {rise:.3f} (target {least})", rise >= least))
+    return output
 
 
 def _median(values: Iterator[float]) -> float:
@@ -290,7 +290,7 @@ def _median_curve(runs: Sequence[dict[str, Any]], axis: str) -> list[tuple[float
 def write_results(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int], Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    said = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(trained, bases))
+    output = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(trained, bases))
     seeds = ", ".join(map(str, sorted({run["seed"] for run in trained})))
     (folder / "learning.md").write_text(
         "# What learns, and how fast\n\n`python -m benchmarks.learning --write`. Success is sampled at temperature 1 "
@@ -299,7 +299,7 @@ def write_results(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int]
         f"played for a baseline alone. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
         f"{platform.python_version()}, load at the end {load}.\n\n"
         + "\n".join(table(trained, bases))
-        + f"\n{said}\n\n![Success on validation maps, medians over the seeds](learning.svg)\n"
+        + f"\n{output}\n\n![Success on validation maps, medians over the seeds](learning.svg)\n"
     )
     (folder / "learning.svg").write_text(plot(trained))
     rows = [{**run, "before": bases[run["family"], run["seed"]]} for run in trained]
@@ -323,13 +323,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = run_all(wanted, options.folder, options.parallel)
     trained, bases = results_in(options.folder, wanted)
     print("\n".join(table(trained, bases)))
-    said = verdicts(trained, bases)
-    print("\n".join(f"{'met' if met else 'NOT MET'}: {words}" for words, met in said))
+    output = verdicts(trained, bases)
+    print("\n".join(f"{'met' if met else 'NOT MET'}: {words}" for words, met in output))
     if options.write:
         write_results(trained, bases, options.results)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 0 if not failed and all(met for _, met in said) else 1
+    return 0 if not failed and all(met for _, met in output) else 1
 
 
 if __name__ == "__main__":

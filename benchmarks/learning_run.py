@@ -28,11 +28,11 @@ import rllm_gym  # noqa: F401 - registers the environments
 from examples.demo import distinct_maps, evaluate
 from rllm_gym.core import Episode
 from trainers.config import SftConfig, TrainConfig
+from trainers.config_loading import from_mapping, load_yaml, to_mapping
 from trainers.fine_tuning.sft import sft
 from trainers.learner import TrainingDiverged
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping, load_yaml, to_mapping
 
 TEST_TASKS = 256
 
@@ -144,7 +144,7 @@ def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: st
     rows = read_metrics(folder / "run")
     curve, episodes = [], 0
     for row, seconds in zip(rows, clock.seconds, strict=True):
-        episodes += row.get("episodes", 0)
+        episodes += row.get("episodes/count", 0)
         if "validation/success" in row:
             curve.append(
                 {
@@ -166,8 +166,8 @@ def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: st
         "curve": curve,
         "after": after,
         "diverged": diverged,
-        "skipped_updates": sum(row.get("skipped_updates", 0) for row in rows),
-        "largest_gap": max((row.get("sampler_gap/max", 0.0) for row in rows), default=0.0),
+        "skipped_updates": sum(row.get("optim/skipped_steps", 0) for row in rows),
+        "largest_gap": max((row.get("sampling/logprob_difference/max", 0.0) for row in rows), default=0.0),
         "config": to_mapping(config),
     }
 

@@ -76,7 +76,7 @@ class Ours:
     @contextlib.asynccontextmanager
     async def session(self, server: Server) -> AsyncIterator[Call]:
         if self._ahead and isinstance(server, StdioServer):
-            server = StdioServer(server.command, server.args, start_ahead=True)
+            server = StdioServer(server.command, server.args, prestart=True)
         workspace = await self._pool.workspace([server])
         session = await self._pool.open([server], workspace=workspace)
         try:
@@ -240,12 +240,12 @@ def measure() -> str:
                 if isinstance(server, StdioServer):
                     ways.append(Ours(ahead=True) if work is start else RLLM())
                 for number in range(ROUNDS + 1):
-                    for way in ways:
-                        tally = tallies.setdefault((label, what, way.name), Tally())
+                    for path in ways:
+                        tally = tallies.setdefault((label, what, path.name), Tally())
                         if number or work is start:  # the first start is a warm-up
-                            asyncio.run(work(way, server, tool, tally if number else Tally()))
-                for way in ways:
-                    way.close()
+                            asyncio.run(work(path, server, tool, tally if number else Tally()))
+                for path in ways:
+                    path.close()
     return _report(tallies)
 
 
@@ -262,7 +262,7 @@ def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
         "| server | work | way | wall | processor | wall against rllm-gym | processor against rllm-gym |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    for (label, what, way), tally in tallies.items():
+    for (label, what, path), tally in tallies.items():
         wall, cpu = tally.middle
         base_wall, base_cpu = tallies[label, what, Ours.name].middle
         if what == "start":
@@ -271,7 +271,7 @@ def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
             count = CALLS if what == "calls" else SESSIONS * (CALLS // 4)
             shown = f"{count / wall:,.0f} calls/s | {1e6 * cpu / count:.0f} µs a call"
         ratios = f"{wall / base_wall:.2f} × | {cpu / base_cpu:.2f} ×"
-        lines.append(f"| {label} | {what} | {way} | {shown} | {ratios} |")
+        lines.append(f"| {label} | {what} | {path} | {shown} | {ratios} |")
     return "\n".join(lines) + "\n"
 
 

@@ -68,39 +68,39 @@ def results_in(folder: Path, families: Sequence[str], seeds: Sequence[int]) -> l
 
 def table(results: Sequence[dict[str, Any]], family: str) -> list[str]:
     """Return the results before and after training for each seed, with the medians."""
-    own = [each for each in results if each["family"] == family]
+    own = [item for item in results if item["family"] == family]
     names = list(own[0]["before"])
     lines = [
-        f"| {family} | " + " | ".join(f"seed {each['seed']}" for each in own) + " | median |",
+        f"| {family} | " + " | ".join(f"seed {item['seed']}" for item in own) + " | median |",
         "|---" * (len(own) + 2) + "|",
     ]
     for name in names:
-        pairs = [(each["before"][name], each["after"][name]) for each in own]
+        pairs = [(item["before"][name], item["after"][name]) for item in own]
         before, after = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
         cells = " | ".join(f"{old:.3f} → {new:.3f}" for old, new in pairs)
         lines.append(f"| {name} | {cells} | {before:.3f} → **{after:.3f}** |")
-    seconds = [sum(each["cpu_seconds"].values()) for each in own]
-    lines.append("| CPU s, base and training | " + " | ".join(f"{each:.0f}" for each in seconds)
+    seconds = [sum(item["cpu_seconds"].values()) for item in own]
+    lines.append("| CPU s, base and training | " + " | ".join(f"{item:.0f}" for item in seconds)
                  + f" | {statistics.median(seconds):.0f} |")  # fmt: skip
     return lines
 
 
 def verdicts(results: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
     """Return the targets, and whether each was reached with every seed."""
-    said = []
-    for each in results:
-        before, after, where = each["before"], each["after"], f"{each['family']}, seed {each['seed']}"
-        if each["family"] == "tictactoe":
+    output = []
+    for item in results:
+        before, after, where = item["before"], item["after"], f"{item['family']}, seed {item['seed']}"
+        if item["family"] == "tictactoe":
             for name in CURVES["tictactoe"]:
                 words = f"{where}: {name} {before[name]:.3f} → {after[name]:.3f}"
-                said.append((words, after[name] > before[name]))
+                output.append((words, after[name] > before[name]))
             continue
         joint, alone = after["joint"], after["solver alone"]
-        said.append((f"{where}: the team solves {joint:.3f}, a solver alone {alone:.3f}", joint > alone))
-        said.append(
+        output.append((f"{where}: the team solves {joint:.3f}, a solver alone {alone:.3f}", joint > alone))
+        output.append(
             (f"{where}: the team solved {before['joint']:.3f} before, now {joint:.3f}", joint > before["joint"])
         )
-    return said
+    return output
 
 
 def plot(results: Sequence[dict[str, Any]]) -> str:
@@ -111,11 +111,11 @@ def plot(results: Sequence[dict[str, Any]]) -> str:
         "text{font:11px sans-serif;fill:#495057}.title{font-weight:600;font-size:13px;fill:#212529}"
         ".grid{stroke:#e9ecef}.axis{stroke:#868e96}.curve{fill:none;stroke-width:1.8}.cursor{display:none}"
     )
-    families = list(dict.fromkeys(each["family"] for each in results))
+    families = list(dict.fromkeys(item["family"] for item in results))
     parts, width, height = [], 640, 320
     for across, family in enumerate(families):
         x = across * width
-        curves = [each["curve"] for each in results if each["family"] == family]
+        curves = [item["curve"] for item in results if item["family"] == family]
         series = [Series(name, _median_curve(curves, name), measured_rarely=True) for name in CURVES[family]]
         parts.append(f'<text class="title" x="{x + 52}" y="18">{_TITLES[family]}</text>')
         drawn = line_chart(series, unit="share", label=_TITLES[family])
@@ -137,10 +137,10 @@ def _median_curve(curves: Sequence[Sequence[dict[str, float]]], name: str) -> li
 
 
 def write_results(results: Sequence[dict[str, Any]], folder: Path) -> None:
-    families = list(dict.fromkeys(each["family"] for each in results))
-    seeds = ", ".join(map(str, sorted({each["seed"] for each in results})))
+    families = list(dict.fromkeys(item["family"] for item in results))
+    seeds = ", ".join(map(str, sorted({item["seed"] for item in results})))
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    said = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(results))
+    output = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(results))
     tables = "\n\n".join("\n".join(table(results, family)) for family in families)
     (folder / "multiagent.md").write_text(
         "# Teams that learn\n\n`python -m benchmarks.multiagent --write`. Before and after training, sampled at "
@@ -150,7 +150,7 @@ def write_results(results: Sequence[dict[str, Any]], folder: Path) -> None:
         "0.95 and 0.67. *joint* is the share of 512 problems of which the judge chose a right answer, *solver alone* "
         "that of answers that are right, *any solver* of problems with a right one among four, which is all a judge "
         f"could get. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
-        f"{platform.python_version()}, load at the end {load}.\n\n{tables}\n\n{said}\n\n"
+        f"{platform.python_version()}, load at the end {load}.\n\n{tables}\n\n{output}\n\n"
         "![Medians over the seeds](multiagent.svg)\n"
     )
     (folder / "multiagent.svg").write_text(plot(results))
@@ -168,11 +168,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = results_in(options.folder, options.families, options.seeds)
     for family in options.families:
         print("\n".join(table(results, family)), end="\n\n")
-    said = verdicts(results)
-    print("\n".join(f"{'met' if met else 'NOT MET'}: {words}" for words, met in said))
+    output = verdicts(results)
+    print("\n".join(f"{'met' if met else 'NOT MET'}: {words}" for words, met in output))
     if options.write:
         write_results(results, RESULTS)
-    return 0 if all(met for _, met in said) else 1
+    return 0 if all(met for _, met in output) else 1
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def problems(number: int, seed: int) -> list[dict[str, str]]:
     while len(rows) < number:
         digits = rng.sample(range(1, 10), _DIGITS)
         total = sum(rng.sample(digits, _CHOSEN))
-        found = [each for each in itertools.combinations(sorted(digits), _CHOSEN) if sum(each) == total]
+        found = [item for item in itertools.combinations(sorted(digits), _CHOSEN) if sum(item) == total]
         if len(found) == 1:
             question = f"{_joined(digits)} {total}"
             rows[question] = {"question": question, "answer": _joined(found[0])}

@@ -27,11 +27,11 @@ from rllm_gym.core import Episode
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role, Workflow
 from rllm_gym.samplers import SamplingParams, TorchSampler, WeightUpdate
 from trainers.config import SftConfig, TrainConfig
+from trainers.config_loading import from_mapping
 from trainers.fine_tuning.sft import sft
 from trainers.loop import train
 from trainers.model import load_causal_lm, load_tokenizer
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping
 
 TEST_GAMES, CURVE_GAMES, TEST_PROBLEMS = 512, 128, 512
 CURVE_EVERY = 20
@@ -92,8 +92,8 @@ def run(folder: Path, family: str, seed: int) -> dict[str, Any]:
         "before": before,
         "after": measure(family, base, final, data, seed),
         "curve": _curve(family, base, config, final, rows, seed),
-        "episodes": sum(row.get("episodes", 0) for row in rows),
-        "sampler_gap": max(row.get("sampler_gap/max", 0.0) for row in rows),
+        "episodes": sum(row.get("episodes/count", 0) for row in rows),
+        "sampler_gap": max(row.get("sampling/logprob_difference/max", 0.0) for row in rows),
         "cpu_seconds": seconds,
     }
     (folder / f"{family}-{seed}.json").write_text(json.dumps(found, indent=1) + "\n")
@@ -189,7 +189,7 @@ def _play(
         model = load_causal_lm(str(base), dtype=torch.float32).eval()
         async with TorchSampler(model, load_tokenizer(str(base)), max_batch=128, num_threads=1) as sampler:
             for role, update in adapters.items():
-                await sampler.push(replace(update, name=role))
+                await sampler.sync_weights(replace(update, name=role))
             played = []
             for workflow, env, kwargs in worlds:
                 engine = AgentWorkflowEngine(

@@ -10,8 +10,8 @@ from typing import Any
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode
-from rllm_gym.engine import Play, Workflow
-from rllm_gym.engine.workflow import choose
+from rllm_gym.engine import Workflow, WorkflowContext
+from rllm_gym.engine.workflow import hash_choice
 from rllm_gym.multiagent.opponents import best_moves, optimal_player, random_player
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
@@ -46,25 +46,29 @@ class Game(Workflow):
     def __init__(self, role: str = "", opponent: str = "random") -> None:
         self.role, self.opponent = role, OPPONENTS[opponent]
 
-    async def run(self, task: object, play: Play) -> Episode:
-        game = await play.game()
+    async def run(self, task: object, context: WorkflowContext) -> Episode:
+        game = await context.game()
         await game.reset()
-        rng = random.Random(play.seed)
-        mine = [self.role] if self.role else ((*ROLES,), ROLES[:1], ROLES[1:])[choose(3, play.group_id, "who plays")]
-        while not game.over:
+        rng = random.Random(context.seed)
+        mine = (
+            [self.role]
+            if self.role
+            else ((*ROLES,), ROLES[:1], ROLES[1:])[hash_choice(3, context.group_id, "who plays")]
+        )
+        while not game.done:
             seat = game.agent
             info, role = game.infos[seat], ROLES[SEATS.index(seat)]
             if role not in mine:
                 action = self.opponent(info, rng)
             else:
-                speaker = play.speakers.get(seat) or play.agent(seat, role, agent=BoardAgent())
-                action = (await speaker.say(game.observation, info)).action
+                session = context.sessions.get(seat) or context.agent(seat, role, agent=BoardAgent())
+                action = (await session.generate(game.observation, info)).action
             earned = await game.step(action)
-            for name, speaker in play.speakers.items():
-                if speaker.steps:
-                    speaker.reward(earned.get(name, 0.0))
+            for name, session in context.sessions.items():
+                if session.steps:
+                    session.add_reward(earned.get(name, 0.0))
         reward = game.rewards[SEATS[ROLES.index(mine[0])]]
-        return play.finish(reward=reward, success=reward > 0)
+        return context.finish(reward=reward, success=reward > 0)
 
 
 def cells(info: Mapping[str, Any]) -> str:
@@ -79,7 +83,7 @@ def write_demonstrations(path: Path, number: int, *, optimal: float, seed: int) 
     with path.open("w") as file:
         for _ in range(number):
             board: Any = TicTacToeBoard()
-            while not board.over:
+            while not board.is_over:
                 moves = best_moves(board) if rng.random() < optimal else board.moves()
                 shown = cells({"position": board.text()})
                 chat = [{"role": "user", "content": shown}, {"role": "assistant", "content": str(rng.choice(moves))}]

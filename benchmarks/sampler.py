@@ -29,7 +29,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 
 BATCH = 64
 RESULTS = Path(__file__).parent / "results" / "sampler.md"
@@ -123,7 +123,7 @@ async def run_sampler(sampler: TorchSampler, workload: Workload, seed: int) -> i
         rng = random.Random(seed * BATCH + number)
         name = f"{seed} {number}"
         for turn in range(workload.turns):
-            [completion] = await sampler.sample([Request(history, params, seed=seed + turn, conversation=name)])
+            [completion] = await sampler.sample([SamplingRequest(history, params, seed=seed + turn, conversation=name)])
             assert len(completion.ids) == workload.new
             history = (*history, *completion.ids, *(rng.randrange(256) for _ in range(workload.world)))
         await sampler.release(name)

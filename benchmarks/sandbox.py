@@ -65,13 +65,13 @@ def _human_eval(source: str, preload: tuple[str, ...]) -> Callable[[], bool]:
 
     def check() -> bool:
         manager = multiprocessing.Manager()
-        said = manager.list()
-        process = multiprocessing.Process(target=_unsafe_execute, args=(source, said))
+        output = manager.list()
+        process = multiprocessing.Process(target=_unsafe_execute, args=(source, output))
         process.start()
         process.join(timeout=121)
         if process.is_alive():
             process.kill()
-        passed = list(said) == ["10\n"]
+        passed = list(output) == ["10\n"]
         manager.shutdown()
         return passed
 
@@ -231,12 +231,12 @@ def row(way: str, driver: Driver, plain: Driver) -> list[str]:
 def table(program: str, at_once: int, rounds: int) -> tuple[list[str], float]:
     """Return the lines of a Markdown table, and the memory of one worker of this project."""
     count = PROGRAMS[program][1]
-    drivers = {way: Driver(way, program) for way in WAYS}
+    drivers = {path: Driver(path, program) for path in WAYS}
     try:
         for number in range(rounds):
-            for way in WAYS[number % len(WAYS) :] + WAYS[: number % len(WAYS)]:
-                cheap = way == "ours" or (program == "trivial" and way == "subprocess")
-                drivers[way].measure(max(at_once, count * 4 if cheap else count), at_once)
+            for path in WAYS[number % len(WAYS) :] + WAYS[: number % len(WAYS)]:
+                cheap = path == "ours" or (program == "trivial" and path == "subprocess")
+                drivers[path].measure(max(at_once, count * 4 if cheap else count), at_once)
     finally:
         for driver in drivers.values():
             driver.close()
@@ -246,7 +246,7 @@ def table(program: str, at_once: int, rounds: int) -> tuple[list[str], float]:
         "| way | programs/s | CPU-ms a program | programs per CPU-second | against subprocess | p50 ms | p99 ms |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    lines += ["| " + " | ".join(row(way, driver, drivers["subprocess"])) + " |" for way, driver in drivers.items()]
+    lines += ["| " + " | ".join(row(path, driver, drivers["subprocess"])) + " |" for path, driver in drivers.items()]
     return [*lines, ""], drivers["ours"].pss
 
 
@@ -273,9 +273,9 @@ def main() -> None:
     memory = {}
     for program in PROGRAMS:
         for at_once in AT_ONCE:
-            said, memory[program] = table(program, at_once, options.rounds)
-            lines += said
-            print("\n".join(said), flush=True)
+            output, memory[program] = table(program, at_once, options.rounds)
+            lines += output
+            print("\n".join(output), flush=True)
     lines += [f"Memory of one idle worker of ours (PSS, all its processes): {memory['trivial']:.1f} MB; "
               f"with numpy preloaded {memory['numpy']:.1f} MB.", ""]  # fmt: skip
     print(lines[-2])

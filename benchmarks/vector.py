@@ -115,7 +115,7 @@ def own_pace(workers: str, seconds: float) -> dict[str, float]:
         for index in ids:
             sent[index] = now
     # Steps still sleeping are counted up to the end.
-    slept += sum(end - each for each in sent if each < end)
+    slept += sum(end - item for item in sent if item < end)
     envs.close(terminate=True)
     return {"steps/s": steps / seconds, "share": slept / (SLEEPERS * seconds)}
 
@@ -310,8 +310,8 @@ def uneven(rounds: int, seconds: float) -> list[str]:
     for _ in range(rounds):
         for name, run in sides.items():
             found[name].append(run())
-    rate = {name: statistics.median(each["steps/s"] for each in all_) for name, all_ in found.items()}
-    share = {name: statistics.median(each["share"] for each in all_) for name, all_ in found.items()}
+    rate = {name: statistics.median(item["steps/s"] for item in all_) for name, all_ in found.items()}
+    share = {name: statistics.median(item["share"] for item in all_) for name, all_ in found.items()}
     peer = "Gymnasium Async, lockstep"
     rows = [f"| {name} | {rate[name]:.0f} | {rate[name] / rate[peer]:.1f} | {share[name]:.1%} |" for name in sides]
     best = rate["ours, thread"] / rate[peer]
@@ -343,7 +343,7 @@ def cheap(rounds: int, seconds: float, sizes: tuple[int, ...]) -> list[str]:
                         found.setdefault((name, world, count), []).append(figures)
 
     def median(name: str, world: str, count: int, figure: int) -> float:
-        return statistics.median(each[figure] for each in found[name, world, count])
+        return statistics.median(item[figure] for item in found[name, world, count])
 
     lines = []
     for world in REPLIES:

@@ -25,12 +25,12 @@ from unittest import mock
 import torch
 
 from rllm_gym.samplers.protocol import Probe
-from trainers import serving
+from trainers import sampler_factory
 from trainers.config import TrainConfig
+from trainers.config_loading import from_mapping
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model
 
 RESULTS = Path(__file__).parent / "results"
@@ -60,13 +60,13 @@ def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
 def measure(sampler: str, steps: int) -> tuple[list[dict[str, float]], list[float]]:
     """Return the metrics of each step, and how far each weight sync moved the policy on the probe text."""
     probes: list[Probe] = []
-    make_probe = serving.make_probe
+    make_probe = sampler_factory.make_probe
 
     def keeping(policy: Policy) -> Probe:
         probes.append(make_probe(policy))
         return probes[-1]
 
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(serving, "make_probe", keeping):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(sampler_factory, "make_probe", keeping):
         config = options(Path(folder), sampler, steps)
         train(config)
         rows = read_metrics(Path(config.output))
@@ -85,8 +85,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows, moves = measure(arguments.sampler, arguments.steps)
-    gaps = [row["sampler_gap/max"] for row in rows]
-    pushes = [row["seconds/push"] for row in rows if "seconds/push" in row]
+    gaps = [row["sampling/logprob_difference/max"] for row in rows]
+    pushes = [row["time/weight_sync"] for row in rows if "time/weight_sync" in row]
     table = [
         ("steps, a push each", f"{len(rows)}"),
         ("largest gap of a token's log-prob, over all steps", f"{max(gaps):.2g} (goal: {WITHIN:g})"),

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rllm_gym.sandbox import SandboxPool, Session
+from rllm_gym.sandbox import SandboxPool, SandboxSession
 
 FILES, TOTAL_MB = 2500, 50
 ROUNDS = 20
@@ -52,13 +52,13 @@ class Way:
         self.times: list[tuple[float, float, float]] = []
 
     def take_turn(self) -> None:
-        begun = time.perf_counter()
-        made = self._make()
+        started = time.perf_counter()
+        created = self._make()
         there = time.perf_counter()
-        self._edit(made)
+        self._edit(created)
         edited = time.perf_counter()
-        self._remove(made)
-        self.times.append((there - begun, edited - begun, time.perf_counter() - edited))
+        self._remove(created)
+        self.times.append((there - started, edited - started, time.perf_counter() - edited))
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -112,11 +112,11 @@ def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: Sa
         git(repository, "worktree", "remove", "--force", str(made))
 
     def edit_inside(session: object) -> None:
-        assert isinstance(session, Session)
+        assert isinstance(session, SandboxSession)
         assert session.exec_sync(f"echo edited >> {EDITED}").exit_code == 0
 
     def close(session: object) -> None:
-        assert isinstance(session, Session)
+        assert isinstance(session, SandboxSession)
         session.close_sync()
 
     return [
@@ -138,7 +138,7 @@ def measure() -> str:
         SandboxPool("namespaces") as warm,
         SandboxPool("namespaces") as cold,
     ):
-        cold._stock.spares = 0  # type: ignore[union-attr]
+        cold._sessions.spares = 0  # type: ignore[union-attr]
         repository = Path(disk) / "repository"
         make_repository(repository)
         contestants = ways(repository, Path(disk), Path(shm), warm, cold)
@@ -146,21 +146,21 @@ def measure() -> str:
             overlay = session.overlay  # type: ignore[attr-defined]
         for number in range(ROUNDS):
             os.sync()
-            for way in contestants:
-                if number < way.rounds:
-                    way.take_turn()
+            for path in contestants:
+                if number < path.rounds:
+                    path.take_turn()
     lines = [
         "| way | p50 | p99 | with the first edit, p50 | away, p50 | p50 against the session |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    ours = statistics.median(made for made, _, _ in contestants[0].times)
-    for way in contestants:
-        made = sorted(times[0] for times in way.times)
-        late = made[min(len(made) - 1, int(0.99 * len(made)))]
-        middle = [statistics.median(column) for column in zip(*way.times)]
+    ours = statistics.median(created for created, _, _ in contestants[0].times)
+    for path in contestants:
+        created = sorted(times[0] for times in path.times)
+        late = created[min(len(created) - 1, int(0.99 * len(created)))]
+        middle = [statistics.median(column) for column in zip(*path.times)]
         ratio = middle[0] / ours
         cells = (f"{1000 * s:.1f} ms" for s in (middle[0], late, middle[1], middle[2]))
-        lines.append(f"| {way.name} | {' | '.join(cells)} | {ratio:.1f} × |")
+        lines.append(f"| {path.name} | {' | '.join(cells)} | {ratio:.1f} × |")
     who = "root" if os.geteuid() == 0 else "an ordinary user"
     about = (
         f"{FILES} files, {TOTAL_MB} MB, one commit; {ROUNDS} rounds ({SLOW_ROUNDS} of the slow ways, whose "

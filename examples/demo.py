@@ -30,14 +30,14 @@ from examples.frozen_lake_baselines import best_blind_outcomes, oracle_outcomes
 from rllm_gym.commands.report import write_report
 from rllm_gym.core import Episode, Task
 from rllm_gym.engine import AgentExecutionEngine, EpisodeSpec, Estimate, compute_pass_at_k, save_episodes
-from rllm_gym.engine.metrics import interval
+from rllm_gym.engine.metrics import confidence_interval
 from rllm_gym.samplers import SamplingParams, TorchSampler
 from trainers.config import SftConfig, TrainConfig
+from trainers.config_loading import load_yaml
 from trainers.fine_tuning.sft import sft
 from trainers.loop import train
 from trainers.model import load_causal_lm, load_tokenizer
 from trainers.rollouts import make_agent
-from trainers.settings import load_yaml
 
 TEST_MAPS = 256
 SAMPLED, GREEDY, TURNS = "success, sampled", "success, greedy", "turns"
@@ -202,7 +202,7 @@ def _references(config: TrainConfig, tasks: Sequence[Task]) -> list[Score]:
 
 def _share(outcomes: Sequence[bool]) -> Estimate:
     values = [float(outcome) for outcome in outcomes]
-    low, high = interval(values, episodes=len(values))
+    low, high = confidence_interval(values, episodes=len(values))
     return Estimate(sum(values) / len(values), low, high, len(values), len(values))
 
 

@@ -33,10 +33,10 @@ from typing import Any
 
 import pytest
 
-from rllm_gym.envs.swe.repositories import catalogue
-from rllm_gym.envs.swe.repositories.catalogue import Change, Edit, Repository, read_files
+from rllm_gym.envs.swe.repositories import catalog
+from rllm_gym.envs.swe.repositories.catalog import RepoChange, RepoEdit, Repository, read_files
 
-FOLDER = Path(catalogue.__file__).parent
+FOLDER = Path(catalog.__file__).parent
 MAX_MUTATIONS = 36
 MAX_PER_FUNCTION = 5
 TRIED = 150
@@ -58,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="repositories; all by default")
     options = parser.parse_args()
-    for name in options.names or catalogue.NAMES:
+    for name in options.names or catalog.NAMES:
         table = verify(name)
         (FOLDER / f"{name}.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         by_hand = {key: len(tests) for key, tests in table["fail_to_pass"].items()}
@@ -81,13 +81,13 @@ def verify(name: str) -> dict[str, Any]:
     failing: dict[str, list[int]] = {}
     trees = set()
     for task in card["task"]:
-        edits = tuple(Edit(edit["path"], edit.get("finished", ""), edit.get("broken", "")) for edit in task["edit"])
-        change = Change(task["key"], task["kind"], "", edits, ())
+        edits = tuple(RepoEdit(edit["path"], edit.get("finished", ""), edit.get("broken", "")) for edit in task["edit"])
+        change = RepoChange(task["key"], task["kind"], "", edits, ())
         repository = Repository(name, files, {}, tuple(tests), {})
         broken = run(_edited(files, change), [])
         lost = sorted(set(tests) - broken.passed)
         assert lost, f"{name}/{change.key}: no test fails"
-        change = Change(task["key"], task["kind"], "", edits, tuple(lost))
+        change = RepoChange(task["key"], task["kind"], "", edits, tuple(lost))
         seen = run(repository.broken_files(change), [])
         assert not seen.failed, f"{name}/{change.key}: tests the agent sees fail: {seen.failed}"
         failing[change.key] = [tests.index(test) for test in lost]
@@ -96,7 +96,7 @@ def verify(name: str) -> dict[str, Any]:
     return {"tests": tests, "expected": expected, "fail_to_pass": failing, "mutations": mutations}
 
 
-def _edited(files: Mapping[str, str], change: Change) -> dict[str, str]:
+def _edited(files: Mapping[str, str], change: RepoChange) -> dict[str, str]:
     edited = dict(files)
     for edit in change.edits:
         text = edit.undo(edited.pop(edit.path))
@@ -238,7 +238,7 @@ def _kept_mutations(
         if outcome is None or not lost or len(lost) > len(tests) // 2 or "" in outcome.failed:
             continue
         finished, broken = _snippets(files[mutation.path], tree[mutation.path])
-        assert Edit(mutation.path, finished, broken).undo(files[mutation.path]) == tree[mutation.path]
+        assert RepoEdit(mutation.path, finished, broken).undo(files[mutation.path]) == tree[mutation.path]
         per_function[place] += 1
         rows.append(
             {

@@ -51,7 +51,7 @@ print(env.reset(seed=3)[0].tobytes().hex() == {make_numeric(LAKE).reset(seed=3)[
     assert result.stdout == "True\n", result.stderr
 
 
-def test_what_differs_in_place_alone_differs_and_what_is_said_above_leaves_places_alone() -> None:
+def test_a_different_layout_differs_and_text_above_changes_no_feature_below() -> None:
     vector = texts_as(HashedFeatures, size=4096)
     board, moved = "_ P\nG _", "P _\nG _"
     assert not np.array_equal(vector(board), vector(moved))
@@ -65,8 +65,8 @@ def test_token_ids_are_the_last_ones_padded_in_front() -> None:
     assert texts_as(TokenIds, length=2)("xab").tolist() == [98, 99]
     words = ["<pad>", "up", "down"]
     encode = partial(map, words.index)
-    told = texts_as(TokenIds, length=3, encode=lambda text: list(encode(text.split())), vocabulary_size=3)
-    assert told("down up").tolist() == [0, 2, 1]
+    reported = texts_as(TokenIds, length=3, encode=lambda text: list(encode(text.split())), vocabulary_size=3)
+    assert reported("down up").tolist() == [0, 2, 1]
 
 
 def test_a_number_says_its_choice() -> None:
@@ -91,7 +91,7 @@ def test_it_can_be_handed_to_other_processes() -> None:
     assert make().reset(seed=0)[0].shape == (1024,)
 
 
-def test_what_cannot_work_says_so() -> None:
+def test_what_cannot_work_is_an_error() -> None:
     wrong = []
     for use, kind, says in (
         (lambda: make_numeric("rllm/Math-v0"), ValueError, "names no discrete actions of its own"),
@@ -113,11 +113,11 @@ def test_what_cannot_work_says_so() -> None:
         try:
             use()
         except kind as error:
-            told = str(error)
+            reported = str(error)
         else:
-            told = ""
-        if says not in told:
-            wrong.append((says, told))
+            reported = ""
+        if says not in reported:
+            wrong.append((says, reported))
     assert wrong == []
 
 

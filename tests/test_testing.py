@@ -22,7 +22,7 @@ from rllm_gym.testing import ContractViolation, Report, check_text_env
 TASKS = Taskset.from_rows([{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(9)])
 
 
-class Sound(TextEnv):
+class CorrectEnv(TextEnv):
     """Asks for a sum; no fault in it. The animals of the zoo are built on it."""
 
     def __init__(self, *, max_turns: int = 3, render_mode: str | None = None) -> None:
@@ -42,10 +42,10 @@ class Sound(TextEnv):
             f"{'Right' if right else 'Wrong'}. The die shows {self.die}.", {"right": float(right)}, right, right
         )
 
-    def _world_state(self):
+    def _env_state(self):
         return {"die": self.die}
 
-    def _restore_world(self, state):
+    def _restore_env_state(self, state):
         self.die = int(state["die"])
 
 
@@ -53,15 +53,15 @@ def answer(env: Any) -> str:
     return env.task.data["answer"]
 
 
-Zoo = dict[str, tuple[str, Callable[..., Any]]]
-ZOO: Zoo = {}
+BrokenEnvs = dict[str, tuple[str, Callable[..., Any]]]
+BROKEN_ENVS: BrokenEnvs = {}
 
 
-def animal(check: str):
+def broken_env(check: str):
     """Registers an environment class (or a factory) whose fault the named check has to find."""
 
     def register(factory):
-        ZOO[factory.__name__] = (check, factory)
+        BROKEN_ENVS[factory.__name__] = (check, factory)
         return factory
 
     return register
@@ -78,9 +78,9 @@ def changed_step(change: Callable[..., Any]) -> Callable[..., Any]:
 
 def changed(name: str, check: str, change: Callable[..., Any]) -> None:
     """An animal that only spoils what step() returns."""
-    fault = type(name, (Sound,), {"step": changed_step(change)})
+    fault = type(name, (CorrectEnv,), {"step": changed_step(change)})
     fault._fault = fault
-    ZOO[name] = (check, fault)
+    BROKEN_ENVS[name] = (check, fault)
 
 
 def with_info(**spoiled: Any) -> Callable[..., Any]:
@@ -90,59 +90,59 @@ def with_info(**spoiled: Any) -> Callable[..., Any]:
 # make, spaces, reset ------------------------------------------------------------------------------------------
 
 
-@animal("make")
+@broken_env("make")
 def no_environment():
     return object()
 
 
-@animal("make")
+@broken_env("make")
 def cannot_be_made():
     raise RuntimeError("no such file")
 
 
-_ONLY_ONE = Sound()
+_ONLY_ONE = CorrectEnv()
 
 
-@animal("make")
+@broken_env("make")
 def always_the_same():
     return _ONLY_ONE
 
 
-@animal("spaces")
-class GymnasiumsOwnText(Sound):
+@broken_env("spaces")
+class GymnasiumsOwnText(CorrectEnv):
     def __init__(self):
         super().__init__()
         self.action_space = gymnasium.spaces.Text(max_length=1000)
 
 
-@animal("reset")
-class OnlyAnObservation(Sound):
+@broken_env("reset")
+class OnlyAnObservation(CorrectEnv):
     def reset(self, **kwargs):
         return super().reset(**kwargs)[0]
 
 
-@animal("reset")
-class NoTools(Sound):
+@broken_env("reset")
+class NoTools(CorrectEnv):
     def reset(self, **kwargs):
         observation, info = super().reset(**kwargs)
         del info["tools"]
         return observation, info
 
 
-@animal("reset")
-class ToolsThatAreNoJson(Sound):
+@broken_env("reset")
+class ToolsThatAreNoJson(CorrectEnv):
     def _tools(self):
         return "calculator"
 
 
-@animal("reset")
-class SaysNothing(Sound):
+@broken_env("reset")
+class SaysNothing(CorrectEnv):
     def _begin(self, task):
         return ""
 
 
-@animal("reset")
-class WritesIntoTheOptions(Sound):
+@broken_env("reset")
+class WritesIntoTheOptions(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         result = super().reset(seed=seed, options=options)
         if options:
@@ -150,8 +150,8 @@ class WritesIntoTheOptions(Sound):
         return result
 
 
-@animal("reset")
-class RemembersTheLastEpisode(Sound):
+@broken_env("reset")
+class RemembersTheLastEpisode(CorrectEnv):
     def reset(self, **kwargs):
         observation, info = super().reset(**kwargs)
         info["turn"] = 1
@@ -168,8 +168,8 @@ changed("SaysNothingAboutMistakes", "step", lambda env, o, r, te, tr, info: ("",
 changed("TooLong", "step", lambda env, o, r, te, tr, info: (o * 100_000, r, te, tr, info))
 
 
-@animal("step")
-class TakesAnything(Sound):
+@broken_env("step")
+class TakesAnything(CorrectEnv):
     def step(self, action):
         return super().step(str(action))
 
@@ -200,8 +200,8 @@ changed("StopsEarly", "info", with_info(stop_reason="max_turns"))
 changed("SuccessWithoutEnd", "info", with_info(success=True))
 
 
-@animal("info")
-class SameDict(Sound):
+@broken_env("info")
+class SameDict(CorrectEnv):
     def __init__(self):
         super().__init__()
         self.info: dict[str, Any] = {}
@@ -212,8 +212,8 @@ class SameDict(Sound):
         return *rest, self.info
 
 
-@animal("info")
-class SharesALog(Sound):
+@broken_env("info")
+class SharesALog(CorrectEnv):
     def __init__(self):
         super().__init__()
         self.log: list[int] = []
@@ -222,8 +222,8 @@ class SharesALog(Sound):
         info["log"] = self.log
 
 
-@animal("info")
-class ReadsItsOwnInfo(Sound):
+@broken_env("info")
+class ReadsItsOwnInfo(CorrectEnv):
     def reset(self, **kwargs):
         observation, self.mine = super().reset(**kwargs)
         return observation, self.mine
@@ -242,8 +242,8 @@ changed("HiddenBonus", "reward", lambda env, o, r, te, tr, info: (o, r + 0.1, te
 changed("WholeComponents", "reward", with_info(reward_components={"right": 0}))
 
 
-@animal("reward")
-class PaysForNonsense(Sound):
+@broken_env("reward")
+class PaysForNonsense(CorrectEnv):
     def _act(self, action):
         try:
             return super()._act(action)
@@ -265,8 +265,8 @@ changed(
 )
 
 
-@animal("episode_end")
-class TruncatesASingleTurn(Sound):
+@broken_env("episode_end")
+class TruncatesASingleTurn(CorrectEnv):
     def __init__(self):
         super().__init__(max_turns=1)
 
@@ -275,15 +275,15 @@ class TruncatesASingleTurn(Sound):
         return o, r, False, True, {**info, "success": False, "stop_reason": "max_turns"}
 
 
-@animal("episode_end")
-class GoesOnAfterTheEnd(Sound):
+@broken_env("episode_end")
+class GoesOnAfterTheEnd(CorrectEnv):
     def step(self, action):
-        self._over = False
+        self._done = False
         return super().step(action) if self._task else ("", 0.0, False, False, {})
 
 
-@animal("episode_end")
-class ForgetsItsLimit(Sound):
+@broken_env("episode_end")
+class ForgetsItsLimit(CorrectEnv):
     def __init__(self):
         super().__init__(max_turns=50)
         self.max_turns = 50
@@ -301,8 +301,8 @@ class ForgetsItsLimit(Sound):
         return result
 
 
-@animal("episode_end")
-class GivesUpATurnEarly(Sound):
+@broken_env("episode_end")
+class GivesUpATurnEarly(CorrectEnv):
     def reset(self, **kwargs):
         self.max_turns = 2
         result = super().reset(**kwargs)
@@ -320,14 +320,14 @@ class GivesUpATurnEarly(Sound):
 # tasks and seeds ----------------------------------------------------------------------------------------------
 
 
-@animal("tasks")
-class IgnoresTheTask(Sound):
+@broken_env("tasks")
+class IgnoresTheTask(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)
 
 
-@animal("tasks")
-class TakesAnyTask(Sound):
+@broken_env("tasks")
+class TakesAnyTask(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         try:
             return super().reset(seed=seed, options=options)
@@ -335,34 +335,34 @@ class TakesAnyTask(Sound):
             return super().reset(seed=seed)
 
 
-@animal("tasks")
-class AlwaysTheFirstTask(Sound):
+@broken_env("tasks")
+class AlwaysTheFirstTask(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed, options=options or {"task": 0})
 
 
-@animal("tasks")
-class ForgetsThatItDrew(Sound):
+@broken_env("tasks")
+class ForgetsThatItDrew(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=0 if seed is None else seed, options=options)
 
 
-@animal("seeding")
-class RollsItsOwnDie(Sound):
+@broken_env("seeding")
+class UsesItsOwnRandomNumbers(CorrectEnv):
     def _act(self, action):
         outcome = super()._act(action)
         outcome.observation += str(random.Random().random())
         return outcome
 
 
-@animal("seeding")
-class LooksAtTheClock(Sound):
+@broken_env("seeding")
+class ReadsTheClock(CorrectEnv):
     def _add_info(self, info):
         info["time"] = time.perf_counter()
 
 
-@animal("seeding")
-class CountsEpisodes(Sound):
+@broken_env("seeding")
+class CountsEpisodes(CorrectEnv):
     episodes = 0
 
     def _begin(self, task):
@@ -370,22 +370,22 @@ class CountsEpisodes(Sound):
         return f"{task.content} This is episode {self.episodes}."
 
 
-@animal("global_randomness")
-class UsesTheGlobalRandom(Sound):
+@broken_env("global_randomness")
+class UsesTheGlobalRandom(CorrectEnv):
     def _act(self, action):
         random.random()
         return super()._act(action)
 
 
-@animal("global_randomness")
-class SeedsNumpy(Sound):
+@broken_env("global_randomness")
+class SeedsNumpy(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         np.random.seed(seed)  # noqa: NPY002
         return super().reset(seed=seed, options=options)
 
 
-@animal("global_randomness")
-class SeedsWhenItIsMade(Sound):
+@broken_env("global_randomness")
+class SeedsWhenItIsMade(CorrectEnv):
     def __init__(self, **arguments):
         super().__init__(**arguments)
         random.seed(0)
@@ -394,31 +394,31 @@ class SeedsWhenItIsMade(Sound):
 # hostile replies ----------------------------------------------------------------------------------------------
 
 
-@animal("fuzz")
-class ChokesOnSurrogates(Sound):
+@broken_env("fuzz")
+class ChokesOnSurrogates(CorrectEnv):
     def _act(self, action):
         action.encode()
         return super()._act(action)
 
 
-@animal("fuzz")
-class ChokesOnLongNumbers(Sound):
+@broken_env("fuzz")
+class ChokesOnLongNumbers(CorrectEnv):
     def _act(self, action):
         if action.isdigit():
             int(action)  # Python refuses more than 4,300 digits
         return super()._act(action)
 
 
-@animal("fuzz")
-class BlamesTheWorld(Sound):
+@broken_env("fuzz")
+class BlamesTheEnvironment(CorrectEnv):
     def _act(self, action):
         if "{" in action:
             raise EnvironmentFault("cannot parse")
         return super()._act(action)
 
 
-@animal("step")
-class RepeatsWhatItWasTold(Sound):
+@broken_env("step")
+class RepeatsItsInput(CorrectEnv):
     def _act(self, action):
         return Outcome(f"You said {action[:1000]}", {"right": 0.0})
 
@@ -426,8 +426,8 @@ class RepeatsWhatItWasTold(Sound):
 # state --------------------------------------------------------------------------------------------------------
 
 
-@animal("state")
-class Pickles(Sound):
+@broken_env("state")
+class Pickles(CorrectEnv):
     def get_state(self):
         return pickle.dumps(super().get_state())
 
@@ -435,16 +435,16 @@ class Pickles(Sound):
         super().set_state(pickle.loads(state))  # noqa: S301
 
 
-@animal("state")
-class ForgetsTheDice(Sound):
+@broken_env("state")
+class ForgetsTheRandomState(CorrectEnv):
     def set_state(self, state):
         before = self.np_random
         super().set_state(state)
         self.np_random = before
 
 
-@animal("state")
-class ForgetsWhatTheOracleNeverReaches(Sound):
+@broken_env("state")
+class ForgetsWhatTheOracleNeverReaches(CorrectEnv):
     """The oracle wins at once; what is forgotten shows only to those who play on."""
 
     def _begin(self, task):
@@ -459,8 +459,8 @@ class ForgetsWhatTheOracleNeverReaches(Sound):
         return super().step(action)
 
 
-@animal("state")
-class ForksItself(Sound):
+@broken_env("state")
+class ForksItself(CorrectEnv):
     def fork(self):
         return self
 
@@ -468,22 +468,22 @@ class ForksItself(Sound):
 # render, close, gymnasium, torch ------------------------------------------------------------------------------
 
 
-@animal("render")
-class DrawsNothing(Sound):
+@broken_env("render")
+class DrawsNothing(CorrectEnv):
     def render(self):
         return None
 
 
-@animal("render")
-class GreyPicture(Sound):
+@broken_env("render")
+class GreyPicture(CorrectEnv):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def render(self):
         return np.zeros((4, 4))
 
 
-@animal("close")
-class ClosesOnce(Sound):
+@broken_env("close")
+class ClosesOnce(CorrectEnv):
     closed = False
 
     def close(self):
@@ -492,8 +492,8 @@ class ClosesOnce(Sound):
         self.closed = True
 
 
-@animal("gymnasium")
-class KeepsItsOwnGenerator(Sound):
+@broken_env("gymnasium")
+class KeepsItsOwnGenerator(CorrectEnv):
     mine = np.random.default_rng(0)
 
     @property
@@ -510,8 +510,8 @@ class KeepsItsOwnGenerator(Sound):
         return super().reset(options=options)
 
 
-@animal("oracle")
-class CannotBeSolved(Sound):
+@broken_env("oracle")
+class CannotBeSolved(CorrectEnv):
     def _act(self, action):
         outcome = super()._act(action)
         return Outcome(outcome.observation, {"right": 0.0})
@@ -521,7 +521,7 @@ class CannotBeSolved(Sound):
 
 
 def test_a_sound_environment_passes_every_check_and_none_is_skipped_without_a_reason():
-    report = check_text_env(Sound, oracle=answer)
+    report = check_text_env(CorrectEnv, oracle=answer)
     assert report.ok, report
     assert set(report.skipped) <= {"torch"}
     assert len(report.passed) + len(report.skipped) == 18
@@ -529,19 +529,19 @@ def test_a_sound_environment_passes_every_check_and_none_is_skipped_without_a_re
     assert "keeps the contract" in str(report)
 
 
-def test_every_animal_of_the_zoo_is_found_out():
+def test_every_broken_environment_is_detected():
     missed = []
-    for name, (check, factory) in ZOO.items():
+    for name, (check, factory) in BROKEN_ENVS.items():
         report = check_text_env(factory, oracle=answer, fuzz=100)
         try:
             report.raise_for_failures()
         except ContractViolation as error:
-            told = str(error)
+            reported = str(error)
         else:
-            told = ""
+            reported = ""
         found = {finding.check for finding in report.findings}
-        if report.ok or check not in found or check in report.passed or check not in told:
-            missed.append((name, check, str(report), told))
+        if report.ok or check not in found or check in report.passed or check not in reported:
+            missed.append((name, check, str(report), reported))
     assert missed == []
 
 
@@ -549,7 +549,7 @@ def test_an_environment_that_hangs_is_a_finding_and_not_a_hanging_checker():
     """The first check is the one that hangs: all that others do would have to be done within the short deadline."""
     let_go = threading.Event()
 
-    class Hangs(Sound):
+    class Hangs(CorrectEnv):
         def __init__(self) -> None:
             let_go.wait()
             super().__init__()
@@ -562,7 +562,7 @@ def test_an_environment_that_hangs_is_a_finding_and_not_a_hanging_checker():
 
 
 def test_torch_is_found_and_where_it_cannot_be_the_check_is_skipped(monkeypatch):
-    class NeedsTorch(Sound):
+    class NeedsTorch(CorrectEnv):
         def _begin(self, task):
             sys.modules.setdefault("torch", types.ModuleType("torch"))
             return super()._begin(task)
@@ -571,13 +571,13 @@ def test_torch_is_found_and_where_it_cannot_be_the_check_is_skipped(monkeypatch)
     report = check_text_env(NeedsTorch)
     assert [finding.check for finding in report.findings] == ["torch"]
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
-    assert "torch" in check_text_env(Sound).skipped
+    assert "torch" in check_text_env(CorrectEnv).skipped
     monkeypatch.delitem(sys.modules, "torch")
 
 
 def test_what_cannot_be_copied_or_drawn_is_skipped_with_its_reason():
-    class Closed(Sound):
-        def _world_state(self):
+    class Closed(CorrectEnv):
+        def _env_state(self):
             raise NotImplementedError("the server cannot be copied")
 
     report = check_text_env(lambda: Closed())
@@ -593,14 +593,14 @@ def test_an_oracle_may_also_see_only_what_the_model_sees():
         assert "task_id" in info
         return str(2 * int(observation.split()[2])) if observation.startswith("What") else "0"
 
-    assert check_text_env(Sound, oracle=reads).ok
-    report = check_text_env(Sound, oracle=lambda observation, info: "0", seed=3)
+    assert check_text_env(CorrectEnv, oracle=reads).ok
+    report = check_text_env(CorrectEnv, oracle=lambda observation, info: "0", seed=3)
     assert [finding.check for finding in report.findings] == ["oracle"]
     assert "of 20 episodes" in report.findings[0].message
 
 
 def test_a_single_turn_environment_passes_too():
-    assert check_text_env(lambda: Sound(max_turns=1), oracle=answer).ok
+    assert check_text_env(lambda: CorrectEnv(max_turns=1), oracle=answer).ok
 
 
 def test_ids_and_factories_but_no_finished_environments():
@@ -608,13 +608,13 @@ def test_ids_and_factories_but_no_finished_environments():
     unknown = check_text_env("rllm/NoSuchLake-v0")
     assert [finding.check for finding in unknown.findings] == ["make"]
     with pytest.raises(TypeError, match="lambda"):
-        check_text_env(Sound())
+        check_text_env(CorrectEnv())
 
 
 def test_the_checker_leaves_no_trace():
     state, legacy = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
     threads = threading.active_count()
-    check_text_env(Sound, oracle=answer)
+    check_text_env(CorrectEnv, oracle=answer)
     assert random.getstate() == state
     assert np.random.get_state()[1].tobytes() == legacy  # noqa: NPY002
     for thread in threading.enumerate():

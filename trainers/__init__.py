@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from trainers.fine_tuning.dpo import DpoResult
     from trainers.fine_tuning.sft import SftResult
     from trainers.loop import train
-    from trainers.rollouts import World
-    from trainers.run.run import TrainResult
+    from trainers.rollouts import TrainEnv
+    from trainers.run.training_run import TrainResult
     from trainers.tiny_model import make_tiny_model
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "SftConfig",
     "SftResult",
     "TrainConfig",
+    "TrainEnv",
     "TrainResult",
-    "World",
     "make_tiny_model",
     "train",
 ]
@@ -38,8 +38,8 @@ _HOMES = {
     "SftConfig": "config",
     "SftResult": "fine_tuning.sft",
     "TrainConfig": "config",
-    "TrainResult": "run.run",
-    "World": "rollouts",
+    "TrainResult": "run.training_run",
+    "TrainEnv": "rollouts",
     "make_tiny_model": "tiny_model",
     "train": "loop",
 }

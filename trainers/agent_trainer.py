@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.agents import BaseAgent, ChatAgent
-from rllm_gym.compat import OldAgent, OldEnvironment
+from rllm_gym.compat import LegacyAgentAdapter, LegacyEnvAdapter
 from rllm_gym.core import Task
 from trainers.config import ConfigError, TrainConfig
+from trainers.config_loading import from_mapping, load_yaml
 from trainers.loop import train
-from trainers.rollouts import Tasks, World, open_world, tasks_of
-from trainers.run.run import TrainResult
-from trainers.settings import from_mapping, load_yaml
+from trainers.rollouts import TaskSequence, TrainEnv, open_train_env, tasks_of
+from trainers.run.training_run import TrainResult
 
 
 class AgentTrainer:
@@ -65,64 +65,66 @@ class AgentTrainer:
         new_environment = not hasattr(env_class, "from_dict")
 
         def agent() -> BaseAgent:
-            made = agent_class(**arguments)
-            if isinstance(made, ChatAgent) and new_environment:
-                return made
-            return OldAgent(made, new_environment=new_environment, max_steps=max_turns)
+            instance = agent_class(**arguments)
+            if isinstance(instance, ChatAgent) and new_environment:
+                return instance
+            return LegacyAgentAdapter(instance, new_environment=new_environment, max_steps=max_turns)
 
         max_turns = config.env.max_turns
-        world = _new_world if new_environment else _old_world
-        self.world = world(env_class, dict(env_args or {}), agent, train_dataset, val_dataset, config)
-        if config.validation.every and self.world.validation is None:
+        new_train_env = _gym_env if new_environment else _legacy_env
+        self.train_env = new_train_env(env_class, dict(env_args or {}), agent, train_dataset, val_dataset, config)
+        if config.validation.every and self.train_env.validation is None:
             config = replace(config, validation=replace(type(config.validation)(), every=0))
         self.config = config
 
     def train(self) -> TrainResult:
         """Run the training; see :func:`trainers.loop.train`."""
-        return train(self.config, world=self.world)
+        return train(self.config, env=self.train_env)
 
 
 def _build(options: Mapping[str, Any]) -> TrainConfig:
     return from_mapping(TrainConfig, options)
 
 
-def _old_world(
+def _legacy_env(
     env_class: Any,
     env_args: dict[str, Any],
     agent: Callable[[], BaseAgent],
     train_rows: Sequence[Any] | None,
     validation_rows: Sequence[Any] | None,
     config: TrainConfig,
-) -> World:
+) -> TrainEnv:
     if train_rows is None or len(train_rows) == 0:
         raise ConfigError(f"{env_class.__name__} is made from task rows, and train_dataset has none")
     kwargs = {"env_class": env_class, "env_args": env_args, "max_steps": config.env.max_turns}
-    return World(OldEnvironment, agent, train_rows, validation_rows or None, kwargs, kwargs)
+    return TrainEnv(LegacyEnvAdapter, agent, train_rows, validation_rows or None, kwargs, kwargs)
 
 
-def _new_world(
+def _gym_env(
     env: str | Callable[..., Any],
     env_args: dict[str, Any],
     agent: Callable[[], BaseAgent],
     train_rows: Sequence[Any] | None,
     validation_rows: Sequence[Any] | None,
     config: TrainConfig,
-) -> World:
-    own: World | None = None
+) -> TrainEnv:
+    own: TrainEnv | None = None
     if train_rows is None or validation_rows is None:
-        own = open_world(replace(config.env, id=env if isinstance(env, str) else "given", kwargs=env_args), env=env)
+        own = open_train_env(replace(config.env, id=env if isinstance(env, str) else "given", kwargs=env_args), env=env)
 
-    def side(rows: Sequence[Any] | None, tasks: Tasks | None, kwargs: Mapping[str, Any]) -> tuple[Tasks | None, Any]:
+    def side(
+        rows: Sequence[Any] | None, tasks: TaskSequence | None, kwargs: Mapping[str, Any]
+    ) -> tuple[TaskSequence | None, Any]:
         if rows is None:
             return tasks, kwargs
         if all(isinstance(row, Task) for row in rows):
             return rows, env_args
-        given = {**env_args, "tasks": list(rows)}
-        return tasks_of(env, given), given
+        env_kwargs = {**env_args, "tasks": list(rows)}
+        return tasks_of(env, env_kwargs), env_kwargs
 
     training, train_kwargs = side(train_rows, own.train if own else None, own.train_kwargs if own else {})
     # With training rows and no validation rows, the environment's own validation tasks are of another kind.
     kept = own.validation if own and train_rows is None else None
     validation, validation_kwargs = side(validation_rows, kept, own.validation_kwargs if own else {})
     assert training is not None
-    return World(env, agent, training, validation, train_kwargs, validation_kwargs)
+    return TrainEnv(env, agent, training, validation, train_kwargs, validation_kwargs)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rllm_gym.commands.errors import CommandError
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
-from trainers.settings import Config, read_command_line
+from trainers.config_loading import Config, read_command_line
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
@@ -87,8 +87,8 @@ def train(argv: Sequence[str] | None = None) -> int:
     from trainers.learner import TrainingDiverged
     from trainers.loop import train as run
     from trainers.run.checkpoint import CheckpointError
-    from trainers.run.parallel import RankLost
-    from trainers.run.run import NothingPlayed
+    from trainers.run.process_group import ProcessLost
+    from trainers.run.training_run import NoTrainableEpisodes
 
     disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
     try:
@@ -97,10 +97,10 @@ def train(argv: Sequence[str] | None = None) -> int:
         ConfigError,
         CheckpointError,
         TrainingDiverged,
-        NothingPlayed,
+        NoTrainableEpisodes,
         EnvironmentUnavailable,
         SamplerError,
-        RankLost,
+        ProcessLost,
     ) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
@@ -124,12 +124,12 @@ def sft(argv: Sequence[str] | None = None) -> int:
     from trainers.fine_tuning.sft import sft as run
     from trainers.learner import TrainingDiverged
     from trainers.run.checkpoint import CheckpointError
-    from trainers.run.parallel import RankLost
+    from trainers.run.process_group import ProcessLost
 
     disable_progress_bar()
     try:
         result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable, RankLost) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable, ProcessLost) as error:
         raise CommandError(str(error)) from error
     if not _speaks():
         return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
@@ -149,12 +149,12 @@ def dpo(argv: Sequence[str] | None = None) -> int:
     from trainers.fine_tuning.dpo import dpo as run
     from trainers.learner import TrainingDiverged
     from trainers.run.checkpoint import CheckpointError
-    from trainers.run.parallel import RankLost
+    from trainers.run.process_group import ProcessLost
 
     disable_progress_bar()
     try:
         result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, RankLost) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, ProcessLost) as error:
         raise CommandError(str(error)) from error
     if not _speaks():
         return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
@@ -183,7 +183,7 @@ def merge(argv: Sequence[str] | None = None) -> int:
         raise CommandError(str(error)) from error
     dtype = str(merged.dtype).removeprefix("torch.")
     print(f"model    {merged.output} ({merged.parameters:,} weights in {dtype})\nbase     {merged.base}")
-    print(f"check    logits differ by at most {merged.gap:.1e} from the base with the adapter on it")
+    print(f"check    logits differ by at most {merged.max_logit_difference:.1e} from the base with the adapter on it")
     if merged.quantized and not config.nf4:
         print(
             "note     the adapter was trained on this base in 4 bits, and is merged into its own weights, which are a "

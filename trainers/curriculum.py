@@ -33,7 +33,7 @@ def shuffled(index: int, size: int, key: int) -> int:
             return index
 
 
-class Curriculum:
+class TaskCurriculum:
     """Selects the tasks of each step. Its state is stored in checkpoints.
 
     Args:
@@ -46,21 +46,21 @@ class Curriculum:
         self._tasks = tasks
         self._config = config
         self._seed = seed
-        self._dealt = 0
+        self._drawn = 0
         self._unsolved: dict[int, None] = {}  # a dict keeps the insertion order, unlike a set
 
-    def deal(self, step: int, groups: int) -> list[int]:
+    def next_tasks(self, step: int, groups: int) -> list[int]:
         """Return the task indices of one step: some unsolved tasks again, the rest new ones."""
         generator = random.Random(stream_seed("replay", self._seed, step))
         wanted = min(round(groups * self._config.replay_fraction), len(self._unsolved))
         again = generator.sample(list(self._unsolved), wanted)
-        return again + self.deal_fresh(groups - wanted)
+        return again + self.next_fresh_tasks(groups - wanted)
 
-    def deal_fresh(self, groups: int) -> list[int]:
+    def next_fresh_tasks(self, groups: int) -> list[int]:
         """Return the next tasks of the pass, for a step that needs additional ones."""
         return [self._fresh() for _ in range(groups)]
 
-    def learn(self, success_rate: dict[int, float]) -> None:
+    def update(self, success_rate: dict[int, float]) -> None:
         """Record the success rate of each task's group in the step."""
         if self._config.replay_fraction == 0:
             return
@@ -71,7 +71,7 @@ class Curriculum:
                 self._unsolved[index] = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"dealt": self._dealt, "unsolved": list(self._unsolved), "tasks": len(self._tasks)}
+        return {"dealt": self._drawn, "unsolved": list(self._unsolved), "tasks": len(self._tasks)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state.
@@ -84,11 +84,11 @@ class Curriculum:
                 f"the checkpoint knows {state['tasks']} training tasks and the environment has {len(self._tasks)}: "
                 "resume with the same env settings, or start anew in another output folder"
             )
-        self._dealt = state["dealt"]
+        self._drawn = state["dealt"]
         self._unsolved = dict.fromkeys(state["unsolved"])
 
     def _fresh(self) -> int:
         size = len(self._tasks)
-        epoch, position = divmod(self._dealt, size)
-        self._dealt += 1
+        epoch, position = divmod(self._drawn, size)
+        self._drawn += 1
         return shuffled(position, size, key=stream_seed("order", self._seed, epoch))

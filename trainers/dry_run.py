@@ -19,9 +19,10 @@ import yaml
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
-from trainers.batching import Costs, MicroBatch, Row, make_micro_batches
-from trainers.config import Cast, ConfigError, SamplingConfig, TrainConfig, validate
-from trainers.config.roles import BASE, check_cast
+from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
+from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
+from trainers.config.roles import BASE, check_role_assignment
+from trainers.config_loading import to_mapping
 from trainers.memory import (
     BatchShape,
     MemoryEstimate,
@@ -34,11 +35,10 @@ from trainers.memory import (
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
-from trainers.rehearsal import rehearse
-from trainers.rollouts import World, open_world
+from trainers.preview import preview_rollouts
+from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import holds_run
 from trainers.run.throughput import TokenCount
-from trainers.settings import to_mapping
 
 # Number of training tasks whose lengths are measured.
 _TASKS = 8
@@ -101,18 +101,18 @@ class DryRun:
     roles: Mapping[str, str] = field(default_factory=dict)
 
 
-def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
+def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     """Determine what a run would need and do.
 
     Args:
         config: As for :func:`trainers.train`.
-        world: As for :func:`trainers.train`.
+        env: As for :func:`trainers.train`.
 
     Raises:
         ConfigError: The run could not start.
     """
-    if world is not None:
-        config = replace(config, env=world.named(config.env))
+    if env is not None:
+        config = replace(config, env=env.named(config.env))
     warnings = validate(config)
     if not config.resume and holds_run(Path(config.output)):
         raise ConfigError(
@@ -129,11 +129,11 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
         )
     _check_weights(config.model.path)
     tokenizer = load_tokenizer(config.model.path)
-    world = world or open_world(config.env)
-    cast = Cast(config.roles, config.opponents)
-    if world.roles:
-        check_cast(cast, world.roles, config.sampler, config.model)
-    plan = _plan(config, cast, world, ChatRenderer(tokenizer), device)
+    env = env or open_train_env(config.env)
+    assignment = RoleAssignment(config.roles, config.opponents)
+    if env.roles:
+        check_role_assignment(assignment, env.roles, config.sampler, config.model)
+    plan = _plan(config, assignment, env, ChatRenderer(tokenizer), device)
     available = _available(device)
     tokens = config.env.parallel * plan.agents * plan.longest
     memory = estimate_memory(
@@ -141,8 +141,8 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
         config.optimizer,
         plan.largest,
         reference=config.algorithm.kl > 0,
-        sampler=_sampler(config, device, available, tokens, _sets(config, cast, world)),
-        adapters=cast.adapters(world.roles) or ("",),
+        sampler=_sampler(config, device, available, tokens, _sets(config, assignment, env)),
+        adapters=assignment.adapters(env.roles) or ("",),
         opponents=config.opponents.pool if config.opponents.role else 0,
     )
     if memory.peak > available:
@@ -155,9 +155,9 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
         warnings.append(
             f"optimizer.name={config.optimizer.name} on a CPU: its state is paged by nothing but the system"
         )
-    validation = None if world.validation is None else len(world.validation)
-    roles = {name: _played_by(cast, name) for name in world.roles}
-    return DryRun(config, device, warnings, memory, available, plan, len(world.train), validation, roles)
+    validation = None if env.validation is None else len(env.validation)
+    roles = {name: _served_as(assignment, name) for name in env.roles}
+    return DryRun(config, device, warnings, memory, available, plan, len(env.train), validation, roles)
 
 
 def report(found: DryRun) -> str:
@@ -171,11 +171,13 @@ def _check_weights(path: str) -> None:
         raise ModelUnusable(f"model.path={path!r} holds no weights (*.safetensors)")
 
 
-def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer, device: torch.device) -> BatchPlan:
-    adapters = cast.adapters(world.roles) or ("",)
+def _plan(
+    config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv, renderer: ChatRenderer, device: torch.device
+) -> BatchPlan:
+    adapters = assignment.adapters(train_env.roles) or ("",)
     model, options = model_shape(config.model, adapters), config.algorithm
-    drawn = make_algorithm(options, config.value, config.sampling).plan()
-    played = rehearse(world, renderer, cast, _TASKS)
+    drawn = make_algorithm(options, config.value, config.sampling).rollout_plan()
+    played = preview_rollouts(train_env, renderer, assignment, _TASKS)
     turns = min(max(sum(part.turns for part in episode) for episode in played), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
     rng = np.random.default_rng(0)
@@ -184,11 +186,11 @@ def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer,
     for group in range(groups):
         for _ in range(sum(not draw.greedy for draw in drawn)):
             for part in played[group % len(played)]:
-                limits = replace(config.sampling, max_tokens=_most(config, cast, part.role))
+                limits = replace(config.sampling, max_tokens=_max_reply_tokens(config, assignment, part.role))
                 sequences = list(_longest(part.sequences, limits, min(part.turns, turns), rng))
                 longest = max(longest, *(len(row.sequence) for row in sequences))
                 if part.trained:
-                    rows.setdefault(cast.weights(part.role) if part.role else "", []).extend(sequences)
+                    rows.setdefault(assignment.weights(part.role) if part.role else "", []).extend(sequences)
     batches = [
         batch
         for own in rows.values()
@@ -196,7 +198,7 @@ def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer,
             own,
             tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
             share_prompts=shares_prompts(model, config.model),
-            costs=Costs.of(model.config, device, full=config.model.tuning == "full"),
+            costs=CostModel.of(model.config, device, full=config.model.tuning == "full"),
         )
     ]
     if not batches:
@@ -209,7 +211,9 @@ def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer,
     largest = max(batches, key=lambda batch: batch.ids_BT.numel())
     size, length = largest.ids_BT.shape
     prompts = [part.sequences[0].mask.index(1) for episode in played for part in episode]
-    replies = [sum(part.turns * _most(config, cast, part.role) for part in episode) for episode in played]
+    replies = [
+        sum(part.turns * _max_reply_tokens(config, assignment, part.role) for part in episode) for episode in played
+    ]
     most = config.sampling.max_response_tokens
     return BatchPlan(
         episodes=options.groups_per_step * len(drawn),
@@ -225,9 +229,9 @@ def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer,
     )
 
 
-def _most(config: TrainConfig, cast: Cast, role: str) -> int:
+def _max_reply_tokens(config: TrainConfig, assignment: RoleAssignment, role: str) -> int:
     """Return the maximum number of tokens of a reply of the role."""
-    return cast.role(role).max_tokens or config.sampling.max_tokens
+    return assignment.role(role).max_tokens or config.sampling.max_tokens
 
 
 def _longest(
@@ -267,20 +271,20 @@ def _available(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _sets(config: TrainConfig, cast: Cast, world: World) -> int:
+def _sets(config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv) -> int:
     """Return the number of weight sets served at a time, without the base."""
-    played = [name for name in cast.served(world.roles) if name != BASE] or [""]
+    played = [name for name in assignment.served(train_env.roles) if name != BASE] or [""]
     return len(played) + (config.opponents.pool if config.opponents.role else 0)
 
 
-def _played_by(cast: Cast, role: str) -> str:
-    if role == cast.opponents.role:
-        options = cast.opponents
+def _served_as(assignment: RoleAssignment, role: str) -> str:
+    if role == assignment.opponents.role:
+        options = assignment.opponents
         return f"frozen copies, at most {options.pool}, one more every {options.every} steps"
-    if cast.role(role).adapter == "base":
+    if assignment.role(role).adapter == "base":
         return "the model before training"
-    whose = "weights of its own" if cast.role(role).adapter == "own" else "the shared weights"
-    return whose if cast.trainable(role) else f"{whose}, not trained by it"
+    served_by = "weights of its own" if assignment.role(role).adapter == "own" else "the shared weights"
+    return served_by if assignment.trainable(role) else f"{served_by}, not trained by it"
 
 
 def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
@@ -298,9 +302,9 @@ def _memory_lines(found: DryRun) -> Iterator[str]:
     memory, shape = found.memory, found.plan.largest
     yield f"memory at most, on {found.device} ({_size(found.available)}); the interpreter and its libraries on top"
     parts = {
-        **memory.held,
-        f"activations ({shape.rows} x {shape.columns} tokens)": memory.kept,
-        **{f"{name}, for a while": size for name, size in memory.passing.items()},
+        **memory.resident,
+        f"activations ({shape.rows} x {shape.columns} tokens)": memory.activations,
+        **{f"{name}, for a while": size for name, size in memory.transient.items()},
     }
     for name, size in parts.items():
         if size:
@@ -328,8 +332,9 @@ def _plan_lines(found: DryRun) -> Iterator[str]:
     yield f"  micro-batches     {layouts} in an optimizer step, of at most {budget:,} tokens"
     numbers = plan.count.metrics()
     yield (
-        f"  tokens            {plan.count.sequences:,} in an optimizer step; {numbers['sharing']:.0%} saved by what "
-        f"sequences share, {numbers['padding']:.0%} of the places are padding"
+        f"  tokens            {plan.count.sequences:,} in an optimizer step; "
+        f"{numbers['batch/shared_prefix_fraction']:.0%} saved by what "
+        f"sequences share, {numbers['batch/padding_fraction']:.0%} of the places are padding"
     )
     for role, played in found.roles.items():
         yield f"  {'role ' + role:<17} {played}"

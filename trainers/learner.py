@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import Algorithm, Asked, Signals, Targets
-from trainers.algorithms.advantages import FloatArray
+from trainers.algorithms import Algorithm, ModelSignals, SignalName, TokenTargets
+from trainers.algorithms.estimators import FloatArray
 from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
@@ -23,7 +23,7 @@ from trainers.config import OptimizerConfig, ValueConfig
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
-from trainers.run.parallel import ALONE, Ranks
+from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.run.throughput import TokenCount
 from trainers.samples import Sample
 
@@ -41,10 +41,10 @@ class UpdateStats:
     Attributes:
         loss: The total loss, including KL and entropy terms.
         entropy: Entropy of the policy before the update, in nats per token.
-        gap_mean: Mean of the trainer's log-prob minus the sampler's before the update; its negative estimates the KL
-            divergence from the sampler to the trainer.
-        gap_max: Largest absolute value of this difference.
-        ratio_max: Largest ratio of the trainer's probability to the sampler's over all optimizer steps.
+        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's before the update; its negative
+            estimates the KL divergence from the sampler to the trainer.
+        logprob_difference_max: Largest absolute value of this difference.
+        importance_ratio_max: Largest ratio of the trainer's probability to the sampler's over all optimizer steps.
         clip_fraction: Fraction of tokens whose gradient was clipped (or whose weight was truncated).
         kl: KL divergence from the reference, if it is part of the loss.
         grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
@@ -58,9 +58,9 @@ class UpdateStats:
 
     loss: float = 0.0
     entropy: float = 0.0
-    gap_mean: float = 0.0
-    gap_max: float = 0.0
-    ratio_max: float = 0.0
+    logprob_difference_mean: float = 0.0
+    logprob_difference_max: float = 0.0
+    importance_ratio_max: float = 0.0
     clip_fraction: float = 0.0
     kl: float = 0.0
     grad_norm: float = 0.0
@@ -69,31 +69,31 @@ class UpdateStats:
     tokens: int = 0
     skipped: int = 0
     forward: TokenCount = field(default_factory=TokenCount)
-    roles: dict[str, RoleTally] = field(default_factory=dict)
+    roles: dict[str, RoleStats] = field(default_factory=dict)
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
         """Combine the statistics of the ranks' own microbatches, before averaging."""
-        for name in ("entropy", "gap_mean", "clip_fraction", "kl", "value_loss", "tokens"):
+        for name in ("entropy", "logprob_difference_mean", "clip_fraction", "kl", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
         self.forward = sum((part.forward for part in parts), TokenCount())
         names = sorted({name for part in parts for name in part.roles})
-        self.roles = {name: sum((part.roles.get(name, RoleTally()) for part in parts), RoleTally()) for name in names}
-        for name in ("gap_max", "ratio_max"):
+        self.roles = {name: sum((part.roles.get(name, RoleStats()) for part in parts), RoleStats()) for name in names}
+        for name in ("logprob_difference_max", "importance_ratio_max"):
             setattr(self, name, max(getattr(part, name) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
-class RoleTally:
+class RoleStats:
     """Sums over a role's tokens that were trained on; fields as in :class:`UpdateStats`."""
 
     tokens: int = 0
     entropy: float = 0.0
-    gap_mean: float = 0.0
+    logprob_difference_mean: float = 0.0
     clip_fraction: float = 0.0
     kl: float = 0.0
 
-    def __add__(self, other: RoleTally) -> RoleTally:
-        return RoleTally(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+    def __add__(self, other: RoleStats) -> RoleStats:
+        return RoleStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def means(self) -> dict[str, float]:
         """Return the means per token of all fields except the number of tokens."""
@@ -121,7 +121,7 @@ class Learner:
         optimizer: OptimizerConfig,
         steps: int,
         value: ValueConfig | None = None,
-        ranks: Ranks = ALONE,
+        ranks: ProcessGroup = SINGLE_PROCESS,
         adapter: str | None = None,
     ) -> None:
         self.policy = policy
@@ -132,7 +132,7 @@ class Learner:
         self.ranks = ranks
         self.version = 0
         self._head: list[torch.nn.Parameter] = []
-        self._judged: list[_Judged] = []
+        self._value_targets: list[_ValueTargets] = []
         further: list[dict[str, Any]] = []
         if value is not None:
             policy.activate(self.adapter)
@@ -151,12 +151,12 @@ class Learner:
         return learning_rate(self.config, step, self.steps)
 
     @torch.no_grad()
-    def signals(self, samples: Sequence[Sample], asked: Collection[Asked]) -> Signals:
+    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> ModelSignals:
         """Compute the signals that an algorithm requests of the samples before the update."""
         if not asked:
-            return Signals()
+            return ModelSignals()
         self.policy.activate(self.adapter)
-        rows, owners = rows_of(samples, {}), _owners(samples)
+        rows, owners = rows_of(samples, {}), _row_owners(samples)
         columns: dict[str, list[FloatArray]] = {
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
         }
@@ -174,14 +174,14 @@ class Learner:
                     sample, start = owners[row]
                     columns[name][sample][start : start + number] = sorted_N[begin : begin + number]
                     begin += number
-        columns = {name: self.ranks.sum_each(values) for name, values in columns.items()}
-        return Signals(**columns)
+        columns = {name: self.ranks.all_reduce(values) for name, values in columns.items()}
+        return ModelSignals(**columns)
 
     def update(
         self,
         step: int,
         samples: Sequence[Sample],
-        targets: Targets,
+        targets: TokenTargets,
         algorithm: Algorithm,
         entropy_weight: float,
     ) -> UpdateStats:
@@ -200,24 +200,24 @@ class Learner:
         stats, config = UpdateStats(), algorithm.config
         optimizer_steps = 0
         for epoch in range(config.epochs):
-            self._judged.clear()
+            self._value_targets.clear()
             for part, rows in enumerate(split_for_minibatches(kept, per_token, config.minibatches)):
-                shares = _Shares.of(rows, algorithm)
+                shares = _LossNormalizer.of(rows, algorithm)
                 loss = 0.0
                 for batch in self._own_micro_batches(rows, shares.aggregation):
                     batch = batch.to(self.policy.device)
                     loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
-                loss = sum(self.ranks.gather(loss))
-                self.ranks.sum_gradients(self.parameters)
+                loss = sum(self.ranks.all_gather(loss))
+                self.ranks.all_reduce_gradients(self.parameters)
                 stats.loss += loss * shares.tokens
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 optimizer_steps += 1
                 if epoch == 0 and part == 0:
-                    first = (stats.gap_mean, stats.gap_max)
+                    first = (stats.logprob_difference_mean, stats.logprob_difference_max)
         self._fit_head(step, stats)
         # Later optimizer steps move away from the sampler on purpose: the mismatch is measured in the first.
-        stats.gap_mean, stats.gap_max = first
-        stats.merge(self.ranks.gather(stats))
+        stats.logprob_difference_mean, stats.logprob_difference_max = first
+        stats.merge(self.ranks.all_gather(stats))
         stats.value_loss /= optimizer_steps
         for name in ("loss", "entropy", "clip_fraction", "kl"):
             setattr(stats, name, getattr(stats, name) / stats.tokens)
@@ -236,12 +236,12 @@ class Learner:
             logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
             gap_N = logp_N - batch.sampler_logp_N
             stats.entropy += entropy_N.sum().item() / sampled
-            stats.gap_mean += gap_N.sum().item() / sampled
-            stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
+            stats.logprob_difference_mean += gap_N.sum().item() / sampled
+            stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
             stats.forward.add(batch)
         return stats
 
-    def descend(
+    def optimizer_step(
         self, step: int, batches: Sequence[MicroBatch], loss_of: Callable[[TokenOutputs, MicroBatch], Tensor]
     ) -> UpdateStats:
         """Take one optimizer step on a loss that is a sum over microbatches, for example in fine-tuning on fixed
@@ -257,7 +257,7 @@ class Learner:
         """
         self.policy.activate(self.adapter)
         stats, loss = UpdateStats(), 0.0
-        for batch in self.ranks.share(batches, [batch.ids_BT.numel() for batch in batches]):
+        for batch in self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches]):
             batch = batch.to(self.policy.device)
             outputs = self.policy.outputs(batch)
             part = loss_of(outputs, batch)
@@ -266,13 +266,13 @@ class Learner:
             stats.entropy += (batch.weight_N * outputs.entropy_N.detach()).sum().item()
             stats.tokens += len(outputs.logp_N)
             stats.forward.add(batch)
-        stats.merge(self.ranks.gather(stats))
-        stats.loss = sum(self.ranks.gather(loss))
-        self.ranks.sum_gradients(self.parameters)
+        stats.merge(self.ranks.all_gather(stats))
+        stats.loss = sum(self.ranks.all_gather(loss))
+        self.ranks.all_reduce_gradients(self.parameters)
         stats.grad_norm = self._step(step, stats.loss, stats)
         return stats
 
-    def budget(self, tokens: int) -> int:
+    def microbatch_tokens(self, tokens: int) -> int:
         """Return the padded tokens per microbatch for an optimizer step of ``tokens`` tokens. With several ranks it
         is small enough for each rank to get some microbatches, and for an even split."""
         if self.ranks.size == 1:
@@ -325,12 +325,12 @@ class Learner:
         """
         batches = make_micro_batches(
             rows,
-            tokens_per_microbatch=self.budget(sum(len(row.sequence) for row in rows)),
+            tokens_per_microbatch=self.microbatch_tokens(sum(len(row.sequence) for row in rows)),
             aggregation=aggregation,
             share_prompts=self.policy.shares_prompts,
             costs=self.policy.costs,
         )
-        return self.ranks.share(batches, [batch.ids_BT.numel() for batch in batches])
+        return self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches])
 
     def _accumulate(
         self,
@@ -338,7 +338,7 @@ class Learner:
         batch: MicroBatch,
         algorithm: Algorithm,
         entropy_weight: float,
-        shares: _Shares,
+        shares: _LossNormalizer,
         stats: UpdateStats,
     ) -> float:
         """Add the weighted gradient of one microbatch and return its part of the loss."""
@@ -347,7 +347,7 @@ class Learner:
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         loss_N, clipped_N = algorithm.loss(outputs, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
-        seen = {"entropy": entropy_N.detach(), "gap_mean": gap_N, "clip_fraction": clipped_N}
+        seen = {"entropy": entropy_N.detach(), "logprob_difference_mean": gap_N, "clip_fraction": clipped_N}
         if config.kl and config.kl_in == "loss":
             kl_N = kl_to_reference(
                 logp_N,
@@ -366,20 +366,20 @@ class Learner:
             stats.value_loss += value_loss.item()
             weight = 1.0 if self.value.detach else self.value.weight
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
-            self._judged.append(_Judged.of(outputs, batch))
+            self._value_targets.append(_ValueTargets.of(outputs, batch))
         loss.backward()  # type: ignore[no-untyped-call]
 
         stats.entropy += entropy_N.detach().sum().item()
-        stats.gap_mean += gap_N.sum().item() / shares.tokens
-        stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
-        stats.ratio_max = max(stats.ratio_max, gap_N.max().exp().item())
+        stats.logprob_difference_mean += gap_N.sum().item() / shares.tokens
+        stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
+        stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
         stats.clip_fraction += clipped_N.sum().item()
         stats.tokens += len(logp_N)
         stats.forward.add(batch)
         for role, number in shares.roles.items():
             mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
             sums = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
-            stats.roles[role] = stats.roles.get(role, RoleTally()) + RoleTally(int(mine_N.sum()), **sums)
+            stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(int(mine_N.sum()), **sums)
         return loss.item()
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
@@ -388,19 +388,19 @@ class Learner:
             return
         head = self._value_head
         assert head is not None
-        decisions = sum(self.ranks.gather(sum(len(judged.return_M) for judged in self._judged)))
+        decisions = sum(self.ranks.all_gather(sum(len(judged.return_M) for judged in self._value_targets)))
         for _ in range(self.value.extra_steps):
             loss = 0.0
-            for judged in self._judged:
+            for judged in self._value_targets:
                 error_M = clipped_value_loss(
                     head(judged.state_MD), judged.value_M, judged.return_M, clip=self.value.clip
                 )
                 part = error_M.sum() / decisions
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += part.item()
-            self.ranks.sum_gradients(self._head)
-            self._step(step, sum(self.ranks.gather(loss)), stats, head_only=True)
-        self._judged.clear()
+            self.ranks.all_reduce_gradients(self._head)
+            self._step(step, sum(self.ranks.all_gather(loss)), stats, head_only=True)
+        self._value_targets.clear()
 
     def _warming_up(self, step: int) -> bool:
         return self.value is not None and step < self.value.warmup_steps
@@ -436,7 +436,7 @@ class Learner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _ValueTargets:
     """The M states of a microbatch that have a value target, with their targets."""
 
     state_MD: Tensor
@@ -444,14 +444,14 @@ class _Judged:
     return_M: Tensor
 
     @classmethod
-    def of(cls, outputs: TokenOutputs, batch: MicroBatch) -> _Judged:
+    def of(cls, outputs: TokenOutputs, batch: MicroBatch) -> _ValueTargets:
         assert outputs.state_ND is not None
         at_M = batch.targets["decision"].nonzero().squeeze(-1)
         return cls(outputs.state_ND[at_M], batch.targets["value"][at_M], batch.targets["return"][at_M])
 
 
 @dataclass(frozen=True, slots=True)
-class _Shares:
+class _LossNormalizer:
     """Normalization constants of one optimizer step. Only tokens that are trained on count.
 
     Attributes:
@@ -471,7 +471,7 @@ class _Shares:
     role_B: Tensor
 
     @classmethod
-    def of(cls, rows: Sequence[Row], algorithm: Algorithm) -> _Shares:
+    def of(cls, rows: Sequence[Row], algorithm: Algorithm) -> _LossNormalizer:
         tokens = sum(row.num_sampled for row in rows)
         decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
         roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
@@ -483,7 +483,7 @@ class _Shares:
         return cls(tokens, decisions, aggregation, 1.0, roles, role_B)
 
 
-def _owners(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+def _row_owners(samples: Sequence[Sample]) -> list[tuple[int, int]]:
     """For each row of :func:`trainers.batching.rows_of`, return its sample's index and the offset of its sampled
     tokens in the sample."""
     owners = []

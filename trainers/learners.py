@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import Algorithm, Asked, Signals, Targets
+from trainers.algorithms import Algorithm, ModelSignals, SignalName, TokenTargets
 from trainers.config import OptimizerConfig, ValueConfig
-from trainers.learner import Learner, RoleTally, UpdateStats
+from trainers.learner import Learner, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
-from trainers.run.parallel import ALONE, Ranks
+from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.run.throughput import TokenCount
 from trainers.samples import Sample
 
 
-class Learners:
+class LearnerSet:
     """Learners by adapter. The arguments are those of :class:`~trainers.learner.Learner`.
 
     Attributes:
@@ -35,7 +35,7 @@ class Learners:
         optimizer: OptimizerConfig,
         steps: int,
         value: ValueConfig | None = None,
-        ranks: Ranks = ALONE,
+        ranks: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         self.by_adapter = {
             adapter: Learner(policy, optimizer, steps, value, ranks, adapter) for adapter in policy.adapters
@@ -55,24 +55,24 @@ class Learners:
         """Return the learning rate of a step, the same for all."""
         return next(iter(self.by_adapter.values())).learning_rate(step)
 
-    def signals(self, samples: Sequence[Sample], asked: Collection[Asked]) -> Signals:
+    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> ModelSignals:
         """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
-            return Signals()
+            return ModelSignals()
         columns: dict[str, list[Any]] = {name: [np.zeros(0)] * len(samples) for name in asked}
         for adapter, learner in self.by_adapter.items():
-            chosen = _taught(samples, adapter)
+            chosen = _samples_of(samples, adapter)
             signals = learner.signals([samples[index] for index in chosen], asked)
             for name, column in columns.items():
                 for index, value_N in zip(chosen, getattr(signals, name), strict=True):
                     column[index] = value_N
-        return Signals(**columns)
+        return ModelSignals(**columns)
 
     def update(
         self,
         step: int,
         samples: Sequence[Sample],
-        targets: Targets,
+        targets: TokenTargets,
         algorithm: Algorithm,
         entropy_weights: Mapping[str, float],
     ) -> dict[str, UpdateStats]:
@@ -83,10 +83,10 @@ class Learners:
         """
         updates = {}
         for adapter, learner in self.by_adapter.items():
-            chosen = _taught(samples, adapter)
+            chosen = _samples_of(samples, adapter)
             mine = [samples[index] for index in chosen]
             weight = entropy_weights[adapter]
-            updates[adapter] = learner.update(step, mine, targets.of(chosen), algorithm, weight)
+            updates[adapter] = learner.update(step, mine, targets.select(chosen), algorithm, weight)
         return updates
 
     def state_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Learners:
             learner.load_state_dict({**saved[adapter], "parameters": mine})
 
 
-def in_all(updates: Collection[UpdateStats]) -> UpdateStats:
+def merge_updates(updates: Collection[UpdateStats]) -> UpdateStats:
     """Combine the statistics of several adapters: means over all their tokens, maxima of norms and gaps."""
     parts = list(updates)
     if len(parts) == 1:
@@ -125,21 +125,21 @@ def in_all(updates: Collection[UpdateStats]) -> UpdateStats:
     weights = [part.tokens for part in parts]
     if not any(weights):
         weights = [part.forward.padded for part in parts]
-    for name in ("loss", "entropy", "gap_mean", "clip_fraction", "kl", "value_loss"):
+    for name in ("loss", "entropy", "logprob_difference_mean", "clip_fraction", "kl", "value_loss"):
         values = [getattr(part, name) * weight for part, weight in zip(parts, weights, strict=True)]
         setattr(total, name, sum(values) / max(1, sum(weights)))
-    for name in ("gap_max", "ratio_max", "grad_norm", "value_grad_norm"):
+    for name in ("logprob_difference_max", "importance_ratio_max", "grad_norm", "value_grad_norm"):
         setattr(total, name, max(getattr(part, name) for part in parts))
     total.tokens = sum(part.tokens for part in parts)
     total.skipped = sum(part.skipped for part in parts)
     total.forward = sum((part.forward for part in parts), TokenCount())
     for part in parts:
         for role, tally in part.roles.items():
-            total.roles[role] = total.roles.get(role, RoleTally()) + tally
+            total.roles[role] = total.roles.get(role, RoleStats()) + tally
     return total
 
 
-def _taught(samples: Sequence[Sample], adapter: str) -> list[int]:
+def _samples_of(samples: Sequence[Sample], adapter: str) -> list[int]:
     return [index for index, sample in enumerate(samples) if sample.adapter == adapter]
 
 

@@ -12,19 +12,19 @@ import contextlib
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms.by_role import targets_by_role
 from trainers.config import TrainConfig
-from trainers.rollouts import RolloutAbandoned, World
-from trainers.run.ahead import Harvest
+from trainers.rollouts import RolloutAbandoned, TrainEnv
 from trainers.run.metrics import episode_metrics, group_metrics
-from trainers.run.run import Run, TrainResult
+from trainers.run.rollout_prefetcher import RolloutBatch
+from trainers.run.training_run import TrainingRun, TrainResult
 from trainers.samples import Sample
 
 
-def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler | None = None) -> TrainResult:
+def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler | None = None) -> TrainResult:
     """Train a model by reinforcement learning.
 
     Args:
         config: All options.
-        world: The environment as objects, instead of ``config.env.id``.
+        env: The environment as objects, instead of ``config.env.id``.
         sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
 
     Raises:
@@ -33,43 +33,43 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NothingPlayed: Several consecutive steps had no episode to train on.
     """
-    with Run(config, world, sampler) as run:
+    with TrainingRun(config, env, sampler) as run:
         with contextlib.suppress(RolloutAbandoned):  # SIGTERM: episodes in progress are discarded
-            run.catch_up()
+            run.validate_start()
             for step in range(run.step, config.steps):
                 _step(run, step)
         return run.finish()
 
 
-def _step(run: Run, step: int) -> None:
+def _step(run: TrainingRun, step: int) -> None:
     algorithm = run.algorithm
     with run.clock("rollout"):
-        harvest, samples = _sample(run, step)
+        batch, samples = _sample(run, step)
 
     with run.clock("update"):
-        targets = targets_by_role(algorithm, samples, run.learners.signals(samples, algorithm.asks))
+        targets = targets_by_role(algorithm, samples, run.learners.signals(samples, algorithm.required_signals))
         updates = run.learners.update(step, samples, targets, algorithm, run.entropy_weights())
-    run.push(step + 1)
+    run.sync_weights(step + 1)
 
-    row = episode_metrics(harvest.episodes) | group_metrics(harvest.episodes, samples) | dict(targets.numbers)
-    row |= run.update_metrics(step, updates) | run.engine_metrics(harvest.stats) | {"tasks": run.names(harvest.tasks)}
-    run.learn(step, harvest.tasks, harvest.episodes, updates)
-    run.complete(step + 1, row, harvest.episodes)
+    row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples) | dict(targets.metrics)
+    row |= run.update_metrics(step, updates) | run.engine_metrics(batch.stats) | {"tasks": run.task_ids(batch.tasks)}
+    run.update_curriculum(step, batch.tasks, batch.episodes, updates)
+    run.finish_step(step + 1, row, batch.episodes)
 
 
-def _sample(run: Run, step: int) -> tuple[Harvest, list[Sample]]:
+def _sample(run: TrainingRun, step: int) -> tuple[RolloutBatch, list[Sample]]:
     """Collect the episodes of a step. While groups carry no signal, run additional rounds on other tasks, up to a
     limit.
     """
     options = run.config.algorithm
-    harvest = run.ahead.take(step)
-    samples = run.samples(harvest)
+    batch = run.prefetcher.get(step)
+    samples = run.samples(batch)
     for _ in range(options.dynamic_sampling):
-        keep_B = run.algorithm.informative(samples)
+        keep_B = run.algorithm.trainable_mask(samples)
         useful = {sample.task_group for sample, kept in zip(samples, keep_B, strict=True) if kept}
         if len(useful) >= options.groups_per_step:
             break
-        more = run.ahead.more(step, options.groups_per_step - len(useful), first=len(harvest.groups))
+        more = run.prefetcher.get_more(step, options.groups_per_step - len(useful), first=len(batch.groups))
         samples += run.samples(more)
-        harvest = harvest + more
-    return harvest, samples
+        batch = batch + more
+    return batch, samples

@@ -17,8 +17,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.masking_utils import sdpa_mask
 
 from trainers.config import ModelConfig, OptimizerConfig
-from trainers.model.adapters import with_adapters
-from trainers.model.attention import TREE_ATTENTION, Tree
+from trainers.model.adapters import add_adapters
+from trainers.model.attention import TREE_ATTENTION, AttentionTree
 from trainers.model.loading import ModelUnusable
 from trainers.model.token_logprobs import TILE_BYTES
 
@@ -61,21 +61,21 @@ class MemoryEstimate:
     """Bytes of each part, by name.
 
     Attributes:
-        held: Memory allocated permanently.
-        kept: Memory saved by a forward pass for the backward pass.
-        passing: Temporary memory in addition to that; only one of these parts at a time.
+        resident: Memory allocated permanently.
+        activations: Memory saved by a forward pass for the backward pass.
+        transient: Temporary memory in addition to that; only one of these parts at a time.
         step: Memory of an optimizer step, after the activations are freed.
     """
 
-    held: Mapping[str, int]
-    kept: int
-    passing: Mapping[str, int]
+    resident: Mapping[str, int]
+    activations: int
+    transient: Mapping[str, int]
     step: int
 
     @property
     def peak(self) -> int:
         """Peak memory in bytes."""
-        return sum(self.held.values()) + max(self.kept + max(self.passing.values()), self.step)
+        return sum(self.resident.values()) + max(self.activations + max(self.transient.values()), self.step)
 
 
 def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
@@ -96,7 +96,7 @@ def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings, dtype=dtype, attn_implementation=_COUNTED)
             if adapted:
-                model = with_adapters(model, config, seed=0, adapters=adapters)
+                model = add_adapters(model, config, seed=0, adapters=adapters)
     except (OSError, ValueError) as error:
         if isinstance(error, ModelUnusable):
             raise
@@ -135,14 +135,14 @@ def estimate_memory(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     frozen = _frozen_bytes(model, quantized=config.tuning == "qlora")
     trained_bytes = 4 * sum(parameter.numel() for parameter in trained)
-    whole = config.tuning == "full"
+    full = config.tuning == "full"
     text = model.config.get_text_config()
     held = {
-        "weights": trained_bytes if whole else frozen,
-        "adapters": 0 if whole else trained_bytes,
+        "weights": trained_bytes if full else frozen,
+        "adapters": 0 if full else trained_bytes,
         "gradients": trained_bytes,
         "optimizer states": _state_bytes(trained, optimizer),
-        "reference": _reference_bytes(model, config) if reference and whole else 0,
+        "reference": _reference_bytes(model, config) if reference and full else 0,
         "opponents": 0 if on_gpu(config.device) else opponents * trained_bytes // len(adapters),
     }
     if sampler is not None:
@@ -150,7 +150,7 @@ def estimate_memory(
     kept, block = activation_bytes(model, config, batch)
     passing = {
         "a block's backward pass": block,
-        "log-probs": _logprob_bytes(text, batch, head_trained=whole, device=config.device),
+        "log-probs": _logprob_bytes(text, batch, head_trained=full, device=config.device),
     }
     return MemoryEstimate(held, kept, passing, _step_bytes(trained, config))
 
@@ -181,7 +181,7 @@ def activation_bytes(model: Any, config: ModelConfig, batch: BatchShape) -> tupl
 def shares_prompts(model: Any, config: ModelConfig) -> bool:
     """Return whether sequences may be packed as a tree, as far as can be determined without weights.
 
-    :func:`trainers.model.attention.teach_trees` tests it with weights.
+    :func:`trainers.model.attention.enable_tree_attention` tests it with weights.
 
     Args:
         model: The model from :func:`model_shape`.
@@ -196,7 +196,7 @@ def shares_prompts(model: Any, config: ModelConfig) -> bool:
             weights = _on_cpu(plain.base_model.named_parameters(remove_duplicate=False))
             weights |= _on_cpu(plain.base_model.named_buffers())
             ids = torch.zeros(1, 8, dtype=torch.long)
-            layout = {"attention_mask": torch.empty(1, 1, 1, 1), "position_ids": ids, "tree": Tree()}
+            layout = {"attention_mask": torch.empty(1, 1, 1, 1), "position_ids": ids, "tree": AttentionTree()}
             torch.func.functional_call(plain.base_model, weights, args=(ids,), kwargs={"use_cache": False, **layout})
     except (TypeError, ValueError, RuntimeError, AttributeError):
         return False
@@ -233,12 +233,12 @@ def _count_kept(model: Any, config: ModelConfig, batch: BatchShape) -> int:
 
 def _on_cpu(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Return fake CPU tensors of the same shapes: autocast does not support ``meta`` tensors."""
-    made: dict[int, Tensor] = {}
+    copies: dict[int, Tensor] = {}
     result = {}
     for name, tensor in named:
-        if id(tensor) not in made:
-            made[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
-        result[name] = made[id(tensor)]
+        if id(tensor) not in copies:
+            copies[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
+        result[name] = copies[id(tensor)]
     return result
 
 

@@ -36,7 +36,7 @@ class OpponentPool:
         may have started without opponents."""
         return not self._copies or (step % self._config.every == 0 and step not in self._copies)
 
-    def take(self, step: int, update: WeightUpdate) -> None:
+    def add_copy(self, step: int, update: WeightUpdate) -> None:
         """Copy weights, and remove another copy if the pool is full."""
         copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in update.tensors}
         if len(self._copies) == self._config.pool:

@@ -61,8 +61,8 @@ def make_optimizer(
         "paged_adamw": bitsandbytes.optim.PagedAdamW32bit,
         "paged_adamw8bit": bitsandbytes.optim.PagedAdamW8bit,
     }
-    made: torch.optim.Optimizer = kinds[config.name](groups, **options)
-    return made
+    optimizer: torch.optim.Optimizer = kinds[config.name](groups, **options)
+    return optimizer
 
 
 def check_library(config: OptimizerConfig) -> None:
@@ -124,9 +124,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
     """Return a warning if the learning rate would ruin this model in full fine-tuning."""
-    whole = all(parameter.requires_grad for parameter in model.parameters())
+    full = all(parameter.requires_grad for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters())
-    if not whole or trained < _REAL_SIZE or config.lr <= _FULL_RATE:
+    if not full or trained < _REAL_SIZE or config.lr <= _FULL_RATE:
         return None
     return (
         f"optimizer.lr={config.lr:g} trains {trained / 1e6:,.0f} M weights at a rate that only adapters or tiny models "

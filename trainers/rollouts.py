@@ -30,14 +30,14 @@ from rllm_gym.engine import (
 from rllm_gym.engine.game_host import is_game
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from rllm_gym.workers import BackgroundLoop
-from trainers.algorithms import Draw
-from trainers.config import Cast, ConfigError, EnvConfig, SamplingConfig
+from trainers.algorithms import RolloutRequest
+from trainers.config import ConfigError, EnvConfig, RoleAssignment, SamplingConfig
 from trainers.samples import TokensMissing
 
 _log = logging.getLogger(__name__)
 
 
-class Tasks(Protocol):
+class TaskSequence(Protocol):
     """The interface of a task set: rows, ids or :class:`~rllm_gym.core.Task` by index."""
 
     def __len__(self) -> int: ...
@@ -46,7 +46,7 @@ class Tasks(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class TrainEnv:
     """The environment of a run as objects.
 
     Attributes:
@@ -62,8 +62,8 @@ class World:
 
     env: str | Callable[..., Any]
     agent: Callable[[], BaseAgent] | None
-    train: Tasks
-    validation: Tasks | None = None
+    train: TaskSequence
+    validation: TaskSequence | None = None
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     workflow: Callable[[], Workflow] | None = None
@@ -88,7 +88,7 @@ class World:
         return replace(config, id=config.id or "given", workflow=workflow)
 
 
-def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> World:
+def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> TrainEnv:
     """Create the environment, tasks and agent of a configuration; ``env`` replaces its id.
 
     Raises:
@@ -102,7 +102,7 @@ def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -
     train_kwargs |= config.train_kwargs
     validation_kwargs |= config.validation_kwargs
     validated = takes_split or bool(config.validation_kwargs)
-    return World(
+    return TrainEnv(
         env,
         None if config.workflow else make_agent(config),
         tasks_of(env, train_kwargs),
@@ -121,7 +121,7 @@ def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
     """
     if not config.agent:
         return default_agent(config.id)
-    agent = load_object(config.agent, "env.agent")
+    agent = import_object(config.agent, "env.agent")
     kwargs = dict(config.agent_kwargs)
     return lambda: agent(**kwargs)
 
@@ -132,20 +132,20 @@ def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
     Raises:
         ConfigError: The class does not exist, or does not accept the arguments.
     """
-    workflow = load_object(config.workflow, "env.workflow")
+    workflow = import_object(config.workflow, "env.workflow")
     kwargs = dict(config.workflow_kwargs)
     try:
-        made = workflow(**kwargs)
+        instance = workflow(**kwargs)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"env.workflow={config.workflow!r} cannot be made with {kwargs}: {error}") from error
-    if not isinstance(made, Workflow):
+    if not isinstance(instance, Workflow):
         raise ConfigError(
-            f"env.workflow={config.workflow!r} makes a {type(made).__name__}, not a rllm_gym.engine.Workflow"
+            f"env.workflow={config.workflow!r} makes a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
         )
     return lambda: workflow(**kwargs)
 
 
-def load_object(path: str, option: str) -> Any:
+def import_object(path: str, option: str) -> Any:
     """Import the object named ``module:name``.
 
     Raises:
@@ -158,7 +158,7 @@ def load_object(path: str, option: str) -> Any:
         raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
 
 
-def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tasks:
+def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> TaskSequence:
     """Return the task set of an environment.
 
     Raises:
@@ -166,7 +166,7 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
     """
     env = _make(source, kwargs)
     try:
-        tasks: Tasks | None = getattr(env.unwrapped, "tasks", None)
+        tasks: TaskSequence | None = getattr(env.unwrapped, "tasks", None)
         if tasks is None:
             raise ConfigError(
                 f"{source!r} has no `tasks`, so nothing says what to train on; subclass rllm_gym.core.TextEnv, or "
@@ -177,9 +177,9 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
         env.close()
 
 
-def sandbox_tier_of(world: World) -> str:
+def sandbox_tier_of(train_env: TrainEnv) -> str:
     """Return the sandbox tier of programs run by the training environments; ``"none"`` if they run none."""
-    env = _make(world.env, world.train_kwargs)
+    env = _make(train_env.env, train_env.train_kwargs)
     try:
         return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
     finally:
@@ -205,39 +205,39 @@ class RolloutAbandoned(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class RolloutResult:
     """Result of a rollout.
 
     Attributes:
         episodes: Episodes in the order in which they were requested.
         stats: Engine statistics of this rollout.
-        pushes: For each episode, the number of the weight sync (from 1) of the oldest weights that sampled its
+        weight_syncs: For each episode, the number of the weight sync (from 1) of the oldest weights that sampled its
             tokens; 0 for weights before the first sync.
     """
 
     episodes: list[Episode]
     stats: EngineStats
-    pushes: list[int]
+    weight_syncs: list[int]
 
 
 class Rollouts:
     """Collects episodes and serves the newest weights. Owns the engines and the sampler; call :meth:`close`.
 
-    Episodes run in a background thread: :meth:`begin` returns immediately.
+    Episodes run in a background thread: :meth:`start` returns immediately.
 
     Args:
-        world: Environment, agent and tasks.
+        train_env: Environment, agent and tasks.
         sampler: Generates the replies.
         tokenizer: The model's tokenizer.
         env: Limits and workers.
         sampling: Sampling options.
-        cast: Options of a workflow's roles.
+        assignment: Options of a workflow's roles.
         seed: Seed of the environments' dynamics and the sampled tokens.
         deterministic: Whether to sample in rounds, in the order of the episodes.
 
     Attributes:
         sampler: The current sampler.
-        pushes: Number of weight syncs.
+        weight_syncs: Number of weight syncs.
 
     Raises:
         TokensMissing: The sampler does not return token ids and log-probs.
@@ -245,13 +245,13 @@ class Rollouts:
 
     def __init__(
         self,
-        world: World,
+        train_env: TrainEnv,
         sampler: Sampler,
         tokenizer: Any,
         *,
         env: EnvConfig,
         sampling: SamplingConfig,
-        cast: Cast | None = None,
+        assignment: RoleAssignment | None = None,
         seed: int,
         deterministic: bool,
     ) -> None:
@@ -260,20 +260,20 @@ class Rollouts:
                 f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated but "
                 "not trained on; use the torch or vLLM sampler"
             )
-        self.world = world
+        self.train_env = train_env
         self.sampler = sampler
         self._seed = seed
         self._loop = BackgroundLoop("rollouts")
-        self.pushes = 0
-        self._pushed: dict[int, int] = {}  # weight version to number of its weight sync
+        self.weight_syncs = 0
+        self._synced: dict[int, int] = {}  # weight version to number of its weight sync
         self._playing: set[asyncio.Task[Any]] = set()
         self._abandoned = False
         self._closed = False
 
         self._sampling = sampling
-        self._cast = cast
+        self._assignment = assignment
         options: dict[str, Any] = {
-            "env": world.env,
+            "env": train_env.env,
             "sampler": sampler,
             "renderer": ChatRenderer(tokenizer),
             "sampling_params": self._params(sampling.max_tokens),
@@ -291,38 +291,38 @@ class Rollouts:
         }
 
         def engine(kwargs: Mapping[str, Any]) -> Engine:
-            if world.workflow is None:
-                return AgentExecutionEngine(env_kwargs=kwargs, agent=world.agent, **options)
-            return AgentWorkflowEngine(world.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
+            if train_env.workflow is None:
+                return AgentExecutionEngine(env_kwargs=kwargs, agent=train_env.agent, **options)
+            return AgentWorkflowEngine(train_env.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
 
-        self._train = engine(world.train_kwargs)
-        self._validation = engine(world.validation_kwargs)
-        for each in (self._train, self._validation):
-            self._loop.run(each.__aenter__())
+        self._train = engine(train_env.train_kwargs)
+        self._validation = engine(train_env.validation_kwargs)
+        for item in (self._train, self._validation):
+            self._loop.run(item.__aenter__())
 
     def _params(self, max_tokens: int) -> SamplingParams:
         return SamplingParams(temperature=self._sampling.temperature, max_tokens=max_tokens)
 
     def _roles(self, pool: Sequence[str]) -> dict[str, Role]:
         """Return the weights and sampling parameters of each role; opponents use those in the pool."""
-        cast = self._cast
-        assert cast is not None
+        assignment = self._assignment
+        assert assignment is not None
         roles = {}
-        for name in self.world.roles:
-            most = cast.role(name).max_tokens
-            weights = tuple(pool) if pool and name == cast.opponents.role else cast.weights(name)
+        for name in self.train_env.roles:
+            most = assignment.role(name).max_tokens
+            weights = tuple(pool) if pool and name == assignment.opponents.role else assignment.weights(name)
             params = None if most is None else self._params(most)
-            roles[name] = Role(weights=weights, trainable=cast.trainable(name), params=params)
+            roles[name] = Role(weights=weights, trainable=assignment.trainable(name), params=params)
         return roles
 
     def group_id(self, step: int, position: int, index: int) -> str:
         """Return the group id of a training task at a position of a step."""
-        task = self.world.train[index]
+        task = self.train_env.train[index]
         return f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
 
-    def begin(
-        self, step: int, indices: Sequence[int], plans: Sequence[Sequence[Draw]], *, first: int = 0
-    ) -> Future[Played]:
+    def start(
+        self, step: int, indices: Sequence[int], plans: Sequence[Sequence[RolloutRequest]], *, first: int = 0
+    ) -> Future[RolloutResult]:
         """Start the episodes of a step: for each task those of its plan, as one group.
 
         The group at position ``p`` of the step has the id ``{task}@{step}.{p}``. Seeds are derived only from step
@@ -336,12 +336,12 @@ class Rollouts:
         """
         specs = []
         for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
-            task = self.world.train[index]
+            task = self.train_env.train[index]
             name = self.group_id(step, position, index)
             for member, draw in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, draw.greedy, f"{name}#{member}"))
-        return self._loop.start(self._play(self._train, specs))
+        return self._loop.start(self._run(self._train, specs))
 
     def validate(
         self, step: int, tasks: int, samples: int, *, greedy: bool, span: range | None = None
@@ -355,15 +355,15 @@ class Rollouts:
             greedy: Add one episode per task at temperature 0.
             span: Run only these of the tasks.
         """
-        assert self.world.validation is not None
+        assert self.train_env.validation is not None
         specs = []
-        for index in range(min(tasks, len(self.world.validation))) if span is None else span:
-            task = self.world.validation[index]
+        for index in range(min(tasks, len(self.train_env.validation))) if span is None else span:
+            task = self.train_env.validation[index]
             name = f"{task.task_id if isinstance(task, Task) else index}@validation{step}"
             for member in range(samples + greedy):
                 seed = stream_seed("validation", self._seed, index, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, member == samples, f"{name}#{member}"))
-        played = self._loop.run(self._play(self._validation, specs))
+        played = self._loop.run(self._run(self._validation, specs))
         return played.episodes, played.stats
 
     def replace_sampler(self, make: Callable[[], Sampler]) -> None:
@@ -372,28 +372,28 @@ class Rollouts:
         Raises:
             SamplerError: The new sampler did not start.
         """
-        self._pushed.clear()
+        self._synced.clear()
         try:
             self._loop.run(self.sampler.close())
         except Exception as error:  # it is replaced because it is broken
             _log.warning("closing the sampler that died: %s: %s", type(error).__name__, error)
         self.sampler = self._train.sampler = self._validation.sampler = make()
 
-    def push(self, updates: Sequence[WeightUpdate]) -> None:
+    def sync_weights(self, updates: Sequence[WeightUpdate]) -> None:
         """Serve new weights, each under its name. All of them count as one weight sync."""
-        self.pushes += 1
+        self.weight_syncs += 1
         for update in updates:
-            self._pushed[self._loop.run(self.sampler.push(update))] = self.pushes
+            self._synced[self._loop.run(self.sampler.sync_weights(update))] = self.weight_syncs
 
-    def serve_beside(self, update: WeightUpdate) -> None:
+    def serve_frozen(self, update: WeightUpdate) -> None:
         """Serve frozen weights under a name; the tokens they sample are not trained on."""
-        self._loop.run(self.sampler.push(update))
+        self._loop.run(self.sampler.sync_weights(update))
 
     def drop(self, name: str) -> None:
         """Stop serving frozen weights."""
         self._loop.run(self.sampler.drop(name))
 
-    def meet(self, pool: Sequence[str]) -> None:
+    def set_opponents(self, pool: Sequence[str]) -> None:
         """Set the names of the opponents for later episodes. No episode may be in progress."""
         for engine in (self._train, self._validation):
             assert isinstance(engine, AgentWorkflowEngine)
@@ -410,7 +410,7 @@ class Rollouts:
             closing.callback(lambda: self._loop.run(self._validation.aclose()))
             closing.callback(lambda: self._loop.run(self._train.aclose()))
             self.abandon()
-            closing.callback(lambda: self._loop.run(self._played_out()))
+            closing.callback(lambda: self._loop.run(self._wait_until_idle()))
 
     def abandon(self) -> None:
         """End all current and future episodes with :class:`RolloutAbandoned`. Safe to call in a signal handler."""
@@ -421,19 +421,19 @@ class Rollouts:
         for task in self._playing:
             task.cancel()
 
-    def _drawn_by(self, episode: Episode) -> int:
+    def _sampled_by(self, episode: Episode) -> int:
         versions = {
             step.tokens.weight_version
             for trajectory in episode.trajectories
             for step in trajectory.steps
             if trajectory.trainable and step.tokens is not None
         }
-        return min((self._pushed.get(version, 0) for version in versions), default=self.pushes)
+        return min((self._synced.get(version, 0) for version in versions), default=self.weight_syncs)
 
-    async def _played_out(self) -> None:
+    async def _wait_until_idle(self) -> None:
         await asyncio.gather(*self._playing, return_exceptions=True)
 
-    async def _play(self, engine: Engine, specs: list[EpisodeSpec]) -> Played:
+    async def _run(self, engine: Engine, specs: list[EpisodeSpec]) -> RolloutResult:
         task = asyncio.current_task()
         assert task is not None
         self._playing.add(task)
@@ -442,7 +442,9 @@ class Rollouts:
                 raise RolloutAbandoned("the run is to stop")
             before = engine.stats.copy()
             episodes = await engine.run(specs)
-            return Played(episodes, engine.stats.since(before), [self._drawn_by(episode) for episode in episodes])
+            return RolloutResult(
+                episodes, engine.stats.since(before), [self._sampled_by(episode) for episode in episodes]
+            )
         except asyncio.CancelledError:
             if not self._abandoned:
                 raise

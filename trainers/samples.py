@@ -64,7 +64,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Shaping:
+class RewardShaping:
     """Penalties subtracted from an episode's own reward before training.
 
     Attributes:
@@ -82,7 +82,7 @@ class Shaping:
     max_tokens: int | None = None
 
     @classmethod
-    def of(cls, config: TrainConfig) -> Shaping:
+    def of(cls, config: TrainConfig) -> RewardShaping:
         algorithm = config.algorithm
         return cls(
             algorithm.format_penalty,
@@ -94,7 +94,7 @@ class Shaping:
     def length_penalty(self, tokens: int) -> float:
         """Return the penalty for a number of sampled tokens.
 
-        >>> shaping = Shaping(overlong_penalty=1.0, overlong_buffer=20, max_tokens=100)
+        >>> shaping = RewardShaping(overlong_penalty=1.0, overlong_buffer=20, max_tokens=100)
         >>> [shaping.length_penalty(tokens) for tokens in (80, 85, 100)]
         [0.0, 0.25, 1.0]
         """
@@ -106,12 +106,12 @@ class Shaping:
         return self.overlong_penalty * max(0.0, 1.0 - missing / self.overlong_buffer) if self.overlong_buffer else 0.0
 
 
-PLAIN = Shaping()
+NO_SHAPING = RewardShaping()
 """No penalties."""
 
 
 def samples_of(
-    episodes: Iterable[Episode], shaping: Shaping = PLAIN, adapter_of: Callable[[str], str] | None = None
+    episodes: Iterable[Episode], shaping: RewardShaping = NO_SHAPING, adapter_of: Callable[[str], str] | None = None
 ) -> list[Sample]:
     """Convert episodes to samples. Environment faults, agent errors and cancelled episodes are excluded.
 
@@ -124,9 +124,9 @@ def samples_of(
     Raises:
         TokensMissing: An episode has no token ids.
     """
-    told = [episode for episode in episodes if episode.trainable]
+    trainable = [episode for episode in episodes if episode.trainable]
     if adapter_of is None:
-        return [_sample(episode, episode.trajectories, float(episode.reward), shaping) for episode in told]
+        return [_sample(episode, episode.trajectories, float(episode.reward), shaping) for episode in trainable]
     return [
         replace(
             _sample(episode, [trajectory], float(trajectory.reward), shaping),
@@ -135,7 +135,7 @@ def samples_of(
             role=trajectory.role,
             adapter=adapter_of(trajectory.role),
         )
-        for episode in told
+        for episode in trainable
         for trajectory in episode.trajectories
         if trajectory.trainable
     ]
@@ -145,7 +145,7 @@ _TERMINATED = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION
 _OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
 
 
-def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shaping: Shaping) -> Sample:
+def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shaping: RewardShaping) -> Sample:
     try:
         branches = [trajectory.branches() for trajectory in played]
     except ValueError as error:
@@ -165,14 +165,14 @@ def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shapi
         # In a single-turn environment, a truncated reply ends the episode with an ordinary stop reason.
         overlong=episode.stop_reason in _OVERLONG or any(_cut(mine.steps) for mine in played),
         turn_rewards=tuple(
-            _settled([step.reward - part * _invalid(step) for step in trajectory.steps], reward)
+            _final_turn_rewards([step.reward - part * _invalid(step) for step in trajectory.steps], reward)
             for trajectory in played
         ),
         trajectory_S=tuple(index for index, mine in enumerate(branches) for _ in mine),
     )
 
 
-def _settled(rewards: list[float], total: float) -> tuple[float, ...]:
+def _final_turn_rewards(rewards: list[float], total: float) -> tuple[float, ...]:
     """Return the rewards of the turns, with the rest of the episode's reward added to the last one."""
     if rewards:
         rewards[-1] += total - sum(rewards)
@@ -185,7 +185,7 @@ def _paid_to_tokens(sequences: tuple[TokenSequence, ...], total: float) -> tuple
         for turn, reward in zip(sequence.turns, sequence.rewards, strict=True):
             if turn >= 0:
                 rewards[turn] += reward
-    return _settled(rewards, total)
+    return _final_turn_rewards(rewards, total)
 
 
 def _invalid(step: Step) -> bool:

@@ -40,7 +40,7 @@ CHAT_TEMPLATE = (
 
 # Tokens are trained on words only: digits, symbols and capitals outside words stay single characters, so that each
 # cell of a drawn board and each digit of a number has its own token. Models this small need that to learn them.
-_LEARNT_PIECES = r" ?[A-Z]?[a-z]+| ?[^a-z0-9\s]|[^a-z]"
+_LEARNED_PIECES = r" ?[A-Z]?[a-z]+| ?[^a-z0-9\s]|[^a-z]"
 
 # The same pattern as in Qwen2's tokenizer. transformers loads every model of type qwen2 with that tokenizer and
 # replaces the saved normalizer and pattern by its own: with any other pattern the loaded tokenizer would differ.
@@ -155,7 +155,7 @@ def _make_tokenizer(vocab_size: int, corpus: Iterable[str], context_length: int)
     tokens.
     """
     core = Tokenizer(BPE())
-    core.pre_tokenizer = _cut(_LEARNT_PIECES)
+    core.pre_tokenizer = _cut(_LEARNED_PIECES)
     trainer = BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=1,

@@ -18,8 +18,8 @@ import transformers
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Outcome, Task, TextEnv, TokenSequence
 from rllm_gym.data import Taskset
-from rllm_gym.samplers import Completion, Request, TorchSampler, WeightUpdate
-from trainers.algorithms import Signals, make_algorithm
+from rllm_gym.samplers import Completion, SamplingRequest, TorchSampler, WeightUpdate
+from trainers.algorithms import ModelSignals, make_algorithm
 from trainers.batching import make_micro_batches, rows_of
 from trainers.config import (
     AlgorithmConfig,
@@ -35,7 +35,7 @@ from trainers.config import (
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.model import Policy, load_causal_lm, load_tokenizer
-from trainers.rollouts import World
+from trainers.rollouts import TrainEnv
 from trainers.samples import Sample
 
 
@@ -94,7 +94,7 @@ class Update:
         self._steps = 0
 
     def step(self) -> float:
-        targets = self.algorithm.targets(self.samples, Signals())
+        targets = self.algorithm.targets(self.samples, ModelSignals())
         stats = self.learner.update(self._steps, self.samples, targets, self.algorithm, 0.0)
         self._steps += 1
         return stats.loss
@@ -109,12 +109,12 @@ class Update:
             logp_N = self.policy.outputs(batch).logp_N
             for row, logp in zip(batch.sequence_N.tolist(), logp_N.tolist(), strict=True):
                 logprobs[row].append(logp)
-        told = []
+        reported = []
         for sample, values in zip(samples, logprobs, strict=True):
             [sequence] = sample.sequences
             prompt = len(sequence) - len(values)
-            told.append(_sample(sample.episode_id, sample.group_id, sample.reward, sequence.ids, prompt, values))
-        return told
+            reported.append(_sample(sample.episode_id, sample.group_id, sample.reward, sequence.ids, prompt, values))
+        return reported
 
 
 def samples_of(data: dict[str, Any]) -> list[Sample]:
@@ -172,13 +172,13 @@ class OneAtATime:
     def weight_version(self) -> int:
         return self._sampler.weight_version
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         completions = await self._sampler.sample(requests)
         self._tokens += sum(len(completion.ids) for completion in completions)
         return completions
 
-    async def push(self, update: WeightUpdate) -> int:
-        version = await self._sampler.push(update)
+    async def sync_weights(self, update: WeightUpdate) -> int:
+        version = await self._sampler.sync_weights(update)
         if self._began is None:
             answer(ready=True)
         else:
@@ -203,8 +203,8 @@ def begin(data: dict[str, Any], steps: int) -> None:
         sampler = OneAtATime(
             TorchSampler(model, load_tokenizer(data["model"]), max_batch=config.env.parallel, num_threads=1)
         )
-        world = World(Prompts, lambda: ChatAgent(""), tasks, train_kwargs={"tasks": tasks})
-        train(config, world=world, sampler=sampler)
+        world = TrainEnv(Prompts, lambda: ChatAgent(""), tasks, train_kwargs={"tasks": tasks})
+        train(config, env=world, sampler=sampler)
 
 
 if __name__ == "__main__":

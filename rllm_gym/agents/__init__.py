@@ -2,8 +2,8 @@
 
 from rllm_gym.agents.base import Action, BaseAgent
 from rllm_gym.agents.chat import ChatAgent
-from rllm_gym.agents.families import CodeAgent, FrozenLakeAgent, MathAgent, default_agent, register_agent
 from rllm_gym.agents.mcp import MCPAgent
+from rllm_gym.agents.registry import CodeAgent, FrozenLakeAgent, MathAgent, default_agent, register_agent
 from rllm_gym.agents.swe import SWEAgent
 from rllm_gym.agents.tool import ToolAgent
 from rllm_gym.agents.web import WebAgent

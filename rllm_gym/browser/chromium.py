@@ -18,9 +18,9 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllm_gym.browser.cdp import CDPConnection, ProtocolError
 from rllm_gym.browser.errors import BrowserFault
 from rllm_gym.browser.pages import Contexts
-from rllm_gym.browser.protocol import Connection, ProtocolError
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -83,7 +83,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 ' {node} --require {tidy} "$@"
 """
 # The driver survives a killed trainer for the time it takes to end the browser, so it removes the folder.
-_TIDY = """
+_CLEANUP_JS = """
 process.on("exit", () => require("fs").rmSync(__dirname, {recursive: true, force: true}));
 process.on("SIGTERM", () => setTimeout(() => process.exit(143), 2000).unref());
 """
@@ -117,7 +117,7 @@ class Chromium:
     """
 
     def __init__(
-        self, playwright: Playwright, browser: Browser, connection: Connection, folder: Path, gateway_host: str
+        self, playwright: Playwright, browser: Browser, connection: CDPConnection, folder: Path, gateway_host: str
     ) -> None:
         self.gateway_host = gateway_host
         self.contexts = Contexts(connection)
@@ -138,11 +138,11 @@ class Chromium:
         Raises:
             BrowserFault: It cannot be started; ``kind`` is ``"browser_unavailable"``.
         """
-        _quiet_loop()
-        folder = _own_folder()
+        _ignore_driver_errors()
+        folder = _profile_folder()
         host = f"{secrets.token_hex(16)}.invalid"
         playwright = None
-        connection = Connection()
+        connection = CDPConnection()
         try:
             async with asyncio.timeout(_START_S):
                 playwright = await _start_driver(folder)
@@ -189,7 +189,7 @@ class Chromium:
 
 
 async def _launch(
-    playwright: Playwright, executable: Path, gateway_host: str, folder: Path, connection: Connection
+    playwright: Playwright, executable: Path, gateway_host: str, folder: Path, connection: CDPConnection
 ) -> Browser:
     options: dict[str, Any] = {
         "executable_path": str(_browser_script(executable, folder)),
@@ -216,18 +216,20 @@ async def _launch(
     }
     if os.geteuid() != 0:
         try:
-            return await _joined(playwright.chromium.launch(chromium_sandbox=True, **options), folder, connection)
+            return await _connected_browser(
+                playwright.chromium.launch(chromium_sandbox=True, **options), folder, connection
+            )
         except Exception as error:
             # Chromium's own sandbox needs user namespaces, which containers often lack.
             if "sandbox" not in str(error):
                 raise
-    return await _joined(playwright.chromium.launch(chromium_sandbox=False, **options), folder, connection)
+    return await _connected_browser(playwright.chromium.launch(chromium_sandbox=False, **options), folder, connection)
 
 
-async def _joined(launching: Awaitable[Browser], folder: Path, connection: Connection) -> Browser:
+async def _connected_browser(launching: Awaitable[Browser], folder: Path, connection: CDPConnection) -> Browser:
     """Return Playwright's browser once its messages pass through the connection."""
-    with _door(folder) as door:
-        joining = asyncio.ensure_future(_take_pipes(door, connection))
+    with _listening_socket(folder) as listener:
+        joining = asyncio.ensure_future(_take_pipes(listener, connection))
         try:
             return await launching
         finally:
@@ -237,8 +239,8 @@ async def _joined(launching: Awaitable[Browser], folder: Path, connection: Conne
                 raise error
 
 
-async def _take_pipes(door: socket.socket, connection: Connection) -> None:
-    caller, _ = await asyncio.get_running_loop().sock_accept(door)
+async def _take_pipes(listener: socket.socket, connection: CDPConnection) -> None:
+    caller, _ = await asyncio.get_running_loop().sock_accept(listener)
     with caller:
         caller.setblocking(True)
         _, ends, _, _ = await asyncio.to_thread(socket.recv_fds, caller, 16, 4)
@@ -246,23 +248,23 @@ async def _take_pipes(door: socket.socket, connection: Connection) -> None:
     await connection.open(to_browser, from_browser, to_driver, from_driver)
 
 
-def _door(folder: Path) -> socket.socket:
+def _listening_socket(folder: Path) -> socket.socket:
     """Create a socket in the folder, which only this user can access."""
-    door = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX)
     place = folder / "door"
     place.unlink(missing_ok=True)
     inside = os.open(folder, os.O_RDONLY)
     try:
         # A socket's path is limited to 108 bytes; the folder's may be longer.
-        door.bind(f"/proc/self/fd/{inside}/door" if sys.platform == "linux" else str(place))
+        listener.bind(f"/proc/self/fd/{inside}/door" if sys.platform == "linux" else str(place))
     except BaseException:
-        door.close()
+        listener.close()
         raise
     finally:
         os.close(inside)
-    door.listen(1)
-    door.setblocking(False)
-    return door
+    listener.listen(1)
+    listener.setblocking(False)
+    return listener
 
 
 def _browser_script(executable: Path, folder: Path) -> Path:
@@ -290,7 +292,7 @@ async def _start_driver(folder: Path) -> Playwright:
         before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
         node = before or str(Path(str(api.__file__)).parent.parent / "driver" / "node")
         tidy = folder / "tidy.cjs"
-        tidy.write_text(_TIDY)
+        tidy.write_text(_CLEANUP_JS)
         words = {"folder": folder, "python": sys.executable, "node": node, "tidy": tidy}
         quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
         script.write_text(_DRIVER.format(**quoted, owner=os.getpid(), memory=_MEMORY_BYTES))
@@ -313,7 +315,7 @@ async def _stop(playwright: Playwright) -> None:
             await playwright.stop()
 
 
-def _own_folder() -> Path:
+def _profile_folder() -> Path:
     """Create a folder for profiles and downloads, after removing those of killed processes."""
     parent = Path(tempfile.gettempdir())
     for folder in parent.glob(f"{_FOLDER}*"):
@@ -328,7 +330,7 @@ def _is_playwright_error(error: BaseException) -> bool:
     return type(error).__module__.startswith("playwright.")
 
 
-def _quiet_loop() -> None:
+def _ignore_driver_errors() -> None:
     """Silence futures that Playwright abandons when its driver dies: their callers have already received the error."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

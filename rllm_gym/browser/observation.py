@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rllm_gym.browser.observation_text import Node, fitted, in_short, lines_of, on_one_line, quoted
-from rllm_gym.browser.observation_world import World, WorldLost
-from rllm_gym.browser.settling import Activity
+from rllm_gym.browser.isolated_world import DocumentGone, IsolatedWorlds
+from rllm_gym.browser.load_state import PageActivity
+from rllm_gym.browser.page_text import Node, fit_lines, on_one_line, outline_lines, quoted, short_description
 
 if TYPE_CHECKING:
     from rllm_gym.browser.pages import Page
@@ -24,8 +24,8 @@ CHARS = 20_000
 
 _NODES = 20_000
 _TREE_CHARS = 300_000
-_MOST_FRAMES = 20
-_MOST_LISTENERS = 300
+_MAX_FRAMES = 20
+_MAX_LISTENERS = 300
 _URL_CHARS = 1_000
 _TRIES = 8
 _MOUSE_EVENTS = frozenset(
@@ -89,16 +89,16 @@ class Tab:
     """A page, the isolated world in it, and its activity."""
 
     page: Page
-    world: World
-    activity: Activity
+    isolated: IsolatedWorlds
+    activity: PageActivity
 
 
-class Sight:
+class ElementRegistry:
     """The state of a session's observations: its tabs, and the assigned numbers.
 
     Attributes:
         next_number: Number for the next new element.
-        places: Tab and frame of each numbered element of the latest views.
+        locations: Tab and frame of each numbered element of the latest views.
         shown: The numbered elements of the latest view.
         titles: Titles of the observed tabs.
         base: URL of the latest observed page that has one.
@@ -106,7 +106,7 @@ class Sight:
 
     def __init__(self) -> None:
         self.next_number = 1
-        self.places: dict[int, tuple[Page, str]] = {}
+        self.locations: dict[int, tuple[Page, str]] = {}
         self.shown: dict[int, Node] = {}
         self.titles: dict[Page, str] = {}
         self.base = ""
@@ -117,7 +117,7 @@ class Sight:
         tab = self._tabs.get(page)
         if tab is None:
             cdp = session.cdp(page)
-            tab = Tab(page, World(cdp, page.target), Activity(cdp))
+            tab = Tab(page, IsolatedWorlds(cdp, page.target), PageActivity(cdp))
             await cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
             self._tabs = {other: known for other, known in self._tabs.items() if other in session.pages}
             self.titles = {other: title for other, title in self.titles.items() if other in session.pages}
@@ -125,12 +125,12 @@ class Sight:
         return tab
 
 
-_sights: weakref.WeakKeyDictionary[BrowserSession, Sight] = weakref.WeakKeyDictionary()
+_registries: weakref.WeakKeyDictionary[BrowserSession, ElementRegistry] = weakref.WeakKeyDictionary()
 
 
-def sight_of(session: BrowserSession) -> Sight:
+def registry_of(session: BrowserSession) -> ElementRegistry:
     """Return the state of a session's observations."""
-    return _sights.setdefault(session, Sight())
+    return _registries.setdefault(session, ElementRegistry())
 
 
 async def observe(session: BrowserSession, *, screenshot: bool = False, chars: int = CHARS) -> PageView:
@@ -144,32 +144,32 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
     Raises:
         BrowserFault: The page does not answer.
     """
-    sight = sight_of(session)
+    registry = registry_of(session)
     page = session.page
-    world = (await sight.tab(session, page)).world
-    seen = _Seen([], page.url, "", (0, 0, 0, 0), False, False, [])
+    env = (await registry.tab(session, page)).isolated
+    seen = _PageSnapshot([], page.url, "", (0, 0, 0, 0), False, False, [])
     for attempt in range(_TRIES):
         if attempt == _TRIES // 2:
             session.tabs.note("The page was replaced by another again and again; it was stopped.")
         try:
             if attempt >= _TRIES // 2:
-                await world.send("Page.stopLoading")
-            seen = await _whole_page(sight, world)
+                await env.send("Page.stopLoading")
+            seen = await _whole_page(registry, env)
             break
-        except WorldLost:  # another document is replacing it
+        except DocumentGone:  # another document is replacing it
             continue
     if seen.url.startswith("http"):
-        sight.base = seen.url
+        registry.base = seen.url
     numbered = {node["n"]: node for node, _ in seen.numbered}
     # Numbers of other tabs stay known: an action on one of them gets an error message that names the element's tab.
-    sight.places = {number: place for number, place in sight.places.items() if place[0] is not page}
-    sight.places.update({node["n"]: (page, frame) for node, frame in seen.numbered})
-    sight.shown = numbered
-    sight.titles[page] = seen.title
-    head = _head(session, sight, seen)
+    registry.locations = {number: place for number, place in registry.locations.items() if place[0] is not page}
+    registry.locations.update({node["n"]: (page, frame) for node, frame in seen.numbered})
+    registry.shown = numbered
+    registry.titles[page] = seen.title
+    head = _head(session, registry, seen)
     # Blank lines separate the page from the text of the environment.
-    room = chars - sum(len(line) + 1 for line in head)
-    lines, left_out = fitted(lines_of(seen.tree), max(room, 500))
+    max_chars = chars - sum(len(line) + 1 for line in head)
+    lines, left_out = fit_lines(outline_lines(seen.tree), max(max_chars, 500))
     if not lines:
         lines = ["(The page is empty.)"]
     return PageView(
@@ -177,7 +177,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
         url=seen.url,
         title=seen.title,
         elements={number: _element(node) for number, node in numbered.items()},
-        tabs=tuple(each.url for each in session.pages),
+        tabs=tuple(item.url for item in session.pages),
         active=session.pages.index(page) if page in session.pages else 0,
         left_out=left_out,
         image=await session.screenshot() if screenshot else None,
@@ -188,7 +188,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
 
 
 @dataclass
-class _Seen:
+class _PageSnapshot:
     tree: list[Node]
     url: str
     title: str
@@ -198,36 +198,36 @@ class _Seen:
     numbered: list[tuple[Node, str]]
 
 
-async def _whole_page(sight: Sight, world: World) -> _Seen:
-    seen = await _document(sight, world, world.main_frame)
+async def _whole_page(registry: ElementRegistry, isolated: IsolatedWorlds) -> _PageSnapshot:
+    seen = await _document(registry, isolated, isolated.main_frame)
     numbered: list[tuple[Node, str]] = []
-    budget = [_MOST_FRAMES]
-    holes = _number_and_holes(seen["tree"], world.main_frame, numbered)
-    if holes:
-        await _fill(sight, world, holes, await world.frames(), numbered, budget)
-    return _Seen(
+    budget = [_MAX_FRAMES]
+    frame_slots = _elements_and_frames(seen["tree"], isolated.main_frame, numbered)
+    if frame_slots:
+        await _fill(registry, isolated, frame_slots, await isolated.frames(), numbered, budget)
+    return _PageSnapshot(
         seen["tree"], seen["url"], seen["title"], seen["scroll"], seen["cut"] or budget[0] < 0, seen["modal"], numbered
     )
 
 
-def _number_and_holes(tree: list[Node], frame: str, numbered: list[tuple[Node, str]]) -> dict[int, dict[str, Any]]:
+def _elements_and_frames(tree: list[Node], frame: str, numbered: list[tuple[Node, str]]) -> dict[int, dict[str, Any]]:
     """Collect the numbered elements of a document; return its frames by index."""
-    holes: dict[int, dict[str, Any]] = {}
+    frame_slots: dict[int, dict[str, Any]] = {}
     waiting = list(reversed(tree))
     while waiting:
         node = waiting.pop()
         if "n" in node:
             numbered.append((node, frame))
         if "frame" in node:
-            holes[node["frame"]] = node  # type: ignore[assignment]
+            frame_slots[node["frame"]] = node  # type: ignore[assignment]
         waiting.extend(reversed(node.get("c", ())))
-    return holes
+    return frame_slots
 
 
 async def _fill(
-    sight: Sight,
-    world: World,
-    holes: Mapping[int, dict[str, Any]],
+    registry: ElementRegistry,
+    isolated: IsolatedWorlds,
+    frame_slots: Mapping[int, dict[str, Any]],
     frames: Mapping[str, Any],
     numbered: list[tuple[Node, str]],
     budget: list[int],
@@ -239,55 +239,55 @@ async def _fill(
             return
         frame = child["frame"]["id"]
         try:
-            seen = await _document(sight, world, frame)
-            if seen["own"] not in holes:
+            seen = await _document(registry, isolated, frame)
+            if seen["own"] not in frame_slots:
                 continue
-            inner = _number_and_holes(seen["tree"], frame, numbered)
+            inner = _elements_and_frames(seen["tree"], frame, numbered)
             if inner:
-                await _fill(sight, world, inner, child, numbered, budget)
-            holes[seen["own"]]["c"] = seen["tree"]
-        except WorldLost:
+                await _fill(registry, isolated, inner, child, numbered, budget)
+            frame_slots[seen["own"]]["c"] = seen["tree"]
+        except DocumentGone:
             continue  # the frame disappeared or is loading; the page is shown without it
 
 
-async def _document(sight: Sight, world: World, frame: str) -> dict[str, Any]:
+async def _document(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
     """Return one frame's document, with the elements that listen for the mouse marked."""
-    if not world.knows(frame):
-        await _mark_listeners(world, frame)
-        seen, again = await _tree(sight, world, frame), False
+    if not isolated.knows(frame):
+        await _mark_listeners(isolated, frame)
+        seen, again = await _tree(registry, isolated, frame), False
     else:
-        seen, again = await asyncio.gather(_tree(sight, world, frame), _mark_listeners(world, frame))
+        seen, again = await asyncio.gather(_tree(registry, isolated, frame), _mark_listeners(isolated, frame))
     # Only rarely does the browser provide something that the page's document does not.
     if seen["hosts"]:
-        again = await world.open_closed_trees(frame) or again
-    return await _tree(sight, world, frame) if again else seen
+        again = await isolated.open_closed_trees(frame) or again
+    return await _tree(registry, isolated, frame) if again else seen
 
 
-async def _tree(sight: Sight, world: World, frame: str) -> dict[str, Any]:
-    limits = {"first": sight.next_number, "nodes": _NODES, "chars": _TREE_CHARS}
+async def _tree(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
+    limits = {"first": registry.next_number, "nodes": _NODES, "chars": _TREE_CHARS}
     # If the answer is lost, its numbers are never reused.
-    sight.next_number += _NODES
-    seen: dict[str, Any] = await world.call("observe", limits, frame=frame)
-    sight.next_number = seen["next"]
+    registry.next_number += _NODES
+    seen: dict[str, Any] = await isolated.call("observe", limits, frame=frame)
+    registry.next_number = seen["next"]
     return seen
 
 
-async def _mark_listeners(world: World, frame: str) -> bool:
+async def _mark_listeners(isolated: IsolatedWorlds, frame: str) -> bool:
     """Mark the elements with mouse listeners in the isolated world: only the browser, not the page, can list them.
 
     Returns:
         Whether there were new ones.
     """
-    document = await world.document(frame)
-    answer = await world.send("DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True)
+    document = await isolated.document(frame)
+    answer = await isolated.send("DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True)
     found = {
-        each["backendNodeId"]
-        for each in answer["listeners"]
-        if each["type"] in _MOUSE_EVENTS and "backendNodeId" in each
+        item["backendNodeId"]
+        for item in answer["listeners"]
+        if item["type"] in _MOUSE_EVENTS and "backendNodeId" in item
     }
-    new = sorted(found - world.listening(frame))[:_MOST_LISTENERS]
-    world.listening(frame).update(new)
-    return bool(new) and await world.hand_over(frame, "noteListening", new)
+    new = sorted(found - isolated.listening(frame))[:_MAX_LISTENERS]
+    isolated.listening(frame).update(new)
+    return bool(new) and await isolated.call_with_nodes(frame, "noteListening", new)
 
 
 def _element(node: Node) -> Element:
@@ -300,19 +300,19 @@ def _element(node: Node) -> Element:
         options=tuple(node.get("o", ())),
         flags=tuple(node.get("f", ())),
         attributes=node.get("a", {}),
-        text=in_short(node),
+        text=short_description(node),
     )
 
 
 # The header above the page
 
 
-def _head(session: BrowserSession, sight: Sight, seen: _Seen) -> list[str]:
+def _head(session: BrowserSession, registry: ElementRegistry, seen: _PageSnapshot) -> list[str]:
     head = [f"URL: {on_one_line(seen.url[:_URL_CHARS])}", f"Title: {quoted(seen.title)}"]
     if len(session.pages) > 1:
         tabs = []
         for index, page in enumerate(session.pages):
-            name = quoted(sight.titles[page]) if page in sight.titles else on_one_line(page.url[:200])
+            name = quoted(registry.titles[page]) if page in registry.titles else on_one_line(page.url[:200])
             tabs.append(f"{index} {name}{' (active)' if page is session.page else ''}")
         head.append(f"Tabs: {', '.join(tabs)}")
     down, height, right, width = seen.scroll

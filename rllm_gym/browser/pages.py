@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rllm_gym.browser.protocol import GONE, Connection, ProtocolError, Session
+from rllm_gym.browser.cdp import GONE, CDPConnection, CDPSession, ProtocolError
 
-_MOST_KEPT = 100
-_MOST_EARLY = 1_000
+_MAX_KEPT = 100
+_MAX_EARLY_EVENTS = 1_000
 _ATTACH = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
 _ONLY_PAGES = [{"type": "page"}]
 _FRAMES_AND_WORKERS = [{"type": "iframe"}, {"type": "worker"}]  # a paused worker never continues by itself
@@ -54,7 +54,7 @@ class PageClosed(ProtocolError):
     """The page is closed."""
 
 
-class _Emitter:
+class _EventEmitter:
     """A registry of listeners by event name."""
 
     def __init__(self) -> None:
@@ -74,9 +74,9 @@ class _Emitter:
 class Contexts:
     """All contexts of one browser; assigns each reported page to its context."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: CDPConnection) -> None:
         self._connection = connection
-        self._contexts: dict[str, Context] = {}
+        self._contexts: dict[str, BrowserContext] = {}
         self._pages: dict[str, Page] = {}  # by session name
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Contexts:
         self._connection.closed.add_done_callback(lambda _: self._all_gone())
         await root.send("Target.setAutoAttach", {**_ATTACH, "filter": _ONLY_PAGES})
 
-    async def new(self, *, proxy: str, viewport: tuple[int, int]) -> Context:
+    async def new(self, *, proxy: str, viewport: tuple[int, int]) -> BrowserContext:
         """Create a context without pages that shares nothing with others.
 
         Args:
@@ -100,22 +100,22 @@ class Contexts:
         root = self._connection.root
         wanted = {"disposeOnDetach": True, "proxyServer": proxy, "proxyBypassList": "<-loopback>"}
         name: str = (await root.send("Target.createBrowserContext", wanted))["browserContextId"]
-        context = self._contexts[name] = Context(self, root, name, viewport)
+        context = self._contexts[name] = BrowserContext(self, root, name, viewport)
         try:
             await asyncio.gather(
-                root.begin(
+                root.send_nowait(
                     "Browser.setDownloadBehavior",
                     {"behavior": "deny", "browserContextId": name, "eventsEnabled": True},
                 ),
-                root.begin("Browser.grantPermissions", {"permissions": [], "browserContextId": name}),
+                root.send_nowait("Browser.grantPermissions", {"permissions": [], "browserContextId": name}),
             )
         except BaseException:
             self.forget(context)
-            root.begin("Target.disposeBrowserContext", {"browserContextId": name})
+            root.send_nowait("Target.disposeBrowserContext", {"browserContextId": name})
             raise
         return context
 
-    def forget(self, context: Context) -> None:
+    def forget(self, context: BrowserContext) -> None:
         self._contexts.pop(context.name, None)
 
     def _attached(self, event: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Contexts:
             return
         session = self._connection.session(name)
         if context is None:  # a page that opens while its context closes
-            session.begin("Runtime.runIfWaitingForDebugger")
+            session.send_nowait("Runtime.runIfWaitingForDebugger")
             return
         page = self._pages[name] = Page(context, session, self._connection, target)
         context.opening(page)
@@ -148,7 +148,7 @@ class Contexts:
                 return
 
 
-class Context(_Emitter):
+class BrowserContext(_EventEmitter):
     """An isolated context. Its event ``page`` reports each page that is ready.
 
     Attributes:
@@ -156,7 +156,7 @@ class Context(_Emitter):
         scripts: Scripts that run in each document before its own.
     """
 
-    def __init__(self, contexts: Contexts, root: Session, name: str, viewport: tuple[int, int]) -> None:
+    def __init__(self, contexts: Contexts, root: CDPSession, name: str, viewport: tuple[int, int]) -> None:
         super().__init__()
         self.name = name
         self.viewport = viewport
@@ -171,7 +171,7 @@ class Context(_Emitter):
         self.scripts.append(script)
         source = {"source": script, "runImmediately": True}
         await asyncio.gather(
-            *(page.session.begin("Page.addScriptToEvaluateOnNewDocument", source) for page in self.pages)
+            *(page.session.send_nowait("Page.addScriptToEvaluateOnNewDocument", source) for page in self.pages)
         )
 
     async def new_page(self) -> Page:
@@ -228,7 +228,7 @@ class Dialog:
     """A dialog waiting for an answer: ``type`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
 
     page: Page
-    session: Session
+    session: CDPSession
     type: str
     message: str
     default_value: str
@@ -241,7 +241,7 @@ class Dialog:
         await self.session.send("Page.handleJavaScriptDialog", {"accept": False})
 
 
-class Page(_Emitter):
+class Page(_EventEmitter):
     """A tab, or a window that a page opened.
 
     Its events: ``close`` and ``crash`` (with the page), ``dialog``, ``download``, ``filechooser``, and ``navigated``
@@ -254,7 +254,9 @@ class Page(_Emitter):
         frames: Names of its frames.
     """
 
-    def __init__(self, context: Context, session: Session, connection: Connection, target: dict[str, Any]) -> None:
+    def __init__(
+        self, context: BrowserContext, session: CDPSession, connection: CDPConnection, target: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.session = session
         self.target: str = target["targetId"]
@@ -266,10 +268,10 @@ class Page(_Emitter):
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loaded = asyncio.Event()
         self._news = asyncio.Event()
-        self._commits: deque[str] = deque(maxlen=_MOST_KEPT)  # the latest loads of the main frame
-        self._begun: deque[str] = deque(maxlen=_MOST_KEPT)  # the loads started there
+        self._commits: deque[str] = deque(maxlen=_MAX_KEPT)  # the latest loads of the main frame
+        self._started_loads: deque[str] = deque(maxlen=_MAX_KEPT)  # the loads started there
         self._early: list[tuple[str, Any]] | None = []  # events from before the page was announced
-        self._chores: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         session.on("Page.frameNavigated", self._navigated)
         session.on("Page.frameStartedNavigating", self._begins)
         session.on("Page.navigatedWithinDocument", self._moved)
@@ -282,7 +284,7 @@ class Page(_Emitter):
         width, height = self._context.viewport
         metrics = {"width": width, "height": height, "screenWidth": width, "screenHeight": height}
         orientation = {"angle": 0, "type": "landscapePrimary" if width > height else "portraitPrimary"}
-        tree = self.session.begin("Page.getFrameTree")
+        tree = self.session.send_nowait("Page.getFrameTree")
         await self._set_up(
             self.session,
             ("Emulation.setDeviceMetricsOverride",
@@ -297,7 +299,7 @@ class Page(_Emitter):
     def emit(self, event: str, what: Any) -> None:
         if self._early is None:
             super().emit(event, what)
-        elif len(self._early) < _MOST_EARLY:
+        elif len(self._early) < _MAX_EARLY_EVENTS:
             self._early.append((event, what))
 
     def announced(self) -> None:
@@ -318,26 +320,26 @@ class Page(_Emitter):
                 closed.
         """
         self._commits.clear()
-        self._begun.clear()
+        self._started_loads.clear()
         try:
             async with asyncio.timeout(seconds):
                 answer = await self.session.send("Page.navigate", {"url": url})
                 load = answer.get("loaderId")
                 if failure := answer.get("errorText"):
-                    if failure == "net::ERR_ABORTED" and len(set(self._begun) - {load}) > 0:
+                    if failure == "net::ERR_ABORTED" and len(set(self._started_loads) - {load}) > 0:
                         raise ProtocolError(f"{url}: interrupted by another navigation")
                     raise ProtocolError(f"{failure} at {url}")
                 while load is not None and load not in self._commits:
-                    if self._overtaken(load):
+                    if self._superseded(load):
                         raise ProtocolError(f"{url}: interrupted by another navigation")
                     await self._next()
         except TimeoutError:
             raise ProtocolError(f"{url} did not answer within {seconds:g} s") from None
 
-    def _overtaken(self, load: str) -> bool:
+    def _superseded(self, load: str) -> bool:
         """Return whether a load started after this one has arrived. One started before it may still arrive first."""
-        begun = list(self._begun)
-        later = begun[begun.index(load) + 1 :] if load in begun else list(self._commits)
+        loads = list(self._started_loads)
+        later = loads[loads.index(load) + 1 :] if load in loads else list(self._commits)
         return any(commit in later for commit in self._commits)
 
     async def loaded(self, seconds: float) -> bool:
@@ -381,7 +383,7 @@ class Page(_Emitter):
             self._gone.set_result(None)
         self.emit("close", self)
 
-    async def _set_up(self, session: Session, *more: tuple[str, dict[str, Any]]) -> None:
+    async def _set_up(self, session: CDPSession, *more: tuple[str, dict[str, Any]]) -> None:
         commands: list[tuple[str, dict[str, Any]]] = [
             ("Page.enable", {}),
             ("Target.setAutoAttach", {**_ATTACH, "filter": _FRAMES_AND_WORKERS}),
@@ -391,12 +393,12 @@ class Page(_Emitter):
         ]
         for script in self._context.scripts:
             commands.append(("Page.addScriptToEvaluateOnNewDocument", {"source": script, "runImmediately": True}))
-        answers = [session.begin(*command) for command in (*commands, ("Runtime.runIfWaitingForDebugger", {}))]
+        answers = [session.send_nowait(*command) for command in (*commands, ("Runtime.runIfWaitingForDebugger", {}))]
         # Pages of one process share settings: the second page to set one is refused. A closed page is detected
         # elsewhere.
         await asyncio.gather(*answers, return_exceptions=True)
 
-    def _follow(self, session: Session) -> None:
+    def _follow(self, session: CDPSession) -> None:
         """Subscribe to the events of every document of the page, in any process."""
         session.on("Page.frameAttached", lambda event: self.frames.add(event["frameId"]))
         session.on("Page.frameDetached", self._frame_gone)
@@ -409,13 +411,13 @@ class Page(_Emitter):
         """Handle a worker, or a frame with its own process."""
         session = self._connection.session(event["sessionId"])
         if event["targetInfo"]["type"] != "iframe":
-            session.begin("Runtime.runIfWaitingForDebugger")
+            session.send_nowait("Runtime.runIfWaitingForDebugger")
             return
         self._follow(session)
         self.frames.add(event["targetInfo"]["targetId"])
         task = asyncio.ensure_future(self._set_up(session))
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _frame_gone(self, event: dict[str, Any]) -> None:
         if event.get("reason") != "swap" and event["frameId"] != self.target:
@@ -438,7 +440,7 @@ class Page(_Emitter):
 
     def _begins(self, event: dict[str, Any]) -> None:
         if event["frameId"] == self.target:
-            self._begun.append(event.get("loaderId", ""))
+            self._started_loads.append(event.get("loaderId", ""))
 
     async def _next(self) -> None:
         """Wait for the next event."""
@@ -449,6 +451,6 @@ class Page(_Emitter):
         if self._closed:
             raise PageClosed(GONE)
 
-    def _dialog(self, session: Session, event: dict[str, Any]) -> None:
+    def _dialog(self, session: CDPSession, event: dict[str, Any]) -> None:
         dialog = Dialog(self, session, event["type"], event.get("message", ""), event.get("defaultPrompt", ""))
         self.emit("dialog", dialog)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from rllm_gym.browser.context_pool import ContextPool
 from rllm_gym.browser.executable import find_chromium
+from rllm_gym.browser.network_policy import NetworkPolicy
 from rllm_gym.browser.session import BrowserSession
-from rllm_gym.browser.stock import Stock
-from rllm_gym.browser.walls import Walls
 from rllm_gym.sites.http import Handler
 from rllm_gym.workers.background_loop import BackgroundLoop
 
@@ -33,26 +33,28 @@ class BrowserPool:
         executable: A Chromium or its headless shell; by default the first one found, see
             :func:`~rllm_gym.browser.executable.find_chromium`.
         browsers: Number of Chromium processes; more than one helps on machines with many processors.
-        ahead: Number of contexts that each Chromium prepares while others are in use, at 16 MiB each.
+        prewarm: Number of contexts that each Chromium prepares while others are in use, at 16 MiB each.
 
     Raises:
         BrowserFault: There is no such browser here; the message says how to install one.
-        ValueError: ``browsers`` below 1 or ``ahead`` below 0.
+        ValueError: ``browsers`` below 1 or ``prewarm`` below 0.
 
     >>> with BrowserPool() as pool:                                              # doctest: +SKIP
     ...     session = await pool.open(sites={"http://shop.test": shop})
     ...     await session.goto("http://shop.test/")
     """
 
-    def __init__(self, executable: str | os.PathLike[str] | None = None, *, browsers: int = 1, ahead: int = 2) -> None:
-        if browsers < 1 or ahead < 0:
-            raise ValueError(f"browsers={browsers!r} must be at least 1, and ahead={ahead!r} at least 0")
+    def __init__(
+        self, executable: str | os.PathLike[str] | None = None, *, browsers: int = 1, prewarm: int = 2
+    ) -> None:
+        if browsers < 1 or prewarm < 0:
+            raise ValueError(f"browsers={browsers!r} must be at least 1, and ahead={prewarm!r} at least 0")
         self.executable = find_chromium(executable)
         self._pid = os.getpid()
         self._loop = BackgroundLoop("rllm-gym browser")
         # The loop and the stock hold no reference to the pool, so that an unclosed pool can be collected and closed.
-        self._stock = self._loop.run(_new_stock(self, browsers, ahead))
-        self._finalizer = weakref.finalize(self, _close, self._loop, self._stock, self._pid)
+        self._contexts = self._loop.run(_new_context_pool(self, browsers, prewarm))
+        self._finalizer = weakref.finalize(self, _close, self._loop, self._contexts, self._pid)
 
     async def open(
         self,
@@ -78,8 +80,8 @@ class BrowserPool:
         self._check_owner()
         if len(viewport) != 2 or not all(isinstance(side, int) and _SIDES[0] <= side <= _SIDES[1] for side in viewport):
             raise ValueError(f"viewport={viewport!r} must be two whole numbers of {_SIDES[0]} to {_SIDES[1]} pixels")
-        Walls().admit(sites or {}, origins)
-        opening = _open(self._loop, self._stock, dict(sites or {}), origins, viewport, init_script)
+        NetworkPolicy().allow(sites or {}, origins)
+        opening = _open(self._loop, self._contexts, dict(sites or {}), origins, viewport, init_script)
         return await self._loop.arun(opening)
 
     def close(self) -> None:
@@ -137,30 +139,30 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-async def _new_stock(pool: BrowserPool, browsers: int, ahead: int) -> Stock:
-    return Stock(pool.executable, browsers, ahead)
+async def _new_context_pool(pool: BrowserPool, browsers: int, prewarm: int) -> ContextPool:
+    return ContextPool(pool.executable, browsers, prewarm)
 
 
 async def _open(
     loop: BackgroundLoop,
-    stock: Stock,
+    contexts: ContextPool,
     sites: Mapping[str, Handler],
     origins: Sequence[str],
     viewport: tuple[int, int],
     init_script: str | None,
 ) -> BrowserSession:
-    stand = await stock.take(viewport)
+    context = await contexts.acquire(viewport)
     try:
-        stand.walls.admit(sites, origins)
+        context.network_policy.allow(sites, origins)
         if init_script is not None:
-            await stand.context.add_init_script(init_script)
+            await context.context.add_init_script(init_script)
     except BaseException:
-        stand.discard()
+        context.discard()
         raise
-    return BrowserSession(loop, stand, viewport)
+    return BrowserSession(loop, context, viewport)
 
 
-def _close(loop: BackgroundLoop, stock: Stock, pid: int) -> None:
+def _close(loop: BackgroundLoop, contexts: ContextPool, pid: int) -> None:
     if pid == os.getpid():
-        loop.run(stock.close())
+        loop.run(contexts.close())
         loop.close()

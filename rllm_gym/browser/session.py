@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rllm_gym.browser.cdp import ProtocolError
 from rllm_gym.browser.errors import BrowserFault, SiteFault
-from rllm_gym.browser.observation_world import WorldLost
-from rllm_gym.browser.protocol import ProtocolError
-from rllm_gym.browser.tabs import DialogSeen, Tabs
-from rllm_gym.browser.walls import Walls
+from rllm_gym.browser.isolated_world import DocumentGone
+from rllm_gym.browser.network_policy import NetworkPolicy
+from rllm_gym.browser.tabs import DialogRecord, TabSet
 from rllm_gym.workers.background_loop import BackgroundLoop
 
 if TYPE_CHECKING:
+    from rllm_gym.browser.cdp import CDPSession
+    from rllm_gym.browser.context_pool import PooledContext
     from rllm_gym.browser.observation import PageView
     from rllm_gym.browser.pages import Page
-    from rllm_gym.browser.protocol import Session
-    from rllm_gym.browser.stock import Stand
     from rllm_gym.parsing.browser_actions import BrowserAction
 
 T = TypeVar("T")
@@ -42,18 +42,18 @@ ANSWER_S = 15.0
 ACT_S = 60.0
 """Seconds an action may take, including everything it starts."""
 
-LOOK_S = 30.0
+OBSERVE_S = 30.0
 """Seconds an observation may take."""
 
-PATIENCE_S = 10.0
+RESPONSE_S = 10.0
 """Seconds a page may block its thread between two turns. A script that runs longer is stopped."""
 
 STOP_S = 20.0
 """Seconds a stopped script may take to end. If it does not, its tab is closed with everything in it. The limit is
 generous because on a busy machine an honest page may take a while."""
 
-_LOOKS = 3
-_WORLD = "rllm-gym checks"
+_OBSERVE_TRIES = 3
+_ISOLATED_WORLD = "rllm-gym checks"
 _BLANK = "about:blank"
 _NEXT_FRAME = "new Promise(requestAnimationFrame)"
 
@@ -66,16 +66,16 @@ class BrowserSession:
 
     Attributes:
         viewport: Width and height in pixels.
-        walls: What the session may reach; see ``walls.admits(url)``.
+        network_policy: What the session may reach; see ``walls.admits(url)``.
     """
 
-    def __init__(self, loop: BackgroundLoop, stand: Stand, viewport: tuple[int, int]) -> None:
+    def __init__(self, loop: BackgroundLoop, context: PooledContext, viewport: tuple[int, int]) -> None:
         self.viewport = viewport
-        self.walls: Walls = stand.walls
-        self.tabs = Tabs(stand.context, stand.page, stand.walls)
+        self.network_policy: NetworkPolicy = context.network_policy
+        self.tabs = TabSet(context.context, context.page, context.network_policy)
         self._loop = loop
-        self._stand = stand
-        self._finalizer = weakref.finalize(self, _let_go, loop, stand, self.tabs)
+        self._context = context
+        self._finalizer = weakref.finalize(self, _release, loop, context, self.tabs)
 
     # Used by environments
 
@@ -120,8 +120,8 @@ class BrowserSession:
 
     async def close(self) -> None:
         """End the episode and delete its context. Does not wait for a browser that hangs. Idempotent."""
-        if self._finalizer.detach() is not None and not self._stand.lost:
-            await self._loop.arun(_closed(self._stand, self.tabs))
+        if self._finalizer.detach() is not None and not self._context.lost:
+            await self._loop.arun(_closed(self._context, self.tabs))
 
     # Used by the other modules of this package, on the pool's loop
 
@@ -136,15 +136,15 @@ class BrowserSession:
         return self.tabs.pages
 
     @property
-    def dialogs(self) -> Sequence[DialogSeen]:
+    def dialogs(self) -> Sequence[DialogRecord]:
         return self.tabs.dialogs
 
     @property
     def blocked(self) -> Sequence[str]:
         """What pages tried to reach against the network policy."""
-        return self.walls.blocked
+        return self.network_policy.blocked
 
-    def cdp(self, page: Page | None = None) -> Session:
+    def cdp(self, page: Page | None = None) -> CDPSession:
         """Return a tab's session of the browser's protocol, by default that of the active tab."""
         return self.tabs.cdp(page)
 
@@ -160,8 +160,8 @@ class BrowserSession:
             # A crash is reported, but does not end requests to the page that crashed.
             waited: list[asyncio.Future[Any]] = [task, self.tabs.crash]
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if self.walls.fault is not None:
-                raise self.walls.fault
+            if self.network_policy.fault is not None:
+                raise self.network_policy.fault
             if task.done():
                 return task.result()
         except ProtocolError as error:
@@ -176,36 +176,36 @@ class BrowserSession:
 
     async def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the pool's loop."""
-        if self._stand.lost or not self._finalizer.alive:
+        if self._context.lost or not self._finalizer.alive:
             raise BrowserFault("this browser session or its pool is closed; open another", kind="browser_died")
         return await self._loop.arun(begin())
 
     async def _fault(self, what: str, error: Exception) -> BrowserFault:
-        if not await self._stand.chromium.alive():
+        if not await self._context.chromium.alive():
             return BrowserFault(f"{what}: the browser died ({_first_line(error)})", kind="browser_died")
         return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
     async def _observe(self, screenshot: bool, chars: int) -> PageView:
-        for _ in range(_LOOKS - 1):
-            await self._see_to_page()
+        for _ in range(_OBSERVE_TRIES - 1):
+            await self._ensure_responsive()
             try:
-                return await self._look(screenshot, chars)
-            except WorldLost:
-                async with self._held_still():
-                    return await self._look(screenshot, chars)
+                return await self._observe_once(screenshot, chars)
+            except DocumentGone:
+                async with self._scripts_paused():
+                    return await self._observe_once(screenshot, chars)
             except BrowserFault as fault:
                 # The page crashed during the observation, or its scripts, and ours with them, were just stopped.
-                await self._survive(fault)
-        return await self._look(screenshot, chars)
+                await self._recover(fault)
+        return await self._observe_once(screenshot, chars)
 
-    async def _look(self, screenshot: bool, chars: int) -> PageView:
+    async def _observe_once(self, screenshot: bool, chars: int) -> PageView:
         observation = importlib.import_module("rllm_gym.browser.observation")
         looking = observation.observe(self, screenshot=screenshot, chars=chars)
-        view: PageView = await self.within(looking, LOOK_S, "looking at the page")
+        view: PageView = await self.within(looking, OBSERVE_S, "looking at the page")
         return view
 
     @contextlib.asynccontextmanager
-    async def _held_still(self) -> AsyncIterator[None]:
+    async def _scripts_paused(self) -> AsyncIterator[None]:
         """Disable scripts in the next document, for a page that replaces itself too fast to be observed."""
         self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
         cdp = self.cdp()
@@ -216,43 +216,43 @@ class BrowserSession:
             await self.within(_run_scripts(cdp, True), ANSWER_S, "letting a page go on")
 
     async def _act(self, action: BrowserAction) -> str:
-        acting = importlib.import_module("rllm_gym.browser.acting")
-        await self._see_to_page()
+        acting = importlib.import_module("rllm_gym.browser.actions")
+        await self._ensure_responsive()
         await self.within(self.tabs.let_scripts_run(), ANSWER_S, "letting the page's scripts run")
         try:
             error: str = await self.within(acting.act(self, action), ACT_S, f"the action {action.name}")
         except BrowserFault as fault:
-            await self._survive(fault)
+            await self._recover(fault)
             return f"The page broke over this action: {fault}."
         return error
 
-    async def _survive(self, fault: BrowserFault) -> None:
+    async def _recover(self, fault: BrowserFault) -> None:
         """After a fault, continue with a working page if the browser works.
 
         Raises:
             BrowserFault: The browser does not work.
         """
-        if not await self._stand.chromium.alive():
+        if not await self._context.chromium.alive():
             raise BrowserFault(f"the browser died ({fault})", kind="browser_died") from fault
-        await self._see_to_page()
+        await self._ensure_responsive()
 
-    async def _see_to_page(self) -> None:
+    async def _ensure_responsive(self) -> None:
         """Ensure that the active tab answers: stop an endless script, replace a tab that crashed or hangs."""
-        self.tabs.begin_anew()
-        await self.tabs.hushed()
+        self.tabs.clear_crash()
+        await self.tabs.wait_until_stopped()
         if not self.pages:
             await self._replace(None, "The last tab was closed; this is a new one.")
         elif self.page in self.tabs.crashed:
             await self._replace(self.page, f"The tab with {self.page.url[:200]} crashed; this is a new one.")
-        elif not await self._answers(PATIENCE_S):
-            if await self._answers(STOP_S, stop=True):
-                self.tabs.note(f"A script of the page ran for more than {PATIENCE_S:g} s and was stopped.")
-            elif not await self._stand.chromium.alive():
+        elif not await self._is_responsive(RESPONSE_S):
+            if await self._is_responsive(STOP_S, stop=True):
+                self.tabs.note(f"A script of the page ran for more than {RESPONSE_S:g} s and was stopped.")
+            elif not await self._context.chromium.alive():
                 raise BrowserFault("the browser died", kind="browser_died")
             else:
                 await self._replace(self.page, f"The tab with {self.page.url[:200]} hung; this is a new one.")
 
-    async def _answers(self, seconds: float, *, stop: bool = False) -> bool:
+    async def _is_responsive(self, seconds: float, *, stop: bool = False) -> bool:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
@@ -263,9 +263,9 @@ class BrowserSession:
                 return True
         return self.page in self.tabs.crashed
 
-    async def _replace(self, gone: Page | None, why: str) -> None:
-        self.tabs.note(why)
-        page = await self.within(self._stand.context.new_page(), GOTO_S, "opening a tab")
+    async def _replace(self, gone: Page | None, reason: str) -> None:
+        self.tabs.note(reason)
+        page = await self.within(self._context.context.new_page(), GOTO_S, "opening a tab")
         if gone is not None:
             # Closing kills a hanging process within about a second; a crashed process has already ended.
             with contextlib.suppress(Exception):
@@ -275,20 +275,20 @@ class BrowserSession:
 
     async def _goto(self, url: str) -> None:
         if not self.pages:
-            await self._see_to_page()
+            await self._ensure_responsive()
         page = self.page
         if page.url != _BLANK:
             # Go through a blank page: otherwise a navigation of the old page could replace the new page.
-            await self._arrive(page, _BLANK)
+            await self._wait_for_document(page, _BLANK)
         try:
-            await self._arrive(page, url)
+            await self._wait_for_document(page, url)
         except ProtocolError as error:
-            if "net::" in str(error) and self.walls.fault is None:
+            if "net::" in str(error) and self.network_policy.fault is None:
                 raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
             raise
         await page.loaded(LOAD_S)
 
-    async def _arrive(self, page: Page, url: str) -> None:
+    async def _wait_for_document(self, page: Page, url: str) -> None:
         while True:
             try:
                 return await page.goto(url, seconds=GOTO_S)
@@ -304,8 +304,8 @@ class BrowserSession:
         while answer is None:
             if world == "isolated":
                 frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
-                made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _WORLD})
-                order["contextId"] = made["executionContextId"]
+                created = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _ISOLATED_WORLD})
+                order["contextId"] = created["executionContextId"]
             try:
                 answer = await cdp.send("Runtime.evaluate", order)
             except Exception as error:
@@ -314,8 +314,8 @@ class BrowserSession:
                 if "Cannot find context" not in str(error):
                     raise
         if problem := answer.get("exceptionDetails"):
-            said = problem.get("exception", {}).get("description") or problem.get("text", "")
-            raise ValueError(f"the script failed: {said[:2000]}")
+            message = problem.get("exception", {}).get("description") or problem.get("text", "")
+            raise ValueError(f"the script failed: {message[:2000]}")
         return answer["result"].get("value")
 
     async def _screenshot(self) -> npt.NDArray[np.uint8]:
@@ -340,20 +340,20 @@ class BrowserSession:
         return pixels
 
 
-async def _run_scripts(cdp: Session, run: bool) -> None:
+async def _run_scripts(cdp: CDPSession, run: bool) -> None:
     await cdp.send("Emulation.setScriptExecutionDisabled", {"value": not run})
     if not run:
         await cdp.send("Page.stopLoading")
 
 
-def _let_go(loop: BackgroundLoop, stand: Stand, tabs: Tabs) -> None:
+def _release(loop: BackgroundLoop, context: PooledContext, tabs: TabSet) -> None:
     """Close a session that was not closed by its owner. Callable from any thread; does not wait."""
-    loop.call_soon(lambda: asyncio.ensure_future(_closed(stand, tabs)))
+    loop.call_soon(lambda: asyncio.ensure_future(_closed(context, tabs)))
 
 
-async def _closed(stand: Stand, tabs: Tabs) -> None:
-    tabs.end_chores()
-    stand.discard()
+async def _closed(context: PooledContext, tabs: TabSet) -> None:
+    tabs.cancel_background()
+    context.discard()
 
 
 def _first_line(error: Exception) -> str:

@@ -8,25 +8,25 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rllm_gym.browser.walls import Walls
+from rllm_gym.browser.network_policy import NetworkPolicy
 
 if TYPE_CHECKING:
-    from rllm_gym.browser.pages import Context, Dialog, Download, Page
-    from rllm_gym.browser.protocol import Session
+    from rllm_gym.browser.cdp import CDPSession
+    from rllm_gym.browser.pages import BrowserContext, Dialog, Download, Page
 
-MOST_TABS = 8
-MOST_DIALOGS = 10
+MAX_TABS = 8
+MAX_DIALOGS = 10
 """Number of dialogs that a page may open between two observations. After one more, its scripts are stopped."""
 
-_MOST_NOTES = 30
+_MAX_NOTES = 30
 _NOTE_CHARS = 500
 _LEAVE_S = 3.0
 _LEAVE_TRIES = 3
-_HUSH_S = 5.0
+_STOP_SCRIPTS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class DialogSeen:
+class DialogRecord:
     """A dialog and its answer: ``kind`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
 
     kind: str
@@ -34,7 +34,7 @@ class DialogSeen:
     accepted: bool
 
 
-class Tabs:
+class TabSet:
     """The tabs of a context, updated by event listeners on the pool's loop.
 
     Attributes:
@@ -45,12 +45,12 @@ class Tabs:
         dialogs: Dialogs that appeared since the last :meth:`take_notes`.
     """
 
-    def __init__(self, context: Context, page: Page, walls: Walls) -> None:
+    def __init__(self, context: BrowserContext, page: Page, network_policy: NetworkPolicy) -> None:
         self.context = context
-        self.walls = walls
+        self.network_policy = network_policy
         self.pages: list[Page] = []
         self.page = page
-        self.dialogs: list[DialogSeen] = []
+        self.dialogs: list[DialogRecord] = []
         self.crashed: set[Page] = set()
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notes: list[str] = []
@@ -58,16 +58,16 @@ class Tabs:
         self._behind: list[Page] = []
         self._left: set[Page] = set()
         self._leaving: set[Page] = set()
-        self._chores: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._dialogs_open = 0
         self._tabs_refused = 0
-        self._hushing: asyncio.Task[None] | None = None
-        self._hushed: set[Page] = set()
+        self._stopping: asyncio.Task[None] | None = None
+        self._stopped: set[Page] = set()
         self._add(page)
-        walls.on_blocked_page = self._outside
+        network_policy.on_blocked_page = self._on_blocked
         context.on("page", self._add)
 
-    def cdp(self, page: Page | None = None) -> Session:
+    def cdp(self, page: Page | None = None) -> CDPSession:
         """Return a tab's session of the browser's protocol."""
         return (page or self.page).session
 
@@ -77,26 +77,26 @@ class Tabs:
             self._behind = [other for other in self._behind if other is not page] + [self.page]
             self.page = page
 
-    async def hushed(self) -> None:
+    async def wait_until_stopped(self) -> None:
         """Wait until scripts have been stopped, if that is in progress: it would stop our scripts as well."""
-        if self._hushing is not None:
-            await asyncio.wait([self._hushing], timeout=_HUSH_S)
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping], timeout=_STOP_SCRIPTS_S)
 
     async def let_scripts_run(self) -> None:
         """Re-enable scripts of pages that opened endless dialogs or tabs, because the model acts again."""
-        hushed, self._hushed = self._hushed, set()
+        hushed, self._stopped = self._stopped, set()
         for page in hushed.intersection(self.pages) - self.crashed:
             session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
-    def begin_anew(self) -> None:
+    def clear_crash(self) -> None:
         """Reset the crash of an active tab after its waiters have been notified."""
         if self.crash.done():
             self.crash = asyncio.get_running_loop().create_future()
 
     def note(self, text: str) -> None:
         """Add a sentence to the next observation."""
-        if len(self._notes) < _MOST_NOTES:
+        if len(self._notes) < _MAX_NOTES:
             self._notes.append(text[:_NOTE_CHARS])
         else:
             self._notes_lost += 1
@@ -108,24 +108,24 @@ class Tabs:
         self._dialogs_open = self._tabs_refused = 0
         return [*notes, f"{lost} more such events are not listed."] if lost else notes
 
-    def end_chores(self) -> None:
-        for chore in self._chores:
-            chore.cancel()
+    def cancel_background(self) -> None:
+        for task in self._background:
+            task.cancel()
 
     # Event handlers
 
     def _add(self, page: Page) -> None:
         if page in self.pages:
             return
-        if len(self.pages) >= MOST_TABS:
+        if len(self.pages) >= MAX_TABS:
             self._tabs_refused += 1
-            if self._tabs_refused <= MOST_TABS:
-                self.note(f"A page tried to open another tab. There are {MOST_TABS} already, so it was closed.")
-            elif self._tabs_refused == MOST_TABS + 1:
+            if self._tabs_refused <= MAX_TABS:
+                self.note(f"A page tried to open another tab. There are {MAX_TABS} already, so it was closed.")
+            elif self._tabs_refused == MAX_TABS + 1:
                 self.note("A page went on opening tabs, so the scripts of all tabs were stopped.")
-            if self._tabs_refused > MOST_TABS:
-                self._hush()
-            self._do(page.close())
+            if self._tabs_refused > MAX_TABS:
+                self._stop_endless_scripts()
+            self._start_background(page.close())
             return
         self.pages.append(page)
         self.bring_to_front(page)
@@ -152,16 +152,16 @@ class Tabs:
 
     def _answer(self, dialog: Dialog) -> None:
         self._dialogs_open += 1
-        accepted = self._dialogs_open <= MOST_DIALOGS
+        accepted = self._dialogs_open <= MAX_DIALOGS
         if accepted:
-            self.dialogs.append(DialogSeen(dialog.type, dialog.message[:_NOTE_CHARS], accepted))
+            self.dialogs.append(DialogRecord(dialog.type, dialog.message[:_NOTE_CHARS], accepted))
             self.note(_about_dialog(dialog))
-            self._do(self._reply(dialog, accepted))
+            self._start_background(self._reply(dialog, accepted))
             return
-        if self._dialogs_open == MOST_DIALOGS + 1:
-            self.note(f"A page opened more than {MOST_DIALOGS} dialogs. They were dismissed, and its scripts stopped.")
-        self._hush()
-        self._do(self._reply(dialog, accepted))
+        if self._dialogs_open == MAX_DIALOGS + 1:
+            self.note(f"A page opened more than {MAX_DIALOGS} dialogs. They were dismissed, and its scripts stopped.")
+        self._stop_endless_scripts()
+        self._start_background(self._reply(dialog, accepted))
 
     async def _reply(self, dialog: Dialog, accepted: bool) -> None:
         try:
@@ -179,20 +179,20 @@ class Tabs:
                 self._has_crashed(dialog.page)
                 await dialog.page.close()
 
-    def _hush(self) -> None:
+    def _stop_endless_scripts(self) -> None:
         """Stop the scripts of all tabs until the model's next action, unless that is in progress."""
-        if self._hushing is None or self._hushing.done():
-            self._hushing = self._do(self._stop_scripts())
+        if self._stopping is None or self._stopping.done():
+            self._stopping = self._start_background(self._stop_scripts())
 
     async def _stop_scripts(self) -> None:
         for page in list(self.pages):
-            self._hushed.add(page)
+            self._stopped.add(page)
             session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
             # A running script continues; this takes effect when a dialog returns control to the script.
             await session.send("Runtime.terminateExecution")
 
-    def _outside(self, what: str) -> None:
+    def _on_blocked(self, what: str) -> None:
         self.note(f"{what}: this is not one of the task's sites and was not opened.")
 
     def _refuse(self, download: Download) -> None:
@@ -205,11 +205,11 @@ class Tabs:
         if page.url.startswith("chrome-error:"):
             self.note("The page could not be opened: its server did not answer, or is not one of the task's sites.")
         elif not _is_page(page.url):
-            self.walls.note_blocked(page.url)
+            self.network_policy.record_blocked(page.url)
             self.note(f"{page.url[:100]} is not an address of the task and was closed.")
-            self._do(self._leave(page))
+            self._start_background(self._navigate_back(page))
 
-    async def _leave(self, page: Page) -> None:
+    async def _navigate_back(self, page: Page) -> None:
         """Go back, once per tab; if that fails, or the page comes back, go to an empty page."""
         if page in self._leaving:
             return  # two concurrent navigations would interrupt each other; the first one checks again at its end
@@ -230,17 +230,17 @@ class Tabs:
         if not _is_page(page.url):
             await page.close()
 
-    def _do(self, chore: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+    def _start_background(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         async def done() -> None:
             # The page may be closed before the task runs, and nothing waits for its result.
             with contextlib.suppress(Exception):
-                await chore
+                await coroutine
 
         task = asyncio.ensure_future(done())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
         # A task cancelled before its start never awaits the coroutine, which causes a Python warning.
-        task.add_done_callback(lambda _: chore.close())
+        task.add_done_callback(lambda _: coroutine.close())
         return task
 
 

@@ -1,13 +1,13 @@
 """Chat messages and their conversion to token ids. The renderer needs a tokenizer, but not torch."""
 
-from rllm_gym.chat.message import Message, Part, ToolCall
+from rllm_gym.chat.message import ContentPart, Message, ToolCall
 from rllm_gym.chat.renderer import ChatRenderer, ChatTemplateError, SampledSpan, TokenPrefix
 
 __all__ = [
     "ChatRenderer",
     "ChatTemplateError",
+    "ContentPart",
     "Message",
-    "Part",
     "SampledSpan",
     "TokenPrefix",
     "ToolCall",

@@ -18,31 +18,31 @@ _PRIVATE_USE = (0xF0000, 0x10FFFD)
 
 
 @dataclass(frozen=True, slots=True)
-class Shield:
+class ControlTokenEscaper:
     """Replacements for the characters with which control tokens begin and end.
 
     A chat template handles a shielded text like any other text (it has the same length and the same white space at its
-    ends), but the text cannot contain a control token. ``lift`` restores the characters after the control tokens of
+    ends), but the text cannot contain a control token. ``unescape`` restores the characters after the control tokens of
     the template have been found.
     """
 
-    lower: dict[int, str]
-    lift: dict[int, str]
+    escape_map: dict[int, str]
+    unescape: dict[int, str]
     edges: tuple[str, ...]
     starts: re.Pattern[str] | None
 
-    def cover(self, text: str) -> str:
+    def escape(self, text: str) -> str:
         """Shield every character with which a control token could begin or end."""
         for edge in self.edges:
             if edge in text:
-                return text.translate(self.lower)
+                return text.translate(self.escape_map)
         return text
 
-    def cover_special(self, text: str) -> str:
+    def escape_special(self, text: str) -> str:
         """Shield only the special tokens, for a text of the model itself; other markup, such as ``<think>``, stays."""
         if self.starts is None:
             return text
-        return self.starts.sub(lambda match: self.lower[ord(match[0])], text)
+        return self.starts.sub(lambda match: self.escape_map[ord(match[0])], text)
 
 
 class TemplateEncoder:
@@ -75,27 +75,27 @@ class TemplateEncoder:
         special = [token.content for token in controls.values() if token.special]
         self._starts = re.compile(f"(?={_alternatives(special).pattern}).", re.DOTALL) if special else None
         self._edges = tuple(sorted({edge for content in names for edge in (content[0], content[-1])}))
-        self._shield = self._make_shield("")
+        self._escaper = self._make_escaper("")
 
-    def shield(self, texts: Iterable[str]) -> Shield:
+    def make_escaper(self, texts: Iterable[str]) -> ControlTokenEscaper:
         """Return a shield whose replacement characters occur in none of the texts."""
         texts = list(texts)
-        for stand_in in self._shield.lower.values():
+        for stand_in in self._escaper.escape_map.values():
             if any(stand_in in text for text in texts):
-                return self._make_shield("".join(texts))
-        return self._shield
+                return self._make_escaper("".join(texts))
+        return self._escaper
 
-    def encode(self, rendered: str, shield: Shield, *, at_start: bool) -> list[int]:
+    def encode(self, rendered: str, escaper: ControlTokenEscaper, *, at_start: bool) -> list[int]:
         """Return the token ids of a rendered template whose message contents are shielded.
 
         Args:
             rendered: The rendered text.
-            shield: The shield that was applied to its contents.
+            escaper: The shield that was applied to its contents.
             at_start: Whether the text begins the conversation. If not, a tokenizer that adds a space before the first
                 word must not do so.
         """
         text = self._find.sub(lambda match: self._names[match[0]], rendered) if self._names else rendered
-        text = text.translate(shield.lift) if shield.edges else text
+        text = text.translate(escaper.unescape) if escaper.edges else text
         if not at_start:
             text = self._anchor + text
         try:
@@ -111,7 +111,7 @@ class TemplateEncoder:
             ids = [remap.get(index, index) for index in ids]
         return ids
 
-    def _make_shield(self, avoid: str) -> Shield:
+    def _make_escaper(self, avoid: str) -> ControlTokenEscaper:
         taken = set(avoid)
         lower: dict[int, str] = {}
         while len(lower) < len(self._edges):
@@ -122,7 +122,7 @@ class TemplateEncoder:
             elif len(taken) > 100_000:
                 raise ValueError("a text uses nearly every private-use character; it cannot be rendered safely")
         lift = {ord(stand_in): chr(edge) for edge, stand_in in lower.items()}
-        return Shield(lower, lift, self._edges, self._starts)
+        return ControlTokenEscaper(lower, lift, self._edges, self._starts)
 
 
 def _is_control(token: Any) -> bool:
@@ -165,9 +165,9 @@ def _copy_with_names(
     copy.add_special_tokens([AddedToken(anchor, normalized=False)])
     remap: dict[int, int] = {}
     for content, index in original.items():
-        given = copy.token_to_id(content)
-        if given is not None and given != index:
-            remap[given] = index
+        token_id = copy.token_to_id(content)
+        if token_id is not None and token_id != index:
+            remap[token_id] = index
     taken = set(model["vocab"].values()) if isinstance(model.get("vocab"), dict) else set()
     if taken & remap.keys():
         raise ValueError(

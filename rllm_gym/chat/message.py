@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Role = Literal["system", "user", "assistant", "tool"]
+MessageRole = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ContentPart:
     """A part of a message: ``text``, or the bytes of an encoded ``image`` (PNG or JPEG)."""
 
     type: Literal["text", "image"]
@@ -39,8 +39,8 @@ class Message:
         tool_call_id: Id of the call that a ``tool`` message answers.
     """
 
-    role: Role
-    content: str | tuple[Part, ...] = ""
+    role: MessageRole
+    content: str | tuple[ContentPart, ...] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     name: str | None = None
     tool_call_id: str | None = None
@@ -84,7 +84,9 @@ class Message:
         content = message.get("content") or ""
         if not isinstance(content, str):
             content = tuple(
-                Part("text", text=str(part.get("text", ""))) if part.get("type") == "text" else Part("image")
+                ContentPart("text", text=str(part.get("text", "")))
+                if part.get("type") == "text"
+                else ContentPart("image")
                 for part in content
             )
         calls = tuple(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rllm_gym.chat.encoder import Shield, TemplateEncoder
+from rllm_gym.chat.encoder import ControlTokenEscaper, TemplateEncoder
 from rllm_gym.chat.message import Message
 from rllm_gym.core import RllmGymError
 
@@ -107,10 +107,10 @@ class ChatRenderer:
         It must be a stop token if the model's own end-of-text token is another one, as for base models.
         """
         try:
-            text = self._after_reply([_OPENING, self._stand_in()], None)
+            text = self._after_reply([_OPENING, self._placeholder_message()], None)
         except ChatTemplateError:
             return None
-        ids = self._encoder.encode(text, self._encoder.shield([]), at_start=False)
+        ids = self._encoder.encode(text, self._encoder.make_escaper([]), at_start=False)
         place = self._first_control(ids)
         return None if place is None else ids[place]
 
@@ -210,12 +210,12 @@ class ChatRenderer:
             ChatTemplateError: The template does not write the tool calls after its generation prompt.
             ValueError: The prefix does not end with a generation prompt.
         """
-        shield = self._encoder.shield([*_texts([*prefix.messages, message]), prefix.tools])
+        escaper = self._encoder.make_escaper([*_texts([*prefix.messages, message]), prefix.tools])
         if message.tool_calls:
-            text = self._with_calls(prefix, message, shield)
+            text = self._with_calls(prefix, message, escaper)
         else:
-            text = self._lead + shield.cover_special(message.text)
-        ids = self._encoder.encode(text, shield, at_start=False)
+            text = self._lead + escaper.escape_special(message.text)
+        ids = self._encoder.encode(text, escaper, at_start=False)
         end = self.end_of_turn_id
         if end is None:
             end = self.tokenizer.eos_token_id
@@ -263,14 +263,14 @@ class ChatRenderer:
 
     def _head(self, messages: tuple[Message, ...], tools: str) -> list[int]:
         """Return the ids of a conversation from its beginning, up to the generation prompt."""
-        shield = self._encoder.shield([*_texts(messages), tools])
-        rendered = self._render(self._openai(messages, shield), self._tools(tools, shield))
-        return self._encoder.encode(rendered, shield, at_start=True)
+        escaper = self._encoder.make_escaper([*_texts(messages), tools])
+        rendered = self._render(self._openai(messages, escaper), self._tools(tools, escaper))
+        return self._encoder.encode(rendered, escaper, at_start=True)
 
     def _tail(self, messages: tuple[Message, ...], start: int, end: int, last_id: int | None, tools: str) -> list[int]:
         """Return the ids of ``messages[start:end]`` after a sampled reply, from the end of that reply."""
-        rendered, shield = self._turn_text(messages, start, end, tools)
-        ids = self._encoder.encode(rendered, shield, at_start=False)
+        rendered, escaper = self._turn_text(messages, start, end, tools)
+        ids = self._encoder.encode(rendered, escaper, at_start=False)
         # If the end-of-turn token was sampled, do not add the template's own as well.
         place = self._first_control(ids)
         if place is not None and ids[place] == last_id:
@@ -284,34 +284,36 @@ class ChatRenderer:
 
     # Rendering
 
-    def _turn_text(self, messages: tuple[Message, ...], start: int, end: int, tools: str) -> tuple[str, Shield]:
+    def _turn_text(
+        self, messages: tuple[Message, ...], start: int, end: int, tools: str
+    ) -> tuple[str, ControlTokenEscaper]:
         """Return the template's text after a reply: the end of its turn, the new messages, the generation prompt.
 
         The turn is rendered after a short placeholder conversation, so that the cost does not grow with the length of
         the conversation. Whether the template allows this is tested once for each sequence of roles. If it does not
         (for example a template that numbers its rounds), the whole conversation is rendered, as text only.
         """
-        shield = self._encoder.shield([*_texts(messages[start:end]), tools])
-        turn = self._openai(messages[start:end], shield)
+        escaper = self._encoder.make_escaper([*_texts(messages[start:end]), tools])
+        turn = self._openai(messages[start:end], escaper)
         key = (tuple(message["role"] for message in turn), tools)
-        way = self._locality.get(key)
-        if way is None:
+        rendering = self._locality.get(key)
+        if rendering is None:
             if len(self._locality) >= 1000:
                 self._locality.clear()
-            way = self._locality[key] = self._choose_way(turn, self._tools(tools, shield))
-        if way == _WHOLE:
-            shield = self._encoder.shield([*_texts(messages[:end]), tools])
-            chat = self._openai(messages[:end], shield)
-            chat[start - 1] = self._stand_in()
-            return self._after_reply(chat, self._tools(tools, shield)), shield
-        chat = [_OPENING, self._stand_in(), *turn]
-        return self._after_reply(chat, self._tools(tools, shield) if way == _WITH_TOOLS else None), shield
+            rendering = self._locality[key] = self._choose_rendering(turn, self._tools(tools, escaper))
+        if rendering == _WHOLE:
+            escaper = self._encoder.make_escaper([*_texts(messages[:end]), tools])
+            chat = self._openai(messages[:end], escaper)
+            chat[start - 1] = self._placeholder_message()
+            return self._after_reply(chat, self._tools(tools, escaper)), escaper
+        chat = [_OPENING, self._placeholder_message(), *turn]
+        return self._after_reply(chat, self._tools(tools, escaper) if rendering == _WITH_TOOLS else None), escaper
 
-    def _choose_way(self, turn: list[dict[str, Any]], tools: list[Any] | None) -> int:
+    def _choose_rendering(self, turn: list[dict[str, Any]], tools: list[Any] | None) -> int:
         earlier = [_OPENING, {"role": "assistant", "content": "A"}]
         try:
-            expected = self._after_reply([*earlier, _OPENING, self._stand_in(), *turn], tools)
-            short = [_OPENING, self._stand_in(), *turn]
+            expected = self._after_reply([*earlier, _OPENING, self._placeholder_message(), *turn], tools)
+            short = [_OPENING, self._placeholder_message(), *turn]
             if self._after_reply(short, None) == expected:
                 return _ALONE
             if self._after_reply(short, tools) == expected:
@@ -321,7 +323,7 @@ class ChatRenderer:
             return _WHOLE
         return _WHOLE
 
-    def _stand_in(self) -> dict[str, Any]:
+    def _placeholder_message(self) -> dict[str, Any]:
         return {"role": "assistant", "content": self._reply}
 
     def _after_reply(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
@@ -339,19 +341,19 @@ class ChatRenderer:
         """White space that the template writes between its generation prompt and a reply; usually none."""
         try:
             before = self._render([_OPENING], None)
-            rendered = self._render([_OPENING, self._stand_in()], None, awaits_reply=False)
+            rendered = self._render([_OPENING, self._placeholder_message()], None, awaits_reply=False)
         except ChatTemplateError:
             return ""
         lead = rendered.removeprefix(before).partition(self._reply)[0]
         return "" if lead.strip() else lead
 
-    def _with_calls(self, prefix: TokenPrefix, message: Message, shield: Shield) -> str:
+    def _with_calls(self, prefix: TokenPrefix, message: Message, escaper: ControlTokenEscaper) -> str:
         """Return the template's text of an assistant message with tool calls, after the generation prompt."""
-        chat, tools = self._openai([*prefix.messages, message], shield), self._tools(prefix.tools, shield)
+        chat, tools = self._openai([*prefix.messages, message], escaper), self._tools(prefix.tools, escaper)
         before, rendered = self._render(chat[:-1], tools), self._render(chat, tools, awaits_reply=False)
         reply = rendered.removeprefix(before)
         if len(reply) == len(rendered) or any(
-            call.name not in reply.translate(shield.lift) for call in message.tool_calls
+            call.name not in reply.translate(escaper.unescape) for call in message.tool_calls
         ):
             raise ChatTemplateError(
                 "the chat template does not write an assistant's tool calls after its generation prompt; write the "
@@ -385,7 +387,7 @@ class ChatRenderer:
 
     # Converting messages
 
-    def _openai(self, messages: Sequence[Message], shield: Shield) -> list[dict[str, Any]]:
+    def _openai(self, messages: Sequence[Message], escaper: ControlTokenEscaper) -> list[dict[str, Any]]:
         """Return the messages in OpenAI format for the template, with shielded texts."""
         chat = []
         for number, message in enumerate(messages):
@@ -394,20 +396,20 @@ class ChatRenderer:
                     f"message {number} ({message.role}) has an image, and this renderer writes text tokens only; use "
                     'observation_mode="text" or a model and renderer that take images'
                 )
-            cover = shield.cover_special if message.role == "assistant" else shield.cover
+            cover = escaper.escape_special if message.role == "assistant" else escaper.escape
             row: dict[str, Any] = {"role": message.role, "content": cover(message.text)}
             if message.name is not None:
-                row["name"] = shield.cover(message.name)
+                row["name"] = escaper.escape(message.name)
             if message.tool_call_id is not None:
-                row["tool_call_id"] = shield.cover(message.tool_call_id)
+                row["tool_call_id"] = escaper.escape(message.tool_call_id)
             if message.tool_calls:
                 row["tool_calls"] = [
                     {
                         "type": "function",
-                        "id": shield.cover_special(call.id),
+                        "id": escaper.escape_special(call.id),
                         "function": {
-                            "name": shield.cover_special(call.name),
-                            "arguments": _map_strings(_arguments(call.arguments), shield.cover_special),
+                            "name": escaper.escape_special(call.name),
+                            "arguments": _map_strings(_arguments(call.arguments), escaper.escape_special),
                         },
                     }
                     for call in message.tool_calls
@@ -415,8 +417,8 @@ class ChatRenderer:
             chat.append(row)
         return chat
 
-    def _tools(self, tools: str, shield: Shield) -> list[Any] | None:
-        return _map_strings(json.loads(tools), shield.cover) if tools else None
+    def _tools(self, tools: str, escaper: ControlTokenEscaper) -> list[Any] | None:
+        return _map_strings(json.loads(tools), escaper.escape) if tools else None
 
 
 # How to render a turn: after a placeholder without the tools, with the tools, or after the whole conversation.

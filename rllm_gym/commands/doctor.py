@@ -41,7 +41,7 @@ _LOW_DISK_GIB = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One line of the report. ``fix`` is a command or an instruction; ``""`` if nothing is needed."""
 
     subject: str
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON: a list of findings")
     options = parser.parse_args(argv)
-    findings = examine()
+    findings = run_checks()
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -66,11 +66,11 @@ def main(argv: list[str]) -> int:
     return 1 if any(finding.status == "broken" for finding in findings) else 0
 
 
-def examine() -> list[Finding]:
+def run_checks() -> list[DoctorFinding]:
     """Run all checks, in the order of the report."""
     return [
         _python(),
-        Finding("rllm-gym", "ok", f"{__version__} in {Path(__file__).resolve().parent.parent}"),
+        DoctorFinding("rllm-gym", "ok", f"{__version__} in {Path(__file__).resolve().parent.parent}"),
         _processors(),
         _memory(),
         _disk(),
@@ -82,7 +82,7 @@ def examine() -> list[Finding]:
     ]
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[DoctorFinding]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
@@ -96,31 +96,35 @@ def _print(findings: list[Finding]) -> None:
     Console().print(table)
 
 
-def _python() -> Finding:
+def _python() -> DoctorFinding:
     detail = f"{platform.python_version()} ({sys.executable}) on {platform.platform(terse=True)} {platform.machine()}"
     if sys.prefix == sys.base_prefix:
-        return Finding("python", "note", detail, "a virtual environment keeps packages apart: python3 -m venv .venv")
-    return Finding("python", "ok", detail)
+        return DoctorFinding(
+            "python", "note", detail, "a virtual environment keeps packages apart: python3 -m venv .venv"
+        )
+    return DoctorFinding("python", "ok", detail)
 
 
-def _processors() -> Finding:
+def _processors() -> DoctorFinding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     threads = os.environ.get("OMP_NUM_THREADS", "")
     detail = f"{usable} usable, load {load:.1f}, OMP_NUM_THREADS={threads or 'not set'}"
     if load > usable and threads != "1":
-        return Finding("processors", "note", f"{detail}: busy", "export OMP_NUM_THREADS=1 (torch slows tenfold else)")
-    return Finding("processors", "ok", detail)
+        return DoctorFinding(
+            "processors", "note", f"{detail}: busy", "export OMP_NUM_THREADS=1 (torch slows tenfold else)"
+        )
+    return DoctorFinding("processors", "ok", detail)
 
 
-def _memory() -> Finding:
+def _memory() -> DoctorFinding:
     available = _available_memory_gib()
     if available is None:
-        return Finding("memory", "note", "cannot be read on this system")
+        return DoctorFinding("memory", "note", "cannot be read on this system")
     detail = f"{available:.1f} GiB available"
     if available < _LOW_MEMORY_GIB:
-        return Finding("memory", "note", detail, f"training wants {_LOW_MEMORY_GIB:.0f} GiB: use a smaller model")
-    return Finding("memory", "ok", detail)
+        return DoctorFinding("memory", "note", detail, f"training wants {_LOW_MEMORY_GIB:.0f} GiB: use a smaller model")
+    return DoctorFinding("memory", "ok", detail)
 
 
 def _available_memory_gib() -> float | None:
@@ -139,110 +143,114 @@ def _available_memory_gib() -> float | None:
     return available / 2**30
 
 
-def _disk() -> Finding:
+def _disk() -> DoctorFinding:
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     detail = f"{free:.0f} GiB free in {Path.cwd()}"
     if free < _LOW_DISK_GIB:
-        return Finding("disk", "note", detail, "runs and checkpoints are written here: make room")
-    return Finding("disk", "ok", detail)
+        return DoctorFinding("disk", "note", detail, "runs and checkpoints are written here: make room")
+    return DoctorFinding("disk", "ok", detail)
 
 
-def _extras() -> list[Finding]:
+def _extras() -> list[DoctorFinding]:
     groups: dict[str, list[Requirement]] = {}
     for requirement in requirements():
         if requirement.extra in DEVELOPER_EXTRAS:
             continue
         groups.setdefault(requirement.extra, []).append(requirement)
     if not groups:
-        return [Finding("packages", "note", "rllm-gym is not installed as a package", "pip install -e '.[train]'")]
+        return [
+            DoctorFinding("packages", "note", "rllm-gym is not installed as a package", "pip install -e '.[train]'")
+        ]
     findings = []
     for extra, members in groups.items():
         absent = [member.name for member in members if member.installed is None]
         present = ", ".join(f"{member.name} {member.installed}" for member in members if member.installed)
         subject = f"extra {extra}" if extra else "base packages"
         if not absent:
-            findings.append(Finding(subject, "ok", present))
+            findings.append(DoctorFinding(subject, "ok", present))
         elif extra:
             fix = f"pip install 'rllm-gym[{extra}]'"
-            findings.append(Finding(subject, "missing", f"not installed: {', '.join(absent)}", fix))
+            findings.append(DoctorFinding(subject, "missing", f"not installed: {', '.join(absent)}", fix))
         else:
             fix = "pip install --upgrade rllm-gym"
-            findings.append(Finding(subject, "broken", f"not installed: {', '.join(absent)}", fix))
+            findings.append(DoctorFinding(subject, "broken", f"not installed: {', '.join(absent)}", fix))
     return findings
 
 
-def _torch() -> list[Finding]:
+def _torch() -> list[DoctorFinding]:
     try:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError:
         return []  # reported with its extra
     except (ImportError, OSError) as error:
-        return [Finding("torch", "broken", f"cannot be imported: {error}", "pip install --force-reinstall torch")]
+        return [DoctorFinding("torch", "broken", f"cannot be imported: {error}", "pip install --force-reinstall torch")]
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
-    findings = [Finding("torch", "ok", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
+    findings = [DoctorFinding("torch", "ok", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
             memory = properties.total_memory / 2**30
-            findings.append(Finding(f"GPU {index}", "ok", f"{properties.name}, {memory:.0f} GiB"))
+            findings.append(DoctorFinding(f"GPU {index}", "ok", f"{properties.name}, {memory:.0f} GiB"))
     elif shutil.which("nvidia-smi"):
         findings.append(
-            Finding("GPU", "broken", "there is an NVIDIA GPU, but torch cannot use it", "pip install torch==2.13.0")
+            DoctorFinding(
+                "GPU", "broken", "there is an NVIDIA GPU, but torch cannot use it", "pip install torch==2.13.0"
+            )
         )
     else:
-        findings.append(Finding("GPU", "note", "none found; everything runs on the CPU"))
+        findings.append(DoctorFinding("GPU", "note", "none found; everything runs on the CPU"))
     return findings
 
 
-def _sandbox() -> list[Finding]:
+def _sandbox() -> list[DoctorFinding]:
     """Report the isolation tier for model-written programs, why no higher one works, and whether Docker can be used."""
-    findings: list[Finding] = []
-    refused: list[probe.Finding] = []
+    findings: list[DoctorFinding] = []
+    refused: list[probe.TierProbe] = []
     for tier in probe.AUTOMATIC:
-        tried = probe.examine(tier)
+        tried = probe.probe_tier(tier)
         if tried.works:
             break
         refused.append(tried)
     else:
-        why = " ".join(f"Tier {tried.tier.value}: {tried.reason}" for tried in refused)
-        fix = "; ".join(f"tier {tried.tier.value}: {tried.way_out}" for tried in refused)
-        findings.append(Finding("sandbox", "missing", f"no tier works. {why}", fix))
+        reason = " ".join(f"Tier {tried.tier.value}: {tried.reason}" for tried in refused)
+        fix = "; ".join(f"tier {tried.tier.value}: {tried.fix}" for tried in refused)
+        findings.append(DoctorFinding("sandbox", "missing", f"no tier works. {reason}", fix))
     if not findings:
         detail = f"tier {tried.tier.value} ({tried.tier.name.lower()}), tried with real programs"
-        why = "".join(f"; not tier {higher.tier.value}: {higher.reason}" for higher in refused)
-        fix = "; ".join(higher.way_out for higher in refused)
-        findings.append(Finding("sandbox", "note" if refused else "ok", detail + why, fix))
-    docker = probe.examine(Tier.DOCKER)
+        reason = "".join(f"; not tier {higher.tier.value}: {higher.reason}" for higher in refused)
+        fix = "; ".join(higher.fix for higher in refused)
+        findings.append(DoctorFinding("sandbox", "note" if refused else "ok", detail + reason, fix))
+    docker = probe.probe_tier(Tier.DOCKER)
     detail = "an engine answers" if docker.works else f"{docker.reason} Only rows that need an image use it."
-    findings.append(Finding("docker", "ok" if docker.works else "note", detail, docker.way_out))
+    findings.append(DoctorFinding("docker", "ok" if docker.works else "note", detail, docker.fix))
     return findings
 
 
-def _node() -> Finding:
+def _node() -> DoctorFinding:
     """Check for Node.js, which MCP servers from npm need."""
     fix = "sudo apt-get install -y nodejs npm, for MCP servers from npm"
     absent = [command for command in ("node", "npm") if shutil.which(command) is None]
     if absent:
-        return Finding("node", "note", f"{' and '.join(absent)} not found; only MCP servers from npm use it", fix)
+        return DoctorFinding("node", "note", f"{' and '.join(absent)} not found; only MCP servers from npm use it", fix)
     try:
-        said = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30, check=True)
+        result = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("node", "note", f"does not run: {error}", fix)
-    return Finding("node", "ok", f"{said.stdout.strip()}, with npm: runs MCP servers from npm")
+        return DoctorFinding("node", "note", f"does not run: {error}", fix)
+    return DoctorFinding("node", "ok", f"{result.stdout.strip()}, with npm: runs MCP servers from npm")
 
 
-def _browser() -> Finding:
+def _browser() -> DoctorFinding:
     """Report the Chromium that the web environments would use."""
     try:
         found = find_chromium()
     except BrowserFault as fault:
-        return Finding("browser", "missing", str(fault), INSTALL)
+        return DoctorFinding("browser", "missing", str(fault), INSTALL)
     if "headless" in found.name:
-        return Finding("browser", "ok", str(found))
-    return Finding("browser", "note", f"{found}: a full browser, about five times slower than the shell", INSTALL)
+        return DoctorFinding("browser", "ok", str(found))
+    return DoctorFinding("browser", "note", f"{found}: a full browser, about five times slower than the shell", INSTALL)
 
 
-def _environments() -> list[Finding]:
+def _environments() -> list[DoctorFinding]:
     findings, working = [], 0
     for env_id in TABLE:
         try:
@@ -253,9 +261,9 @@ def _environments() -> list[Finding]:
                 env.close()
             working += 1
         except (ModuleNotFoundError, EnvironmentFault) as error:  # the message names what is missing
-            findings.append(Finding(env_id, "missing", f"does not start: {error}", "see the message"))
+            findings.append(DoctorFinding(env_id, "missing", f"does not start: {error}", "see the message"))
         # Report any failure, and continue with the next environment.
         except Exception as error:
             detail = f"does not start: {type(error).__name__}: {error}"
-            findings.append(Finding(env_id, "broken", detail, "see the message; the id's manual: rllm-gym list"))
-    return [Finding("environments", "ok", f"{working} of {len(TABLE)} start"), *findings]
+            findings.append(DoctorFinding(env_id, "broken", detail, "see the message; the id's manual: rllm-gym list"))
+    return [DoctorFinding("environments", "ok", f"{working} of {len(TABLE)} start"), *findings]

@@ -21,14 +21,14 @@ from rich.text import Text
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
+from rllm_gym.commands.env_arguments import add_environment_arguments, import_module, make_env, make_game, parse_kwargs
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.making import add_environment_arguments, import_module, make_env, make_game, parse_kwargs
 from rllm_gym.commands.terminal import visible
 from rllm_gym.commands.workflow import (
     add_workflow_arguments,
     check_workflow_arguments,
-    push_adapters,
     roles_of,
+    sync_adapters,
     workflow_of,
 )
 from rllm_gym.core import Episode, stream_seed
@@ -307,7 +307,7 @@ async def _evaluate(
 ) -> None:
     """Run the specs; ``episodes`` holds finished ones, also after an exception."""
     try:
-        await push_adapters(options, engine.sampler)
+        await sync_adapters(options, engine.sampler)
         async with engine:
             async for episode in engine.stream(specs):
                 episodes.append(episode)

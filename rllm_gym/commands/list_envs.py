@@ -11,8 +11,8 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from rllm_gym.commands.env_docs import EnvDocs, all_env_docs, as_markdown, env_docs
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.manual import Manual, as_markdown, manual, manuals
 from rllm_gym.commands.terminal import visible
 from rllm_gym.envs import MINIWOB
 
@@ -35,9 +35,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--markdown", action="store_true", help="print the manuals as one Markdown page")
     options = parser.parse_args(argv)
     if options.env is None:
-        chosen = manuals()
+        chosen = all_env_docs()
     elif options.env in gymnasium.registry:
-        chosen = [manual(options.env)]
+        chosen = [env_docs(options.env)]
     else:
         raise CommandError(f"there is no environment {options.env!r}; `rllm-gym list` shows them all")
 
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _print_table(entries: list[Manual]) -> None:
+def _print_table(entries: list[EnvDocs]) -> None:
     console = Console()
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column("id", no_wrap=True, style="cyan")
@@ -68,7 +68,7 @@ def _print_table(entries: list[Manual]) -> None:
     console.print("[bright_black]`rllm-gym list ENV` shows a manual, `rllm-gym play ENV` lets you try it.[/]")
 
 
-def _print_manual(entry: Manual) -> None:
+def _print_manual(entry: EnvDocs) -> None:
     console = Console()
     console.print(Text(entry.env_id, style="bold cyan"))
     console.print(Text(_make_line(entry), style="bright_black"))
@@ -76,11 +76,11 @@ def _print_manual(entry: Manual) -> None:
     console.print(Markdown(visible(as_markdown(entry.text, entry.arguments))))
 
 
-def _make_line(entry: Manual) -> str:
+def _make_line(entry: EnvDocs) -> str:
     return f'gym.make("{entry.env_id}")  # {entry.entry_point}'
 
 
-def _as_json(entry: Manual) -> dict[str, object]:
+def _as_json(entry: EnvDocs) -> dict[str, object]:
     return {
         "id": entry.env_id,
         "summary": entry.summary,
@@ -91,7 +91,7 @@ def _as_json(entry: Manual) -> dict[str, object]:
     }
 
 
-def _as_markdown(entries: list[Manual]) -> str:
+def _as_markdown(entries: list[EnvDocs]) -> str:
     lines = [
         "# Environments",
         "",

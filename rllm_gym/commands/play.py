@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from rllm_gym.commands.making import add_environment_arguments, make_env, parse_kwargs, parse_task
+from rllm_gym.commands.env_arguments import add_environment_arguments, make_env, parse_kwargs, parse_task
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
 
@@ -45,12 +45,14 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     env = make_env(options.env, parse_kwargs(options.kwarg))
     try:
-        return Session(env, seed=options.seed, task=parse_task(options.task), episodes=options.episodes).run()
+        return InteractiveSession(
+            env, seed=options.seed, task=parse_task(options.task), episodes=options.episodes
+        ).run()
     finally:
         env.close()
 
 
-class Session:
+class InteractiveSession:
     """Episodes played one after the other until the user quits.
 
     Args:

@@ -12,11 +12,11 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from rllm_gym.envs.web.errands import errand_tasks, templates_of
-from rllm_gym.envs.web.judging import Ending, ErrandCase
-from rllm_gym.envs.web.rows import ErrandRow
-from rllm_gym.sites.errand import Template
+from rllm_gym.envs.web.rows import SiteTaskRow
+from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
+from rllm_gym.envs.web.tasks import site_tasks, templates_of
 from rllm_gym.sites.http import Request, Response
+from rllm_gym.sites.task import WebTaskTemplate
 
 _EXAMPLES = """examples:
   rllm-gym serve-sites                              some errand of the shop
@@ -25,10 +25,10 @@ _EXAMPLES = """examples:
   rllm-gym serve-sites --list                       the templates
 """
 
-_COOKIE = "rllm_gym_world"
-_TASK_PAGE = "/_errand"
-_MOST_WORLDS = 64
-_MOST_BODY = 1_000_000
+_COOKIE = "rllm_gym_session"
+_TASK_PAGE = "/_task"
+_MAX_SESSIONS = 64
+_MAX_BODY = 1_000_000
 _IDLE_S = 30.0
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -54,9 +54,9 @@ def main(argv: list[str]) -> int:
         return 0
     site = options.site or (None if options.template else "shop")
     templates = templates_of(options.template, site)
-    task = errand_tasks(templates, difficulty=options.difficulty, seed=options.seed)[0]
-    row = ErrandRow(task.data["template"], task.data["seed"], task.data["difficulty"])
-    with Sites(templates[row.template], row, port=options.port) as sites:
+    task = site_tasks(templates, difficulty=options.difficulty, seed=options.seed)[0]
+    row = SiteTaskRow(task.data["template"], task.data["seed"], task.data["difficulty"])
+    with SiteServers(templates[row.template], row, port=options.port) as sites:
         print(f"Errand: {row.template}, difficulty {row.difficulty}, world {row.seed}")
         print(f"Goal:   {sites.goal}\n")
         print(f"Begin:  {sites.start}")
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-class Sites:
+class SiteServers:
     """The sites of one task on loopback ports, one port per origin. Use it in ``with``.
 
     Args:
@@ -78,11 +78,11 @@ class Sites:
         OSError: A port is taken.
     """
 
-    def __init__(self, template: Template, row: ErrandRow, *, port: int = 0) -> None:
+    def __init__(self, template: WebTaskTemplate, row: SiteTaskRow, *, port: int = 0) -> None:
         self._template, self._row = template, row
-        self._worlds: OrderedDict[str, ErrandCase] = OrderedDict()
+        self._sessions: OrderedDict[str, SiteTaskInstance] = OrderedDict()
         self._lock = threading.Lock()
-        sample = ErrandCase(template, row)
+        sample = SiteTaskInstance(template, row)
         self.goal = sample.goal
         self._servers: list[ThreadingHTTPServer] = []
         self._addresses: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Sites:
         self.start = sample.start.replace(f"{parts.scheme}://{parts.netloc}", begin, 1)
         self.url = begin
 
-    def __enter__(self) -> Sites:
+    def __enter__(self) -> SiteServers:
         for server in self._servers:
             threading.Thread(target=server.serve_forever, name="serve-sites", daemon=True).start()
         return self
@@ -135,37 +135,37 @@ class Sites:
             _send(request, Response(b"this answers to 127.0.0.1 and localhost alone", 421), {})
             return
         length = request.headers.get("Content-Length", "0")
-        if not length.isascii() or not length.isdecimal() or int(length) > _MOST_BODY:
+        if not length.isascii() or not length.isdecimal() or int(length) > _MAX_BODY:
             request.close_connection = True
             _send(request, Response(b"the body is too long", 413), {})
             return
         body = request.rfile.read(int(length))
-        token, case = self._world(request.headers.get("Cookie", ""))
+        token, instance = self._session(request.headers.get("Cookie", ""))
         headers = {name.lower(): value for name, value in request.headers.items()}
         method = "GET" if request.command == "HEAD" else request.command
         asked = Request(method, origin + request.path, headers, body)
         if asked.path == _TASK_PAGE:
-            answer = self._task_page(asked, case)
+            answer = self._task_page(asked, instance)
         else:
-            handler = case.sites[origin]
+            handler = instance.sites[origin]
             answer = self._translated(handler(asked))
         _send(request, answer, {"set-cookie": f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax"})
 
-    def _world(self, cookies: str) -> tuple[str, ErrandCase]:
+    def _session(self, cookies: str) -> tuple[str, SiteTaskInstance]:
         """Return the site state of a browser. The oldest is removed when there are too many."""
         try:
             morsel = SimpleCookie(cookies).get(_COOKIE)
         except CookieError:
             morsel = None
         with self._lock:
-            if morsel is not None and morsel.value in self._worlds:
-                self._worlds.move_to_end(morsel.value)
-                return morsel.value, self._worlds[morsel.value]
+            if morsel is not None and morsel.value in self._sessions:
+                self._sessions.move_to_end(morsel.value)
+                return morsel.value, self._sessions[morsel.value]
             token = secrets.token_urlsafe(16)
-            self._worlds[token] = ErrandCase(self._template, self._row)
-            if len(self._worlds) > _MOST_WORLDS:
-                self._worlds.popitem(last=False)
-            return token, self._worlds[token]
+            self._sessions[token] = SiteTaskInstance(self._template, self._row)
+            if len(self._sessions) > _MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+            return token, self._sessions[token]
 
     def _translated(self, response: Response) -> Response:
         """Return the response with the sites' own addresses replaced by those of this machine."""
@@ -177,13 +177,13 @@ class Sites:
                 headers["location"] = headers["location"].replace(origin, address)
         return Response(body, response.status, headers)
 
-    def _task_page(self, request: Request, case: ErrandCase) -> Response:
+    def _task_page(self, request: Request, instance: SiteTaskInstance) -> Response:
         verdict = ""
         if request.method == "POST":
-            given = {name: values[-1] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
-            said = given.get("said", "")
-            ending = Ending(infeasible=said) if "infeasible" in given else Ending(answer=said)
-            verdict = "<p><b>Solved.</b></p>" if case.is_solved(ending) else "<p><b>Not solved.</b></p>"
+            form = {name: values[-1] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
+            answer = form.get("said", "")
+            ending = WebEpisodeEnd(infeasible=answer) if "infeasible" in form else WebEpisodeEnd(answer=answer)
+            verdict = "<p><b>Solved.</b></p>" if instance.is_solved(ending) else "<p><b>Not solved.</b></p>"
         page = f"""<!doctype html><meta charset=utf-8><title>The errand</title>
 <body style="font: 16px sans-serif; max-width: 40em; margin: 3em auto">
 <h1>The errand</h1><p>{html.escape(self.goal)}</p><p><a href="{html.escape(self.start)}">To the site</a></p>

@@ -99,13 +99,13 @@ def _from_commit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _statement(given: str | None) -> str | None:
+def _statement(value: str | None) -> str | None:
     """Return the statement itself, or the content of the file of this name."""
-    if given is None or "\n" in given or not given.endswith((".md", ".txt")):
-        return given
-    path = Path(given).expanduser()
+    if value is None or "\n" in value or not value.endswith((".md", ".txt")):
+        return value
+    path = Path(value).expanduser()
     if not path.is_file():
-        raise CommandError(f"--statement {given!r}: there is no such file")
+        raise CommandError(f"--statement {value!r}: there is no such file")
     return path.read_text(encoding="utf-8")[:_MAX_STATEMENT]
 
 

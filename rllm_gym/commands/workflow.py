@@ -7,8 +7,8 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+from rllm_gym.commands.env_arguments import parse_kwargs
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.making import parse_kwargs
 from rllm_gym.engine import Role, Workflow
 from rllm_gym.samplers import Sampler, WeightUpdate
 
@@ -70,16 +70,16 @@ def workflow_of(options: argparse.Namespace) -> Callable[[], Workflow]:
     except (ImportError, AttributeError, ValueError) as error:
         raise CommandError(f"--workflow {options.workflow} cannot be imported: {error}; write MODULE:CLASS") from error
     try:
-        made = found(**kwargs)
+        instance = found(**kwargs)
     except (TypeError, ValueError) as error:
         raise CommandError(f"the workflow {options.workflow} refuses its arguments: {error}") from error
-    if not isinstance(made, Workflow):
+    if not isinstance(instance, Workflow):
         raise CommandError(
-            f"--workflow {options.workflow} makes a {type(made).__name__}, not a rllm_gym.engine.Workflow"
+            f"--workflow {options.workflow} makes a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
         )
-    unknown = sorted(set(_folders(options)) - set(made.roles))
+    unknown = sorted(set(_folders(options)) - set(instance.roles))
     if unknown:
-        raise CommandError(f"--role {unknown[0]}: the roles of {options.workflow} are {', '.join(made.roles)}")
+        raise CommandError(f"--role {unknown[0]}: the roles of {options.workflow} are {', '.join(instance.roles)}")
     return lambda: found(**kwargs)
 
 
@@ -88,7 +88,7 @@ def roles_of(options: argparse.Namespace) -> dict[str, Role]:
     return {name: Role(weights=folder) for name, folder in _folders(options).items()}
 
 
-async def push_adapters(options: argparse.Namespace, sampler: Sampler) -> None:
+async def sync_adapters(options: argparse.Namespace, sampler: Sampler) -> None:
     """Push the adapters of :func:`roles_of` to the sampler: each folder once, under its path.
 
     Raises:
@@ -96,7 +96,7 @@ async def push_adapters(options: argparse.Namespace, sampler: Sampler) -> None:
     """
     for folder in dict.fromkeys(_folders(options).values()):
         try:
-            await sampler.push(WeightUpdate.from_adapter(folder, name=folder))
+            await sampler.sync_weights(WeightUpdate.from_adapter(folder, name=folder))
         except ValueError as error:
             raise CommandError(f"--role: {error}") from error
 

@@ -6,16 +6,16 @@
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.agents import Action, BaseAgent
-from rllm_gym.compat.agents import MathAgent, OldAgent
+from rllm_gym.compat.agents import LegacyAgentAdapter, MathAgent
 from rllm_gym.compat.engine import AgentExecutionEngine
 from rllm_gym.compat.environments import (
     BaseEnv,
+    LegacyEnvAdapter,
     MultiTurnEnvironment,
-    OldEnvironment,
     SingleTurnEnvironment,
 )
-from rllm_gym.compat.passing import compute_pass_at_k
-from rllm_gym.compat.ported_workflow import PortedWorkflow
+from rllm_gym.compat.legacy_workflow import LegacyWorkflowAdapter
+from rllm_gym.compat.pass_at_k import compute_pass_at_k
 from rllm_gym.compat.rewards import RewardFunction, RewardOutput, math_reward_fn, zero_reward
 from rllm_gym.compat.rollout import ModelOutput, OpenAIEngine, RolloutEngine
 from rllm_gym.compat.tool_calls import ToolCall
@@ -45,15 +45,15 @@ __all__ = [
     "Dataset",
     "DatasetRegistry",
     "Episode",
+    "LegacyAgentAdapter",
+    "LegacyEnvAdapter",
+    "LegacyWorkflowAdapter",
     "MathAgent",
     "ModelOutput",
     "MultiTool",
     "MultiTurnEnvironment",
     "MultiTurnWorkflow",
-    "OldAgent",
-    "OldEnvironment",
     "OpenAIEngine",
-    "PortedWorkflow",
     "RewardFunction",
     "RewardOutput",
     "RolloutEngine",

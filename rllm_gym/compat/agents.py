@@ -59,7 +59,7 @@ class MathAgent(BaseAgent):
         return self._trajectory
 
 
-class OldAgent(BaseAgent):
+class LegacyAgentAdapter(BaseAgent):
     """Runs an agent written for rLLM with the calls that rLLM's engine made.
 
     Args:
@@ -76,10 +76,10 @@ class OldAgent(BaseAgent):
         self._new_environment = new_environment
         self._max_steps = max_steps
         self._row: dict[str, Any] = {}
-        self._answered: core.Step | None = None
+        self._replied: core.Step | None = None
 
     def reset(self) -> None:
-        self._answered = None
+        self._replied = None
         self.agent.reset()
 
     def receive_task(self, task: Any) -> None:
@@ -100,22 +100,22 @@ class OldAgent(BaseAgent):
     def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
         if self._new_environment:
             seen = {**self._row, "question": observation}
-            observation = LastObservation(seen) if done else seen
+            observation = TerminalObservation(seen) if done else seen
         if self._max_steps is not None:
             info = {**info, "max_steps": self._max_steps}
         self.agent.update_from_env(observation=observation, reward=reward, done=done, info=info)
-        if self._answered is not None:
+        if self._replied is not None:
             # The reward belongs to the step of the last reply, even if the agent has already started the next step.
-            self._answered.reward, self._answered.done = reward, done
-            self._answered.info = {**(self._answered.info or {}), **info}
+            self._replied.reward, self._replied.done = reward, done
+            self._replied.info = {**(self._replied.info or {}), **info}
 
     def update_from_model(self, response: str, **kwargs: Any) -> Any:
         action = self.agent.update_from_model(response)
-        self._answered = self.agent.get_current_state()
+        self._replied = self.agent.get_current_state()
         return action
 
 
-class LastObservation(dict[str, Any]):
+class TerminalObservation(dict[str, Any]):
     """An empty dict, as at the end of an episode in rLLM, in which ``observation["question"]`` still works."""
 
     def __init__(self, seen: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from rllm_gym import core
 from rllm_gym.agents import BaseAgent
-from rllm_gym.compat.agents import OldAgent, row_of
-from rllm_gym.compat.environments import OldEnvironment
+from rllm_gym.compat.agents import LegacyAgentAdapter, row_of
+from rllm_gym.compat.environments import LegacyEnvAdapter
 from rllm_gym.compat.types import Trajectory
 from rllm_gym.core import Task
 from rllm_gym.engine import AgentExecutionEngine as Engine
@@ -20,7 +20,7 @@ from rllm_gym.samplers.protocol import Sampler, SamplingParams
 
 _log = logging.getLogger(__name__)
 
-_WAY_OUT = "see docs/from-rllm.md for what to write instead"
+_PORTING_HINT = "see docs/from-rllm.md for what to write instead"
 
 
 class AgentExecutionEngine:
@@ -72,7 +72,7 @@ class AgentExecutionEngine:
     ) -> None:
         for name, value in {"config": config, **unported}.items():
             if value:
-                raise ValueError(f"{name}={value!r} does not port; {_WAY_OUT}")
+                raise ValueError(f"{name}={value!r} does not port; {_PORTING_HINT}")
         if agent_class is None or env_class is None:
             raise ValueError(f"give agent_class and env_class; got {agent_class!r} and {env_class!r}")
         self.agent_class, self.agent_args = agent_class, dict(agent_args or {})
@@ -91,7 +91,8 @@ class AgentExecutionEngine:
         )
         if not isinstance(self.rollout_engine, Sampler):
             raise ValueError(
-                f"rollout_engine is a {type(rollout_engine).__name__}, not a sampler (rllm_gym.samplers); {_WAY_OUT}"
+                f"rollout_engine is a {type(rollout_engine).__name__}, not a sampler (rllm_gym.samplers); "
+                f"{_PORTING_HINT}"
             )
 
     async def execute_tasks(
@@ -131,7 +132,7 @@ class AgentExecutionEngine:
         old = hasattr(self.env_class, "from_dict")
         env, kwargs, chosen = self.env_class, self.env_args, rows
         if old:
-            env, kwargs = OldEnvironment, {
+            env, kwargs = LegacyEnvAdapter, {
                 "env_class": self.env_class, "env_args": self.env_args, "max_steps": self.max_steps
             }  # fmt: skip
         elif any(isinstance(row, Mapping) for row in rows):
@@ -141,7 +142,7 @@ class AgentExecutionEngine:
         engine = Engine(
             env=env,
             env_kwargs=kwargs,
-            agent=lambda: OldAgent(
+            agent=lambda: LegacyAgentAdapter(
                 self.agent_class(**self.agent_args), new_environment=not old, max_steps=self.max_steps
             ),
             sampler=self.rollout_engine,
@@ -158,10 +159,10 @@ class AgentExecutionEngine:
         return engine, chosen
 
     def _finish(self, episode: core.Episode, agent: Any, row: Any) -> Trajectory | core.Trajectory:
-        broke = episode.fault is not None
-        trajectory = agent.trajectory if agent is not None and not broke else Trajectory()
+        faulted = episode.fault is not None
+        trajectory = agent.trajectory if agent is not None and not faulted else Trajectory()
         trajectory.task = row
-        trajectory.reward = None if broke else episode.reward
+        trajectory.reward = None if faulted else episode.reward
         if isinstance(trajectory, Trajectory):
             trajectory.info |= {"stop_reason": episode.stop_reason.value, "fault": episode.fault}
         future = 0.0
@@ -172,7 +173,9 @@ class AgentExecutionEngine:
 
     def _endpoint(self, engine_name: str, arguments: dict[str, Any], retries: int) -> Sampler:
         if engine_name != "openai":
-            raise ValueError(f"engine_name={engine_name!r} needs rollout_engine=, a sampler of rllm_gym; {_WAY_OUT}")
+            raise ValueError(
+                f"engine_name={engine_name!r} needs rollout_engine=, a sampler of rllm_gym; {_PORTING_HINT}"
+            )
         from rllm_gym.samplers.openai_compatible import OpenAISampler
 
         model = arguments.pop("model", None) or self.sampling_params.get("model")
@@ -181,16 +184,16 @@ class AgentExecutionEngine:
         return OpenAISampler(model=model, retries=retries, **arguments)
 
 
-def sampling_params_of(given: dict[str, Any], max_response_length: int) -> SamplingParams:
+def sampling_params_of(params: dict[str, Any], max_response_length: int) -> SamplingParams:
     known = {"temperature", "top_p", "top_k", "max_tokens", "stop", "model"}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(params) - known):
         raise ValueError(f"sampling parameter(s) {unknown} do not port; known are {sorted(known)}")
-    stop = given.get("stop") or ()
+    stop = params.get("stop") or ()
     return SamplingParams(
-        temperature=float(given.get("temperature", 1.0)),
-        top_p=float(given.get("top_p", 1.0)),
-        top_k=max(0, int(given.get("top_k", 0))),  # -1 means "all" elsewhere
-        max_tokens=int(given.get("max_tokens", max_response_length)),
+        temperature=float(params.get("temperature", 1.0)),
+        top_p=float(params.get("top_p", 1.0)),
+        top_k=max(0, int(params.get("top_k", 0))),  # -1 means "all" elsewhere
+        max_tokens=int(params.get("max_tokens", max_response_length)),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
     )
 

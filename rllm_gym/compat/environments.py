@@ -107,7 +107,7 @@ class AnySpace(gymnasium.Space[Any]):
         return ""
 
 
-class OldEnvironment(gymnasium.Env[Any, Any]):
+class LegacyEnvAdapter(gymnasium.Env[Any, Any]):
     """A Gymnasium environment that runs ``env_class.from_dict({**row, **env_args})`` for each task row.
 
     Args:

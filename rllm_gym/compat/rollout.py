@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.compat.engine import sampling_params_of
 from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.spec import Budget
-from rllm_gym.engine.voice import Voice
-from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplingParams
+from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
 
 # Arguments of get_model_response that have no effect here.
 _WITHOUT_EFFECT = {"application_id", "validate", "skip_special_tokens", "model"}
@@ -53,15 +53,15 @@ class ModelOutput:
         return cls(**{name: value for name, value in data.items() if name in names})
 
 
-class Playing(Protocol):
+class WorkflowCalls(Protocol):
     """The interface of the play in which a workflow is running."""
 
-    async def respond(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput: ...
+    async def respond(self, messages: Sequence[Mapping[str, Any]], overrides: dict[str, Any]) -> ModelOutput: ...
 
     async def call(self, function: Callable[[], Any]) -> Any: ...
 
 
-PLAYING: ContextVar[Playing | None] = ContextVar("playing", default=None)
+CURRENT_WORKFLOW: ContextVar[WorkflowCalls | None] = ContextVar("playing", default=None)
 """Tasks that a workflow starts inherit it, so that every rollout engine of the workflow uses its play."""
 
 
@@ -114,11 +114,11 @@ class RolloutEngine:
             SamplerError: The sampler failed.
             ValueError: There is no sampler, or an argument is not supported.
         """
-        given = {key: value for key, value in kwargs.items() if key not in _WITHOUT_EFFECT}
-        playing = PLAYING.get()
+        overrides = {key: value for key, value in kwargs.items() if key not in _WITHOUT_EFFECT}
+        playing = CURRENT_WORKFLOW.get()
         if playing is not None:
-            return await playing.respond(messages, {**self.sampling_params, **given})
-        return await self._alone(messages, given)
+            return await playing.respond(messages, {**self.sampling_params, **overrides})
+        return await self._single_reply(messages, overrides)
 
     async def wake_up(self) -> None:
         """Do nothing."""
@@ -126,27 +126,27 @@ class RolloutEngine:
     async def sleep(self) -> None:
         """Do nothing."""
 
-    async def _alone(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput:
+    async def _single_reply(self, messages: Sequence[Mapping[str, Any]], overrides: dict[str, Any]) -> ModelOutput:
         sampler = self.sampler
         if sampler is None:
             raise ValueError("this rollout engine has no sampler: give one, or ask it inside a workflow")
-        tools = given.pop("tools", None)
+        tools = overrides.pop("tools", None)
         if tools:
             raise ValueError("tools= outside of a workflow does not port; write the schemas into a message")
 
-        async def sample(request: Request) -> Completion:
+        async def sample(request: SamplingRequest) -> Completion:
             (completion,) = await sampler.sample([request])
             return completion
 
         renderer = ChatRenderer(self.tokenizer) if self.tokenizer is not None else None
         conversation = Conversation(renderer, Budget(), sampler.context_length)
-        params = sampling_params_of({**self.sampling_params, **given}, self.max_response_length)
+        params = sampling_params_of({**self.sampling_params, **overrides}, self.max_response_length)
         seed = f"alone/{next(self._numbers)}/"
-        voice = Voice(conversation, sample, params, "", seed, sampler.returns_tokens)
-        request = voice.request(lambda: messages, None, 0)
-        if not isinstance(request, Request):
+        conversation_sampler = ConversationSampler(conversation, sample, params, "", seed, sampler.returns_tokens)
+        request = conversation_sampler.request(lambda: messages, None, 0)
+        if not isinstance(request, SamplingRequest):
             raise ValueError(f"these messages leave no room for a reply: {request.value}")
-        completion = await voice.reply(request)
+        completion = await conversation_sampler.reply(request)
         return output_of(completion, conversation.ids, -1)
 
 
@@ -189,7 +189,7 @@ class OpenAIEngine(RolloutEngine):
 async def run_blocking(function: Callable[[], Any], executor: Any) -> Any:
     """Run ``function()`` in a worker of the running play if there is one and no executor is given, else in the
     executor."""
-    playing = PLAYING.get()
+    playing = CURRENT_WORKFLOW.get()
     if playing is not None and executor is None:
         return await playing.call(function)
     waiting: Awaitable[Any] = asyncio.get_running_loop().run_in_executor(executor, function)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rllm_gym import core
-from rllm_gym.compat.ported_workflow import PortedWorkflow
+from rllm_gym.compat.legacy_workflow import LegacyWorkflowAdapter
 from rllm_gym.compat.rollout import RolloutEngine
 from rllm_gym.compat.types import Episode
 from rllm_gym.compat.workflows import TerminationReason, Workflow
@@ -17,7 +17,7 @@ from rllm_gym.engine import AgentWorkflowEngine as Engine
 from rllm_gym.engine import EpisodeSpec
 from rllm_gym.samplers.protocol import Sampler
 
-_WAY_OUT = "see docs/from-rllm.md for what to write instead"
+_PORTING_HINT = "see docs/from-rllm.md for what to write instead"
 
 
 class AgentWorkflowEngine:
@@ -49,7 +49,7 @@ class AgentWorkflowEngine:
     ) -> None:
         for name, value in {"config": config, "episode_logger": episode_logger, **unported}.items():
             if value:
-                raise ValueError(f"{name}={value!r} does not port; {_WAY_OUT}")
+                raise ValueError(f"{name}={value!r} does not port; {_PORTING_HINT}")
         if not (isinstance(workflow_cls, type) and issubclass(workflow_cls, Workflow)):
             raise ValueError(f"workflow_cls={workflow_cls!r} must derive from rllm_gym.compat.Workflow")
         if retry_limit < 1:
@@ -58,7 +58,7 @@ class AgentWorkflowEngine:
             if not isinstance(rollout_engine, Sampler):
                 raise ValueError(
                     f"rollout_engine is a {type(rollout_engine).__name__}, neither a RolloutEngine of "
-                    f"rllm_gym.compat nor a sampler (rllm_gym.samplers); {_WAY_OUT}"
+                    f"rllm_gym.compat nor a sampler (rllm_gym.samplers); {_PORTING_HINT}"
                 )
             rollout_engine = RolloutEngine(rollout_engine)
         if rollout_engine.sampler is None:
@@ -97,20 +97,20 @@ class AgentWorkflowEngine:
             seen[task_id] += 1
             specs.setdefault(task_id, []).append(EpisodeSpec(row, group_id=task_id, episode_id=uid))
         ordered = [spec for group in specs.values() for spec in group]
-        ported = PortedWorkflow(
+        adapter = LegacyWorkflowAdapter(
             self.workflow_cls,
             self.workflow_args,
             rollout_engine=self.rollout_engine,
             retry_limit=self.retry_limit,
             arguments=kwargs,
         )
-        ported.keep_played = True
+        adapter.keep_episodes = True
         episodes = []
-        async for made in self._engine(ported).stream(ordered):
-            if made.stop_reason is StopReason.AGENT_ERROR and self.raise_on_error:
-                raise RuntimeError(f"[{made.episode_id}] failed {self.retry_limit} times: {made.fault}")
-            known = made.episode_id in ported.played
-            episodes.append(ported.played.pop(made.episode_id) if known else _unplayed(made))
+        async for created in self._engine(adapter).stream(ordered):
+            if created.stop_reason is StopReason.AGENT_ERROR and self.raise_on_error:
+                raise RuntimeError(f"[{created.episode_id}] failed {self.retry_limit} times: {created.fault}")
+            known = created.episode_id in adapter.episodes
+            episodes.append(adapter.episodes.pop(created.episode_id) if known else _empty_episode(created))
         order = {spec.episode_id: place for place, spec in enumerate(ordered)}
         return sorted(episodes, key=lambda episode: order[episode.id])
 
@@ -121,11 +121,11 @@ class AgentWorkflowEngine:
     def shutdown(self) -> None:
         """Do nothing: every :meth:`execute_tasks` cleans up what it started."""
 
-    def _engine(self, ported: PortedWorkflow) -> Engine:
+    def _engine(self, adapter: LegacyWorkflowAdapter) -> Engine:
         asked = self.rollout_engine
         assert asked.sampler is not None
         return Engine(
-            ported,
+            adapter,
             sampler=asked.sampler,
             tokenizer=asked.tokenizer,
             sampling_params=asked.params,
@@ -134,11 +134,11 @@ class AgentWorkflowEngine:
         )
 
 
-def _unplayed(made: core.Episode) -> Episode:
-    timed_out = made.stop_reason is StopReason.TIMEOUT
+def _empty_episode(episode: core.Episode) -> Episode:
+    timed_out = episode.stop_reason is StopReason.TIMEOUT
     return Episode(
-        id=made.episode_id,
-        task=made.trajectories[0].task if made.trajectories else None,
+        id=episode.episode_id,
+        task=episode.trajectories[0].task if episode.trajectories else None,
         termination_reason=TerminationReason.TIMEOUT if timed_out else TerminationReason.ERROR,
-        info={"error": {"error_message": made.fault, "error_type": made.stop_reason.value}},
+        info={"error": {"error_message": episode.fault, "error_type": episode.stop_reason.value}},
     )

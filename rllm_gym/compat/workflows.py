@@ -83,9 +83,9 @@ class Workflow(ABC):
         limit = kwargs.pop("timeout", self.timeout)
         error: dict[str, Any] | None = None
         try:
-            made = await asyncio.wait_for(self.run(task, uid, **kwargs), timeout=limit)
-            if isinstance(made, Episode):
-                return made
+            result = await asyncio.wait_for(self.run(task, uid, **kwargs), timeout=limit)
+            if isinstance(result, Episode):
+                return result
             reason = TerminationReason.UNKNOWN
         except TimeoutError:
             reason = TerminationReason.TIMEOUT

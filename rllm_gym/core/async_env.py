@@ -50,20 +50,20 @@ class AsyncTextEnv(TextEnv):
         """Start an episode, as :meth:`reset`, but as a coroutine."""
         gymnasium.Env.reset(self, seed=seed)
         task = self._choose_task(options)
-        self._over = True  # until the environment is set up
+        self._done = True  # until the environment is set up
         self._ready = await self._async_begin(task)
         return super().reset(options={"task": task})
 
     async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Execute one step, as :meth:`step`, but as a coroutine."""
         readable = isinstance(action, str) and len(action) <= self.action_space.max_length  # type: ignore[attr-defined]
-        if readable and not self._over:
+        if readable and not self._done:
             try:
                 self._ready = await self._async_act(action)
             except InvalidAction as error:
                 self._ready = error
             except BaseException:
-                self._over = True
+                self._done = True
                 raise
         return super().step(action)
 
@@ -85,12 +85,12 @@ class AsyncTextEnv(TextEnv):
     # TextEnv does the bookkeeping. By the time it calls these methods, the coroutine has already been awaited.
 
     def _begin(self, task: Task) -> str:
-        return self._take()  # type: ignore[no-any-return]
+        return self._take_ready()  # type: ignore[no-any-return]
 
     def _act(self, action: str) -> Outcome:
-        return self._take()  # type: ignore[no-any-return]
+        return self._take_ready()  # type: ignore[no-any-return]
 
-    def _take(self) -> Any:
+    def _take_ready(self) -> Any:
         ready, self._ready = self._ready, None
         if isinstance(ready, InvalidAction):
             raise ready

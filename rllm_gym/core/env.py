@@ -120,7 +120,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self._task: Task | None = None
         self._turn = 0
-        self._over = True
+        self._done = True
         self._observation = ""
 
     # Methods for subclasses
@@ -145,14 +145,14 @@ class TextEnv(gymnasium.Env[str, str]):
     def _add_info(self, info: dict[str, Any]) -> None:
         """Add the keys of this environment to the info of every ``reset`` and ``step``, also for invalid actions."""
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         """Return the state as JSON types, for :meth:`get_state`. Not implemented if the state cannot be copied."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot copy its world, so it has no get_state, set_state or fork"
         )
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
-        """Restore a state returned by :meth:`_world_state`. ``self.task`` is already set."""
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        """Restore a state returned by :meth:`_env_state`. ``self.task`` is already set."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot copy its world, so it has no get_state, set_state or fork"
         )
@@ -184,9 +184,9 @@ class TextEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         self._task = self._choose_task(options)
         self._turn = 0
-        self._over = True  # until the environment is set up
+        self._done = True  # until the environment is set up
         self._observation = self._begin(self._task)
-        self._over = False
+        self._done = False
         info = self._info(False, False, "", {})
         info["tools"] = self._tools()
         return self._observation, info
@@ -206,7 +206,7 @@ class TextEnv(gymnasium.Env[str, str]):
             EnvironmentFault: The environment failed. After this, and after any other exception of the environment,
                 the episode is over.
         """
-        if self._over:
+        if self._done:
             raise ResetNeeded("the episode is over (or never began): call reset() before step()")
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, the model's raw reply; got {type(action).__name__}")
@@ -221,7 +221,7 @@ class TextEnv(gymnasium.Env[str, str]):
             invalid = True
             outcome = Outcome(str(error), {"invalid_action": 0.0 - self.invalid_action_penalty})
         except BaseException:  # the state of the environment is unknown
-            self._over = True
+            self._done = True
             raise
         self._turn += 1
 
@@ -236,7 +236,7 @@ class TextEnv(gymnasium.Env[str, str]):
             else:
                 truncated = True
                 stop_reason = _MAX_TURNS
-        self._over = terminated or truncated
+        self._done = terminated or truncated
         self._observation = outcome.observation
         components = {name: float(value) for name, value in outcome.rewards.items()}
         info = self._info(invalid, success, stop_reason, components)
@@ -263,10 +263,10 @@ class TextEnv(gymnasium.Env[str, str]):
                 "env": type(self).__name__,
                 "task": self.task.to_json(),
                 "turn": self._turn,
-                "over": self._over,
+                "over": self._done,
                 "observation": self._observation,
                 "np_random": self.np_random.bit_generator.state,
-                "world": self._world_state(),
+                "world": self._env_state(),
             }
         ).encode()
 
@@ -289,20 +289,20 @@ class TextEnv(gymnasium.Env[str, str]):
             generator = np.random.Generator(np.random.PCG64())
             generator.bit_generator.state = saved["np_random"]
             task, turn, over = Task.from_json(saved["task"]), int(saved["turn"]), bool(saved["over"])
-            observation, world = str(saved["observation"]), saved["world"]
-            self._task, self._turn, self._over, self._observation = task, turn, over, observation
-            self._restore_world(world)
+            observation, env_state = str(saved["observation"]), saved["world"]
+            self._task, self._turn, self._done, self._observation = task, turn, over, observation
+            self._restore_env_state(env_state)
             self.np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._over = True  # a partially restored state is unusable: the next step() raises ResetNeeded
+            self._done = True  # a partially restored state is unusable: the next step() raises ResetNeeded
             raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
 
     def fork(self) -> Self:
         """Return an independent copy of this environment in the same state."""
         args, kwargs = self._constructor
-        twin = type(self)(*args, **kwargs)
-        twin.set_state(self.get_state())
-        return twin
+        copy = type(self)(*args, **kwargs)
+        copy.set_state(self.get_state())
+        return copy
 
     # Private methods
 

@@ -60,13 +60,13 @@ def _fetched(
             ) from error
     if "error" in answer:
         offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("HF_DATASETS_OFFLINE")
-        why = (
+        reason = (
             "HF_HUB_OFFLINE is set and it is not in the cache"
             if offline
             else "is there a network, and is the name right?"
         )
         raise TaskError(
-            f"cannot load {what} from the Hugging Face hub: {answer['error']:.500} ({why}). "
+            f"cannot load {what} from the Hugging Face hub: {answer['error']:.500} ({reason}). "
             "Go online once so that it is cached, or give a local file: tasks='path.jsonl'"
         )
     return tuple(answer["files"]), answer["split"], tuple(answer["others"])

@@ -21,7 +21,7 @@ failures mean that the generator has no content in the split."""
 
 
 @dataclass(frozen=True)
-class _Stream:
+class _GeneratedTasks:
     generate: Generate
     name: str
     split: str
@@ -86,7 +86,7 @@ class ProceduralTaskset(Taskset):
 
     __slots__ = ()
 
-    _store: _Stream
+    _store: _GeneratedTasks
 
     def __init__(
         self, generate: Generate, *, name: str, split: str | None = "train", seed: int = 0, size: int = 1_000_000
@@ -96,7 +96,7 @@ class ProceduralTaskset(Taskset):
             raise TaskError(f"seed={seed!r} must be a whole number")
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or not 1 <= size < 2**62:
             raise TaskError(f"size={size!r} must be a whole number from 1 to 2**62")
-        super().__init__(_Stream(generate, name, split, int(seed), int(size)))
+        super().__init__(_GeneratedTasks(generate, name, split, int(seed), int(size)))
 
     @property
     def seed(self) -> int:

@@ -89,8 +89,8 @@ class DatasetRegistry:
                 final = f"{slug}.{digest[:16]}.jsonl"
                 os.replace(temporary, folder / final)
                 entry = index["datasets"].setdefault(name, {"metadata": {}, "splits": {}})
-                given = {"source": source, "description": description, "category": category}
-                entry["metadata"].update({key: value for key, value in given.items() if value})
+                metadata = {"source": source, "description": description, "category": category}
+                entry["metadata"].update({key: value for key, value in metadata.items() if value})
                 before = entry["splits"].get(split, {}).get("path")
                 entry["splits"][split] = {
                     "path": final,
@@ -229,7 +229,7 @@ def _write_rows(folder: Path, dataset: Dataset) -> tuple[Path, str]:
 
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / "registry.json"
-    way_out = f"move {path} away and register the data sets again; their rows lie beside it as .jsonl"
+    hint = f"move {path} away and register the data sets again; their rows lie beside it as .jsonl"
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_INDEX_BYTES)
@@ -240,9 +240,9 @@ def _read_index(folder: Path) -> dict[str, Any]:
     try:
         index = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RegistryError(f"the registry {path} is damaged ({error}); {way_out}") from error
+        raise RegistryError(f"the registry {path} is damaged ({error}); {hint}") from error
     if not _is_index(index):
-        raise RegistryError(f"{path} is not a registry of version {_VERSION}; {way_out}")
+        raise RegistryError(f"{path} is not a registry of version {_VERSION}; {hint}")
     return dict(index)
 
 

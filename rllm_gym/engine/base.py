@@ -17,9 +17,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.core import Episode, Task
-from rllm_gym.engine.crew import Attempt, Crew, Place, Result, Seat
-from rllm_gym.engine.host import EnvironmentHost
-from rllm_gym.engine.slot import Slot
+from rllm_gym.engine.engine_run import Attempt, EngineRun, EnvLease, Result, SamplerClient
+from rllm_gym.engine.env_host import EnvironmentHost
+from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
@@ -35,8 +35,8 @@ class BaseEngine(ABC):
     Args:
         env_id: The name of the environment in episodes and messages.
         budget: Limits on turns and tokens.
-        settle: Number of event loop iterations that a deterministic round waits for tasks that may still request a
-            reply.
+        settle_turns: Number of event loop iterations that a deterministic round waits for tasks that may still request
+            a reply.
         **others: See :class:`~rllm_gym.engine.AgentExecutionEngine`.
     """
 
@@ -59,7 +59,7 @@ class BaseEngine(ABC):
         seed: int,
         deterministic: bool,
         progress: bool,
-        settle: int = 0,
+        settle_turns: int = 0,
     ) -> None:
         if n_parallel < 1:
             raise ValueError(f"n_parallel={n_parallel!r} must be at least 1")
@@ -78,7 +78,7 @@ class BaseEngine(ABC):
         self.env_id = env_id
         self.sampler = sampler
         self.renderer = renderer or _renderer(sampler, tokenizer)
-        self.params = self.ending_turns(sampling_params or SamplingParams())
+        self.params = self.with_turn_end(sampling_params or SamplingParams())
         self.n_parallel = n_parallel
         self.workers = workers
         self.memory_mb = memory_mb
@@ -95,35 +95,35 @@ class BaseEngine(ABC):
         self.seed = seed
         self.deterministic = deterministic
         self.progress = progress
-        self.settle = settle
+        self.settle_turns = settle_turns
         self.stats = EngineStats()
         self._runs = itertools.count()
         self._running = 0
         self._kept_open = False
-        self.made = threading.Event()  # whether any environment was ever created
+        self.env_made = threading.Event()  # whether any environment was ever created
         self._lock = threading.RLock()
         self._pool: WorkerPool | None = None
-        self._idle: list[Place] = []
+        self._idle: list[EnvLease] = []
 
     @abstractmethod
-    def attempt(self, spec: EpisodeSpec, place: Any, name: str, seat: Seat) -> Attempt:
+    def attempt(self, spec: EpisodeSpec, lease: Any, name: str, sampler_client: SamplerClient) -> Attempt:
         """Create one attempt at an episode, ready to play.
 
         Args:
             spec: The episode to run; its seed and id are set.
-            place: Holds the environments of the attempt; created by :meth:`new_place`.
+            lease: Holds the environments of the attempt; created by :meth:`new_lease`.
             name: Unique in the lifetime of the sampler. The names of its conversations start with it.
-            seat: Where the attempt requests replies.
+            sampler_client: Where the attempt requests replies.
 
         Raises:
             AgentFailed: The user's code could not create the agent or the workflow.
         """
 
     @abstractmethod
-    def new_place(self) -> Place:
+    def new_lease(self) -> EnvLease:
         """Create the object that holds the environments of one running episode."""
 
-    def ending_turns(self, params: SamplingParams) -> SamplingParams:
+    def with_turn_end(self, params: SamplingParams) -> SamplingParams:
         """Add the end-of-turn token of the chat template to the stop ids: a base model's own EOS token may differ."""
         end_of_turn = self.renderer.end_of_turn_id if self.renderer is not None else None
         if end_of_turn is None or end_of_turn in params.stop_token_ids:
@@ -171,12 +171,12 @@ class BaseEngine(ABC):
     async def _run(self, specs: Specs) -> AsyncGenerator[Result, None]:
         began = time.perf_counter()
         self._running += 1
-        crew = Crew(self, specs, run=next(self._runs))
+        engine_run = EngineRun(self, specs, run=next(self._runs))
         try:
-            async for result in crew.results():
+            async for result in engine_run.results():
                 yield result
         finally:
-            await crew.aclose()
+            await engine_run.aclose()
             self._running -= 1
             if not self._kept_open and not self._running:
                 await self.aclose()
@@ -184,15 +184,15 @@ class BaseEngine(ABC):
 
     # Environments and workers
 
-    def take_place(self) -> Place:
+    def acquire_lease(self) -> EnvLease:
         """Return the environments of an earlier episode if some are idle, else new ones."""
         with self._lock:
-            return self._idle.pop() if self._idle else self.new_place()
+            return self._idle.pop() if self._idle else self.new_lease()
 
-    def give_back(self, place: Place) -> None:
-        """Return ``place`` to the idle list."""
+    def release_lease(self, lease: EnvLease) -> None:
+        """Return ``lease`` to the idle list."""
         with self._lock:
-            self._idle.append(place)
+            self._idle.append(lease)
 
     def pool(self) -> WorkerPool:
         """Return the pool of workers that all places share."""
@@ -204,22 +204,29 @@ class BaseEngine(ABC):
                     max_workers=1_000_000,
                     memory_mb=self.memory_mb,
                     name=f"{self.env_id} environment",
-                    preload=() if self.workers == "thread" else ("rllm_gym.engine.host",),
+                    preload=() if self.workers == "thread" else ("rllm_gym.engine.env_host",),
                 )
             return self._pool
 
-    def new_slot(
+    def new_env_worker(
         self,
         source: EnvSpec | str | Callable[..., Any],
         kwargs: Mapping[str, Any],
         *,
         env_id: str,
         host: Callable[..., Any] = EnvironmentHost,
-    ) -> Slot:
+    ) -> EnvWorker:
         """Create the handle of a worker for one environment."""
         reuse = env_id.startswith("rllm/") if self.reuse_envs is None else self.reuse_envs
-        return Slot(
-            self.pool(), source, kwargs, self.deadlines, reuse=reuse, made=self.made, stats=self.stats, host=host
+        return EnvWorker(
+            self.pool(),
+            source,
+            kwargs,
+            self.deadlines,
+            reuse=reuse,
+            env_made=self.env_made,
+            stats=self.stats,
+            host=host,
         )
 
     # Closing
@@ -229,7 +236,7 @@ class BaseEngine(ABC):
         with self._lock:
             places, self._idle = self._idle, []
         try:
-            await asyncio.gather(*(place.aclose() for place in places))
+            await asyncio.gather(*(lease.aclose() for lease in places))
         finally:
             with self._lock:
                 pool, self._pool = self._pool, None

@@ -45,7 +45,7 @@ class Conversation:
         if self._renderer is not None:
             self._prefix = self._renderer.extend(self._prefix, messages, tools)
 
-    def room(self, params: SamplingParams) -> SamplingParams | StopReason:
+    def limit_params(self, params: SamplingParams) -> SamplingParams | StopReason:
         """Return the parameters of the next request, with ``max_tokens`` reduced to the tokens left, or the stop reason
         if no request is possible."""
         most = params.max_tokens

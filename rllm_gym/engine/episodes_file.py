@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import SCHEMA_VERSION, Episode, RllmGymError, Step, StopReason, Trajectory, TurnTokens
-from rllm_gym.engine.records import from_json, to_json
+from rllm_gym.engine.json_values import from_json, to_json
 
 
 class EpisodeFileError(RllmGymError, ValueError):

@@ -12,11 +12,11 @@ import gymnasium
 import numpy as np
 
 from rllm_gym.core import EnvironmentFault, Task
-from rllm_gym.engine.host import faults, garbage, show
+from rllm_gym.engine.env_host import as_faults, invalid_result, short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class GameState:
     """The state of a game between two moves.
 
     Attributes:
@@ -40,7 +40,7 @@ class Position:
     task: dict[str, Any] | None = None
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         return not self.agent
 
 
@@ -100,45 +100,45 @@ class GameHost:
         if lacks:
             raise TypeError(f"{self._source!r} gave {type(self._game).__name__}, no AEC environment: it lacks {lacks}")
 
-    def begin(self, seed: int, options: dict[str, Any] | None) -> Position:
-        game = self._standing()
-        with faults("reset"):
+    def reset(self, seed: int, options: dict[str, Any] | None) -> GameState:
+        game = self._require_game()
+        with as_faults("reset"):
             game.reset(seed=seed, options=options)
             self._agents = tuple(game.agents)
             task = getattr(game.unwrapped, "task", None)
-        return self._position("reset", {}, task.to_json() if isinstance(task, Task) else None)
+        return self._state("reset", {}, task.to_json() if isinstance(task, Task) else None)
 
-    def step(self, action: str) -> Position:
-        game = self._standing()
-        with faults("step"):
+    def step(self, action: str) -> GameState:
+        game = self._require_game()
+        with as_faults("step"):
             game.step(action)
             rewards = dict(game.rewards)
-        return self._position("step", rewards, None)
+        return self._state("step", rewards, None)
 
     def observe(self, agent: str) -> str:
         """Return the current observation of an agent, also if it is not that agent's turn."""
-        with faults("observe"):
-            return _text(self._standing().observe(agent), agent)
+        with as_faults("observe"):
+            return _text(self._require_game().observe(agent), agent)
 
     def close(self) -> None:
         """Close the game. The worker keeps running."""
         game, self._game = self._game, None
         if game is not None:
-            with faults("close"):
+            with as_faults("close"):
                 game.close()
 
-    def awaitable(self) -> None:
+    def async_env(self) -> None:
         """Return ``None``: games have no coroutines."""
         return
 
-    def _standing(self) -> Any:
+    def _require_game(self) -> Any:
         if self._game is None:
             raise EnvironmentFault("the game was closed", kind="closed")
         return self._game
 
-    def _position(self, where: str, rewards: dict[str, Any], task: dict[str, Any] | None) -> Position:
-        game = self._standing()
-        with faults(where):
+    def _state(self, where: str, rewards: dict[str, Any], task: dict[str, Any] | None) -> GameState:
+        game = self._require_game()
+        with as_faults(where):
             playing = [name for name in game.agents if not (game.terminations[name] or game.truncations[name])]
             # PettingZoo requires step(None) for agents that are out; the model is not asked for that.
             for _ in self._agents:
@@ -150,11 +150,11 @@ class GameHost:
             truncated = not playing and any(game.truncations.values())
             infos = {name: dict(info) for name, info in game.infos.items()}
         if playing and agent not in playing:
-            raise garbage(where, f"selected {show(agent)}, which does not play; {playing} do")
+            raise invalid_result(where, f"selected {short_repr(agent)}, which does not play; {playing} do")
         for name, reward in rewards.items():
             if not isinstance(reward, int | float | np.number | np.bool_) or not math.isfinite(reward):
-                raise garbage(where, f"gave {name} the reward {show(reward)}, not a finite number")
-        return Position(
+                raise invalid_result(where, f"gave {name} the reward {short_repr(reward)}, not a finite number")
+        return GameState(
             agent,
             observation,
             {name: float(reward) for name, reward in rewards.items()},
@@ -170,5 +170,7 @@ def _text(observation: Any, agent: str) -> str:
     if isinstance(observation, Mapping):
         observation = observation.get("text")
     if not isinstance(observation, str):
-        raise garbage("observe", f"showed {agent} {show(observation)}, neither a str nor a dict with a 'text'")
+        raise invalid_result(
+            "observe", f"showed {agent} {short_repr(observation)}, neither a str nor a dict with a 'text'"
+        )
     return observation

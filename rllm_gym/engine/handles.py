@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from rllm_gym.core import EnvironmentFault, StopReason, Task
-from rllm_gym.engine.game_host import Position
-from rllm_gym.engine.host import Stepped, WrongAction
+from rllm_gym.engine.env_host import ActionTypeError, StepResult
+from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.game_host import GameState
 from rllm_gym.engine.rollout import ENVIRONMENT_REASONS
-from rllm_gym.engine.slot import Slot
 
 if TYPE_CHECKING:
-    from rllm_gym.engine.play import Play
+    from rllm_gym.engine.workflow_context import WorkflowContext
 
 TaskLike = int | str | Task | Mapping[str, Any]
 
 
-class Handle:
+class WorkerHandle:
     """An environment or a game in a worker. A fault ends the attempt, also if the workflow catches the exception.
 
     Attributes:
@@ -27,33 +27,33 @@ class Handle:
         info: The latest info; for a game, the info of its first agent.
     """
 
-    def __init__(self, play: Play, slot: Slot, env_id: str) -> None:
+    def __init__(self, context: WorkflowContext, worker: EnvWorker, env_id: str) -> None:
         self.env_id = env_id
         self.info: dict[str, Any] = {}
-        self._play = play
-        self._slot = slot
-        play.worlds.append(self)
+        self._context = context
+        self._worker = worker
+        context.handles.append(self)
 
     @asynccontextmanager
-    async def _at_work(self) -> AsyncIterator[None]:
-        await self._play.enter()
+    async def _busy(self) -> AsyncIterator[None]:
+        await self._context.check_running()
         began = time.perf_counter()
-        with self._play.seat.at_work():
+        with self._context.sampler_client.busy():
             try:
                 yield
             except EnvironmentFault as fault:
-                self._play.break_off(fault)
+                self._context.abort(fault)
                 raise
             finally:
-                self._play.seconds["env"] += time.perf_counter() - began
+                self._context.seconds["env"] += time.perf_counter() - began
 
     def _options(self, task: TaskLike | None) -> dict[str, Any] | None:
-        task = self._play.task if task is None else task
+        task = self._context.task if task is None else task
         return None if task is None else {"task": task}
 
 
-class EnvironmentHandle(Handle):
-    """A handle of an environment, created by ``await play.env(…)``.
+class EnvironmentHandle(WorkerHandle):
+    """A handle of an environment, created by ``await context.env(…)``.
 
     Attributes:
         reward: Sum of the rewards since the reset.
@@ -62,18 +62,18 @@ class EnvironmentHandle(Handle):
         tools: The tools it offers, a JSON list of OpenAI tool schemas.
     """
 
-    def __init__(self, play: Play, slot: Slot, env_id: str) -> None:
-        super().__init__(play, slot, env_id)
-        self._forget()
+    def __init__(self, context: WorkflowContext, worker: EnvWorker, env_id: str) -> None:
+        super().__init__(context, worker, env_id)
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.reward = 0.0
         self.success = False
         self.stop_reason = StopReason.NONE
         self.tools = "[]"
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether the environment's episode has ended."""
         return self.stop_reason is not StopReason.NONE
 
@@ -93,39 +93,39 @@ class EnvironmentHandle(Handle):
             EnvironmentFault: The environment failed. Do not catch it: the episode restarts with fresh environments.
             TaskError: There is no such task.
         """
-        self._forget()
-        async with self._at_work():
-            seed = self._play.seed if seed is None else seed
-            observation, info, row = await self._slot.begin(seed, self._options(task))
+        self._clear()
+        async with self._busy():
+            seed = self._context.seed if seed is None else seed
+            observation, info, row = await self._worker.reset(seed, self._options(task))
         self.tools = str(info.get("tools", "[]"))
         self.info = info
-        self._play.met(str(info.get("task_id", "")), row)
+        self._context.set_task(str(info.get("task_id", "")), row)
         return observation, info
 
-    async def step(self, action: str) -> Stepped:
+    async def step(self, action: str) -> StepResult:
         """Execute one reply: return observation, reward, terminated, truncated, info.
 
         Raises:
             EnvironmentFault: The environment failed. Do not catch it: the episode restarts with fresh environments.
             TypeError: The action has a type that the environment does not accept.
         """
-        async with self._at_work():
+        async with self._busy():
             try:
-                stepped = await self._slot.step(action)
-            except WrongAction as error:
+                stepped = await self._worker.step(action)
+            except ActionTypeError as error:
                 raise TypeError(f"{self.env_id}: {error}") from error
         _, reward, terminated, truncated, info = stepped
         self.reward += reward
         if terminated or truncated:
-            said = info.get("success")
-            self.success = terminated and (bool(said) if said is not None else self.reward > 0)
-            self.stop_reason = _reason(info.get("stop_reason"), terminated, self.success)
+            reported_success = info.get("success")
+            self.success = terminated and (bool(reported_success) if reported_success is not None else self.reward > 0)
+            self.stop_reason = _stop_reason(info.get("stop_reason"), terminated, self.success)
         self.info = info
         return stepped
 
 
-class GameHandle(Handle):
-    """A handle of a turn-based game of several agents, created by ``await play.game(…)``.
+class GameHandle(WorkerHandle):
+    """A handle of a turn-based game of several agents, created by ``await context.game(…)``.
 
     Attributes:
         agent: The agent to move; ``""`` when the game is over.
@@ -136,36 +136,36 @@ class GameHandle(Handle):
         stop_reason: Why the game ended; ``StopReason.NONE`` while it is running.
     """
 
-    def __init__(self, play: Play, slot: Slot, env_id: str) -> None:
-        super().__init__(play, slot, env_id)
-        self._take(Position("", "", {}, {}))
+    def __init__(self, context: WorkflowContext, worker: EnvWorker, env_id: str) -> None:
+        super().__init__(context, worker, env_id)
+        self._update(GameState("", "", {}, {}))
         self.agents: tuple[str, ...] = ()
         self.rewards: dict[str, float] = {}
 
-    def _take(self, position: Position) -> None:
-        self.agent = position.agent
-        self.observation = position.observation
-        self.infos = position.infos
-        self.info = next(iter(position.infos.values()), {})
+    def _update(self, state: GameState) -> None:
+        self.agent = state.agent
+        self.observation = state.observation
+        self.infos = state.infos
+        self.info = next(iter(state.infos.values()), {})
         self.stop_reason = StopReason.NONE
-        if position.over and position.agents:
-            said = {str(info.get("stop_reason", "")) for info in position.infos.values()} & ENVIRONMENT_REASONS
-            won = any(info.get("success") for info in position.infos.values())
-            self.stop_reason = _reason(min(said, default="") if position.truncated else "", position.terminated, won)
+        if state.done and state.agents:
+            reasons = {str(info.get("stop_reason", "")) for info in state.infos.values()} & ENVIRONMENT_REASONS
+            won = any(info.get("success") for info in state.infos.values())
+            self.stop_reason = _stop_reason(min(reasons, default="") if state.truncated else "", state.terminated, won)
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         return not self.agent
 
     async def reset(self, task: TaskLike | None = None, seed: int | None = None) -> str:
         """Start a game and return the agent to move. Arguments and errors: see :meth:`EnvironmentHandle.reset`."""
-        async with self._at_work():
-            seed = self._play.seed if seed is None else seed
-            position = cast(Position, await self._slot.begin(seed, self._options(task)))
-        self._take(position)
+        async with self._busy():
+            seed = self._context.seed if seed is None else seed
+            position = cast(GameState, await self._worker.reset(seed, self._options(task)))
+        self._update(position)
         self.agents = position.agents
         self.rewards = dict.fromkeys(position.agents, 0.0)
-        self._play.met(str(self.info.get("task_id", "")), position.task)
+        self._context.set_task(str(self.info.get("task_id", "")), position.task)
         return self.agent
 
     async def observe(self, agent: str) -> str:
@@ -179,8 +179,8 @@ class GameHandle(Handle):
             raise ValueError(f"nobody called {agent!r} plays {self.env_id}; there are {list(self.agents)}")
         if agent == self.agent:
             return self.observation
-        async with self._at_work():
-            text: str = await self._slot.ask("observe", agent)
+        async with self._busy():
+            text: str = await self._worker.call("observe", agent)
         return text
 
     async def step(self, action: str) -> dict[str, float]:
@@ -190,19 +190,19 @@ class GameHandle(Handle):
             EnvironmentFault: The environment failed. Do not catch it: the episode restarts with fresh environments.
             ValueError: The game is over or was never started.
         """
-        if self.over:
+        if self.done:
             raise ValueError(f"{self.env_id} is over (or never began): call reset() before step()")
-        async with self._at_work():
-            position = cast(Position, await self._slot.step(action))
-        self._take(position)
+        async with self._busy():
+            position = cast(GameState, await self._worker.step(action))
+        self._update(position)
         for agent, reward in position.rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + reward
         return position.rewards
 
 
-def _reason(said: Any, terminated: bool, success: bool) -> StopReason:
-    if isinstance(said, str) and said in ENVIRONMENT_REASONS:
-        return StopReason(said)
+def _stop_reason(reported: Any, terminated: bool, success: bool) -> StopReason:
+    if isinstance(reported, str) and reported in ENVIRONMENT_REASONS:
+        return StopReason(reported)
     if terminated:
         return StopReason.SUCCESS if success else StopReason.FAILURE
     return StopReason.MAX_TURNS

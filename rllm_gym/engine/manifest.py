@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import SCHEMA_VERSION
-from rllm_gym.engine.records import to_json
+from rllm_gym.engine.json_values import to_json
 
 _PACKAGES = (
     "rllm-gym",

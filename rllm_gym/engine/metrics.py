@@ -94,12 +94,12 @@ def compute_pass_at_k(
     table = {}
     for size in wanted:
         values = [pass_at_k(len(outcomes), sum(map(bool, outcomes)), size) for outcomes in attempts.values()]
-        low, high = interval(values, episodes=total, confidence=confidence)
+        low, high = confidence_interval(values, episodes=total, confidence=confidence)
         table[size] = Estimate(math.fsum(values) / len(values), low, high, len(values), total, dropped)
     return table
 
 
-def interval(values: Sequence[float], *, episodes: int, confidence: float = 0.95) -> tuple[float, float]:
+def confidence_interval(values: Sequence[float], *, episodes: int, confidence: float = 0.95) -> tuple[float, float]:
     """Compute the confidence interval of the mean of one value in [0, 1] per task.
 
     Wilson's score interval with ``p (1 - p) / variance of the mean`` as the number of trials, which lies between
@@ -135,8 +135,8 @@ def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
     for row in rows:
         if isinstance(row, Episode):
             name = row.task_id or known.get(row.group_id) or row.group_id or f"episode {row.episode_id}"
-            broke = row.stop_reason in (StopReason.FAULT, StopReason.AGENT_ERROR, StopReason.CANCELLED)
-            attempts[name].append(None if broke else row.success)
+            faulted = row.stop_reason in (StopReason.FAULT, StopReason.AGENT_ERROR, StopReason.CANCELLED)
+            attempts[name].append(None if faulted else row.success)
         else:
             task = row.task
             name = json.dumps(task, sort_keys=True, default=repr) if isinstance(task, Mapping | list) else str(task)

@@ -9,11 +9,11 @@ from typing import Any
 
 from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
-from rllm_gym.engine.crew import AgentFailed, unplayed
-from rllm_gym.engine.host import WrongAction
-from rllm_gym.engine.slot import Slot
+from rllm_gym.engine.conversation_sampler import ConversationSampler
+from rllm_gym.engine.engine_run import AgentError, empty_episode
+from rllm_gym.engine.env_host import ActionTypeError
+from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.spec import EpisodeSpec
-from rllm_gym.engine.voice import Voice
 from rllm_gym.samplers.protocol import SamplingParams
 
 
@@ -24,17 +24,17 @@ class Rollout:
     Attributes:
         spec: The episode to run; its seed is set.
         agent: The agent of this attempt.
-        slot: The worker with the environment.
-        voice: Requests the agent's replies from the sampler.
+        worker: The worker with the environment.
+        sampler: Requests the agent's replies from the sampler.
         max_turns: Maximum number of replies; ``None`` for the environment's own limit.
         stop_reason: Why it ended.
-        broken: The error after which it cannot continue.
+        error: The error after which it cannot continue.
     """
 
     spec: EpisodeSpec
     agent: BaseAgent
-    slot: Slot
-    voice: Voice
+    worker: EnvWorker
+    sampler: ConversationSampler
     max_turns: int | None
     steps: list[Step] = field(default_factory=list)
     task: dict[str, Any] | None = None
@@ -42,30 +42,30 @@ class Rollout:
     info: dict[str, Any] = field(default_factory=dict)
     success: bool = False
     stop_reason: StopReason = StopReason.NONE
-    broken: Exception | None = None
+    error: Exception | None = None
     seconds: dict[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seconds = self.voice.seconds
+        self.seconds = self.sampler.seconds
         self.seconds |= {"env": 0.0, "agent": 0.0}
 
     @property
     def prompt_tokens(self) -> int:
-        return self.voice.prompt_tokens
+        return self.sampler.prompt_tokens
 
     @property
     def sampled_tokens(self) -> int:
-        return self.voice.sampled_tokens
+        return self.sampler.sampled_tokens
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return bool(self.steps)
 
     @property
     def conversations(self) -> tuple[str, ...]:
-        return (self.voice.name,)
+        return (self.sampler.name,)
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         """Run to the end, then close the environment or keep it for reuse.
 
         Raises:
@@ -76,7 +76,7 @@ class Rollout:
         task = self.spec.task
         clock = time.perf_counter
         began = clock()
-        observation, self.info, self.task = await self.slot.begin(
+        observation, self.info, self.task = await self.worker.reset(
             self.spec.seed or 0, None if task is None else {"task": task}
         )
         self.seconds["env"] += clock() - began
@@ -89,23 +89,23 @@ class Rollout:
             self._ask_agent("update_from_env", self.agent.update_from_env, observation, reward, done, self.info)
             if done:
                 break
-            request = self.voice.request(lambda: self.agent.chat_completions, tools, len(self.steps))
+            request = self.sampler.request(lambda: self.agent.chat_completions, tools, len(self.steps))
             if isinstance(request, StopReason):
                 self.stop_reason = request
                 break
-            completion = await self.voice.reply(request)
+            completion = await self.sampler.reply(request)
             if completion.finish_reason == "context_length":
                 # The endpoint reports what the engine could not count itself; handle it in the same way.
                 self.stop_reason = StopReason.CONTEXT_LENGTH if self.steps else StopReason.PROMPT_TOO_LONG
                 break
             action = self._action(completion.text)
-            step = Step(observation, list(self.voice.shown), completion.text, self._thought(), action)
-            step.tokens = self.voice.append(completion)
+            step = Step(observation, list(self.sampler.messages), completion.text, self._thought(), action)
+            step.tokens = self.sampler.append(completion)
             began = clock()
             try:
-                observation, reward, terminated, truncated, self.info = await self.slot.step(action)
-            except WrongAction as error:
-                raise AgentFailed(f"{type(self.agent).__name__}: {error}") from error
+                observation, reward, terminated, truncated, self.info = await self.worker.step(action)
+            except ActionTypeError as error:
+                raise AgentError(f"{type(self.agent).__name__}: {error}") from error
             self.seconds["env"] += clock() - began
             step.reward, step.info = reward, self.info
             # Only complete turns count: a reply that the environment did not process has no reward.
@@ -113,14 +113,14 @@ class Rollout:
             done = self._ended(terminated, truncated)
             step.done = done
         began = clock()
-        await self.slot.end()
+        await self.worker.end_episode()
         self.seconds["env"] += clock() - began
 
-    def episode(
-        self, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
+    def to_episode(
+        self, stop_reason: StopReason, message: str | None, *, env_id: str, attempts: int, seconds: float
     ) -> Episode:
         """Return the record of the attempt. A dropped episode keeps its steps, for debugging."""
-        episode = unplayed(self.spec, stop_reason, why, env_id=env_id, attempts=attempts, seconds=seconds)
+        episode = empty_episode(self.spec, stop_reason, message, env_id=env_id, attempts=attempts, seconds=seconds)
         if self.steps:
             self.steps[-1].done = True
         reward = float(sum(step.reward for step in self.steps))
@@ -128,7 +128,7 @@ class Rollout:
         episode.trajectories = [Trajectory(task=self.task, steps=self.steps, reward=reward)]
         episode.info = self.info
         episode.seconds |= self.seconds
-        if why is None:
+        if message is None:
             episode.reward, episode.success = reward, self.success
         return episode
 
@@ -147,7 +147,7 @@ class Rollout:
         try:
             return method(*args)
         except Exception as error:
-            raise AgentFailed(f"{type(self.agent).__name__}.{what} raised {type(error).__name__}: {error}") from error
+            raise AgentError(f"{type(self.agent).__name__}.{what} raised {type(error).__name__}: {error}") from error
         finally:
             self.seconds["agent"] += time.perf_counter() - began
 
@@ -157,10 +157,10 @@ class Rollout:
                 return False
             self.stop_reason = StopReason.MAX_TURNS
             return True
-        said = self.info.get("stop_reason")
+        reason = self.info.get("stop_reason")
         self.success = terminated and _succeeded(self.info, self.steps)
-        if isinstance(said, str) and said in ENVIRONMENT_REASONS:
-            self.stop_reason = StopReason(said)
+        if isinstance(reason, str) and reason in ENVIRONMENT_REASONS:
+            self.stop_reason = StopReason(reason)
         elif terminated:
             self.stop_reason = StopReason.SUCCESS if self.success else StopReason.FAILURE
         else:
@@ -178,8 +178,8 @@ ENVIRONMENT_REASONS = {
 
 def _succeeded(info: dict[str, Any], steps: list[Step]) -> bool:
     # If an environment has no "success" in its info, derive it from the reward.
-    said = info.get("success")
-    return bool(said) if said is not None else sum(step.reward for step in steps) > 0
+    reported = info.get("success")
+    return bool(reported) if reported is not None else sum(step.reward for step in steps) > 0
 
 
 def greedy(params: SamplingParams) -> SamplingParams:

@@ -32,7 +32,7 @@ class EpisodeSpec:
 
 
 def group(
-    task: int | str | Task, n: int, *, group_id: str, seed: int = 0, greedy_twin: bool = False
+    task: int | str | Task, n: int, *, group_id: str, seed: int = 0, greedy_baseline: bool = False
 ) -> list[EpisodeSpec]:
     """Return ``n`` episode specs of one task, each with its own dynamics seed, for GRPO or RLOO.
 
@@ -41,7 +41,7 @@ def group(
         n: Number of episodes, at least 1.
         group_id: Unique within the run, such as ``f"{task_id}@{step}"``.
         seed: Root of the episodes' seeds.
-        greedy_twin: Add one greedy episode (ReMax's baseline), with a seed of its own.
+        greedy_baseline: Add one greedy episode (ReMax's baseline), with a seed of its own.
     """
     if task is None:
         raise ValueError("the episodes of a group share a task: name it by index, id or Task")
@@ -51,7 +51,7 @@ def group(
         EpisodeSpec(task, _seed(seed, group_id, index), group_id, episode_id=f"{group_id}#{index}")
         for index in range(n)
     ]
-    if greedy_twin:
+    if greedy_baseline:
         specs.append(EpisodeSpec(task, _seed(seed, group_id, "greedy"), group_id, True, f"{group_id}#greedy"))
     return specs
 

@@ -12,9 +12,9 @@ from rllm_gym.core import Episode, Task
 from rllm_gym.samplers.protocol import SamplingParams
 
 if TYPE_CHECKING:
-    from rllm_gym.engine.play import Play
+    from rllm_gym.engine.workflow_context import WorkflowContext
 
-TaskOfSpec = Task | Mapping[str, Any] | int | str | None
+WorkflowTask = Task | Mapping[str, Any] | int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class Role:
         """
         if isinstance(self.weights, str):
             return self.weights
-        return self.weights[choose(len(self.weights), group, role)]
+        return self.weights[hash_choice(len(self.weights), group, role)]
 
 
-def choose(options: int, *parts: str) -> int:
+def hash_choice(options: int, *parts: str) -> int:
     """Return an index below ``options``, chosen by SHA-256 of the parts."""
     digest = hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % options
@@ -67,10 +67,10 @@ class Workflow(ABC):
     """An episode, written as a coroutine. Subclasses write :meth:`run`.
 
     >>> class Echo(Workflow):
-    ...     async def run(self, task, play):
-    ...         speaker = play.agent("agent_0", system="Repeat what you hear.")
-    ...         reply = await speaker.say(task["text"])
-    ...         speaker.reward(float(reply.text == task["text"]))
+    ...     async def run(self, task, context):
+    ...         session = context.agent("agent_0", system="Repeat what you hear.")
+    ...         reply = await session.generate(task["text"])
+    ...         session.add_reward(float(reply.text == task["text"]))
 
     If the engine is given a class or a factory, each object runs one episode at a time. A single object given to the
     engine runs all episodes concurrently and must not store anything on itself.
@@ -80,18 +80,18 @@ class Workflow(ABC):
     """The roles that its agents can have. An instance may override them."""
 
     @abstractmethod
-    async def run(self, task: TaskOfSpec, play: Play) -> Episode | None:
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode | None:
         """Run one episode.
 
         The coroutine may start its own tasks (``asyncio.gather``, ``asyncio.TaskGroup``). Tasks that have used
-        ``play`` and are not done when it returns are cancelled. An exception of its own ends the episode as
-        ``StopReason.AGENT_ERROR``. Run blocking work with ``await play.call(function, …)``.
+        ``context`` and are not done when it returns are cancelled. An exception of its own ends the episode as
+        ``StopReason.AGENT_ERROR``. Run blocking work with ``await context.call(function, …)``.
 
         Args:
             task: The task as in the spec: a :class:`~rllm_gym.core.Task` or row, an index or id of the environment's
                 tasks, or ``None``.
-            play: Gives access to agents, environments, games and worker calls.
+            context: Gives access to agents, environments, games and worker calls.
 
         Returns:
-            The result of ``play.finish(…)``; ``None`` means ``play.finish()``.
+            The result of ``context.finish(…)``; ``None`` means ``context.finish()``.
         """

@@ -13,17 +13,17 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.engine.base import BaseEngine
 from rllm_gym.engine.conversation import Conversation
-from rllm_gym.engine.crew import AgentFailed, Seat
+from rllm_gym.engine.conversation_sampler import ConversationSampler
+from rllm_gym.engine.engine_run import AgentError, SamplerClient
+from rllm_gym.engine.env_host import resolve
+from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import resolve_game
-from rllm_gym.engine.host import resolve
-from rllm_gym.engine.performance import Performance
-from rllm_gym.engine.play import Play
 from rllm_gym.engine.rollout import greedy
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
-from rllm_gym.engine.stage import Stage
-from rllm_gym.engine.voice import Voice
 from rllm_gym.engine.workflow import Role, Workflow
-from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplingParams
+from rllm_gym.engine.workflow_attempt import WorkflowAttempt
+from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
 from rllm_gym.workers import Kind
 
 # Event loop iterations between resuming a task and its next request: a few per enclosing gather or TaskGroup.
@@ -48,7 +48,7 @@ class AgentWorkflowEngine(BaseEngine):
     Args:
         workflow: A :class:`~rllm_gym.engine.Workflow` class, a factory that creates one per attempt, or one object for
             all episodes, which must not store anything on itself.
-        env: The default of ``play.env()`` and ``play.game()``: a Gymnasium id, the id of a PettingZoo game, an
+        env: The default of ``context.env()`` and ``context.game()``: a Gymnasium id, the id of a PettingZoo game, an
             ``EnvSpec``, or a callable.
         sampler: Draws the replies.
         workflow_kwargs: Keyword arguments of the workflow.
@@ -98,7 +98,7 @@ class AgentWorkflowEngine(BaseEngine):
         deterministic: bool = False,
         progress: bool = False,
     ) -> None:
-        self.make_workflow = _maker(workflow, dict(workflow_kwargs or {}))
+        self.make_workflow = _factory(workflow, dict(workflow_kwargs or {}))
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
         if env is None and self.env_kwargs:
@@ -106,7 +106,7 @@ class AgentWorkflowEngine(BaseEngine):
         if max_episode_tokens is not None and (not isinstance(max_episode_tokens, int) or max_episode_tokens < 1):
             raise ValueError(f"max_episode_tokens={max_episode_tokens!r} must be a whole number, at least 1, or None")
         super().__init__(
-            env_id=_check_world(env) if env is not None else _name(workflow),
+            env_id=_check_env(env) if env is not None else _name(workflow),
             sampler=sampler,
             renderer=renderer,
             tokenizer=tokenizer,
@@ -122,7 +122,7 @@ class AgentWorkflowEngine(BaseEngine):
             seed=seed,
             deterministic=deterministic,
             progress=progress,
-            settle=_SETTLE,
+            settle_turns=_SETTLE,
         )
         self.max_episode_tokens = max_episode_tokens
         self.roles = _checked_roles(self.make_workflow(), roles or {})
@@ -135,39 +135,39 @@ class AgentWorkflowEngine(BaseEngine):
                 "or leave max_episode_tokens and the roles' max_response_tokens out"
             )
 
-    def new_place(self) -> Stage:
-        return Stage(self)
+    def new_lease(self) -> EnvSet:
+        return EnvSet(self)
 
-    def attempt(self, spec: EpisodeSpec, place: Stage, name: str, seat: Seat) -> Performance:
+    def attempt(self, spec: EpisodeSpec, envs: EnvSet, name: str, sampler_client: SamplerClient) -> WorkflowAttempt:
         try:
             workflow = self.make_workflow()
         except Exception as error:
-            raise AgentFailed(f"making the workflow raised {type(error).__name__}: {error}") from error
-        play = Play(self, spec, roles=self.roles, stage=place, seat=seat, name=name)
-        return Performance(workflow, play, spec, place)
+            raise AgentError(f"making the workflow raised {type(error).__name__}: {error}") from error
+        context = WorkflowContext(self, spec, roles=self.roles, envs=envs, sampler_client=sampler_client, name=name)
+        return WorkflowAttempt(workflow, context, spec, envs)
 
     # Called by Play
 
-    def voice(self, play: Play, name: str, role: str) -> Voice:
+    def new_conversation_sampler(self, context: WorkflowContext, name: str, role: str) -> ConversationSampler:
         """Create the connection to the sampler for an agent of this role."""
-        played = play.roles[role]
-        params = self.params if played.params is None else self.ending_turns(played.params)
+        played = context.roles[role]
+        params = self.params if played.params is None else self.with_turn_end(played.params)
         budget = self.budget
         if played.max_response_tokens is not None:
             budget = replace(budget, max_response_tokens=played.max_response_tokens)
 
-        async def sample(request: Request) -> Completion:
-            return await play.seat.sample(request, name)
+        async def sample(request: SamplingRequest) -> Completion:
+            return await context.sampler_client.sample(request, name)
 
-        return Voice(
+        return ConversationSampler(
             Conversation(self.renderer, budget, self.sampler.context_length),
             sample,
-            greedy(params) if play.greedy else params,
-            f"{play.name}/{name}",
-            f"{play.seed}/{name}/turn/",
+            greedy(params) if context.greedy else params,
+            f"{context.name}/{name}",
+            f"{context.seed}/{name}/turn/",
             self.sampler.returns_tokens,
-            played.weights_for(role, play.group_id or play.episode_id),
-            seconds=play.seconds,
+            played.weights_for(role, context.group_id or context.episode_id),
+            seconds=context.seconds,
         )
 
     def count_lost_worker(self) -> None:
@@ -178,7 +178,7 @@ class AgentWorkflowEngine(BaseEngine):
             self.stats.killed_processes += 1
 
 
-def _maker(workflow: Any, kwargs: dict[str, Any]) -> Callable[[], Workflow]:
+def _factory(workflow: Any, kwargs: dict[str, Any]) -> Callable[[], Workflow]:
     if isinstance(workflow, Workflow):
         if kwargs:
             raise ValueError(f"workflow_kwargs={kwargs!r} come too late for an object; give the class")
@@ -189,29 +189,29 @@ def _maker(workflow: Any, kwargs: dict[str, Any]) -> Callable[[], Workflow]:
         raise TypeError(f"{workflow!r} is a coroutine function; derive a class from Workflow and write run(task, play)")
 
     def make() -> Workflow:
-        made = workflow(**kwargs)
-        if not isinstance(made, Workflow):
-            raise TypeError(f"workflow= gave a {type(made).__name__}, not a Workflow; derive it from Workflow")
-        return made
+        instance = workflow(**kwargs)
+        if not isinstance(instance, Workflow):
+            raise TypeError(f"workflow= gave a {type(instance).__name__}, not a Workflow; derive it from Workflow")
+        return instance
 
     return make
 
 
-def _checked_roles(workflow: Workflow, given: Mapping[str, Role]) -> dict[str, Role]:
+def _checked_roles(workflow: Workflow, overrides: Mapping[str, Role]) -> dict[str, Role]:
     if not workflow.roles or any(not isinstance(role, str) or not role for role in workflow.roles):
         raise ValueError(f"{type(workflow).__name__}.roles={workflow.roles!r} must name at least one role")
-    unknown = sorted(set(given) - set(workflow.roles))
+    unknown = sorted(set(overrides) - set(workflow.roles))
     if unknown:
         raise ValueError(
             f"{type(workflow).__name__} has no role {', '.join(map(repr, unknown))}; its roles are {workflow.roles}"
         )
-    for name, role in given.items():
+    for name, role in overrides.items():
         if not isinstance(role, Role):
             raise TypeError(f"roles[{name!r}] is a {type(role).__name__}, not a rllm_gym.engine.Role")
-    return {name: given.get(name, Role()) for name in workflow.roles}
+    return {name: overrides.get(name, Role()) for name in workflow.roles}
 
 
-def _check_world(env: Any) -> str:
+def _check_env(env: Any) -> str:
     """Return the name of an environment or game. Raise if it does not exist."""
     try:
         return _name(resolve(env))

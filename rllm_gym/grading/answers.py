@@ -29,7 +29,7 @@ from typing import Any
 _LONGEST = 10_000
 """Maximum length of an answer in characters. A longer one does not match."""
 
-_MOST_ITEMS = 1_000
+_MAX_ITEMS = 1_000
 
 
 def check_answer_spec(spec: Mapping[str, Any]) -> None:
@@ -54,8 +54,8 @@ def check_answer_spec(spec: Mapping[str, Any]) -> None:
         raise ValueError(f"the answer spec {dict(spec)!r} has no 'value'")
     value = spec["value"]
     if kind in ("set", "list"):
-        if not isinstance(value, list | tuple) or len(value) > _MOST_ITEMS:
-            raise ValueError(f"the value of a {kind} is a list of at most {_MOST_ITEMS} items, not {value!r}")
+        if not isinstance(value, list | tuple) or len(value) > _MAX_ITEMS:
+            raise ValueError(f"the value of a {kind} is a list of at most {_MAX_ITEMS} items, not {value!r}")
         if spec.get("of", "string") not in _READERS:
             raise ValueError(f"the items of a {kind} are of {', '.join(_READERS)}, not {spec['of']!r}")
         items = [_expected(_item_type(spec, item), item) for item in value]
@@ -95,10 +95,10 @@ def matches(spec: Mapping[str, Any], answer: str) -> bool:
         return _matches_items(spec, answer)
     if kind == "number":
         return _matches_number(spec, answer)
-    said = _READERS[kind](answer)
+    values = _READERS[kind](answer)
     aliases = spec.get("aliases", ())
     right = [value, *([aliases] if isinstance(aliases, str) else aliases)]
-    return said is not None and any(said == _expected(kind, one) for one in right)
+    return values is not None and any(values == _expected(kind, one) for one in right)
 
 
 def _matches_number(spec: Mapping[str, Any], answer: str) -> bool:
@@ -126,8 +126,8 @@ def _matches_items(spec: Mapping[str, Any], answer: str) -> bool:
                 return True
         else:
             readings = [{_READERS[kind](item) for kind in dict.fromkeys(types)} - {None} for item in items]
-            said = set().union(*readings)
-            if set(expected) <= said and all(reading & set(expected) for reading in readings):
+            values = set().union(*readings)
+            if set(expected) <= values and all(reading & set(expected) for reading in readings):
                 return True
     return False
 
@@ -215,8 +215,8 @@ def _number(text: str) -> Fraction | None:
 def _decimal(digits: str) -> str | None:
     """Return ``1,234.50``, ``1.234,50``, ``1 234`` or ``12,5`` in Python notation."""
     for group, mark in (("[,'_ ]", "[.]"), ("[.'_ ]", ",")):
-        whole = f"[0-9]+|[0-9]{{1,3}}(?P<group>{group})[0-9]{{3}}(?:(?P=group)[0-9]{{3}})*"
-        found = re.fullmatch(f"(?P<whole>{whole})?(?:{mark}(?P<part>[0-9]*))?", digits)
+        pattern = f"[0-9]+|[0-9]{{1,3}}(?P<group>{group})[0-9]{{3}}(?:(?P=group)[0-9]{{3}})*"
+        found = re.fullmatch(f"(?P<whole>{pattern})?(?:{mark}(?P<part>[0-9]*))?", digits)
         if found and (found["whole"] or found["part"]):
             return f"{re.sub('[^0-9]', '', found['whole'] or '0')}.{found['part'] or '0'}"
     return None
@@ -323,19 +323,19 @@ def _splittings(answer: str) -> Iterator[list[str]]:
     if answer[:1] + answer[-1:] in ("[]", "()", "{}"):  # as in Python or mathematics
         answer = answer[1:-1]
     bullet = re.compile(r"\s*(?:[-*•]|[0-9]{1,4}[.)])\s+")
-    ways = [
+    splits = [
         [bullet.sub("", line, count=1) for line in answer.splitlines()],
         answer.splitlines(),
         answer.split(";"),
         [answer],
     ]
     flat = " ".join(answer.split())
-    ways.append(_by_commas(flat))
-    ways.append(_by_commas(re.sub(r",? and (?=[^,;]*$)", ", ", flat)))
-    ways.append(re.split(r", ", flat))  # 1,200, 3,400
-    for way in ways:
-        items = [item.strip() for item in way if item.strip()]
-        if 0 < len(items) <= _MOST_ITEMS:
+    splits.append(_by_commas(flat))
+    splits.append(_by_commas(re.sub(r",? and (?=[^,;]*$)", ", ", flat)))
+    splits.append(re.split(r", ", flat))  # 1,200, 3,400
+    for split in splits:
+        items = [item.strip() for item in split if item.strip()]
+        if 0 < len(items) <= _MAX_ITEMS:
             yield items
 
 

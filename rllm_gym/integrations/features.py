@@ -89,14 +89,14 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstru
         self.length = length
         self._encode = encode or _as_bytes
         self._pad_id = pad_id or 0
-        self._most = (vocabulary_size or _BYTES + 1) - 1
-        self.observation_space = spaces.Box(0, self._most, (length,), np.int64)
+        self._max_id = (vocabulary_size or _BYTES + 1) - 1
+        self.observation_space = spaces.Box(0, self._max_id, (length,), np.int64)
 
     def observation(self, observation: str) -> np.ndarray:
         ids = list(self._encode(observation))[-self.length :]
         padded_T = np.array([self._pad_id] * (self.length - len(ids)) + ids, np.int64)
-        if not (padded_T.min() >= 0 and padded_T.max() <= self._most):
-            raise ValueError(f"encode gave a token id outside 0..{self._most}; vocabulary_size must count them all")
+        if not (padded_T.min() >= 0 and padded_T.max() <= self._max_id):
+            raise ValueError(f"encode gave a token id outside 0..{self._max_id}; vocabulary_size must count them all")
         return padded_T
 
 

@@ -98,7 +98,7 @@ class ReasoningGymEnv(TextEnv):
         settings = _settings(config)
         _in_worker(check_settings, dataset, settings, timeout=_START_SECONDS)
         tasks = ProceduralTaskset(
-            _Generator(dataset, settings), name=f"reasoning_gym/{dataset}", split=split, seed=seed, size=size
+            _TaskGenerator(dataset, settings), name=f"reasoning_gym/{dataset}", split=split, seed=seed, size=size
         )
         super().__init__(tasks=tasks, max_turns=1, render_mode=render_mode)
         self._entry = b""
@@ -117,10 +117,10 @@ class ReasoningGymEnv(TextEnv):
         solved = reward >= 1.0
         return Outcome("Correct." if solved else "Not correct.", {"score": reward}, terminated=True, success=solved)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {}  # the task determines the state
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._entry = self._entry_of(self.task)
 
     def _entry_of(self, task: Task) -> bytes:
@@ -137,7 +137,7 @@ class ReasoningGymEnv(TextEnv):
             raise TaskError(
                 f"task {task.task_id!r} was not made by rllm/ReasoningGym-v0: its data needs dataset, config and seed"
             ) from error
-        question, entry = _posed(*recipe)
+        question, entry = _make_question(*recipe)
         if question != task.content:
             raise TaskError(
                 f"task {task.task_id!r} makes another question here; its row is of another version of reasoning-gym"
@@ -167,19 +167,19 @@ def _last_answer(reply: str) -> str | None:
 
     A regular expression would scan all that follows each of a hundred thousand opening tags, and block every thread.
     """
-    said = strip_thinking(reply) or ""
-    begin = said.rfind("<answer>", 0, max(0, said.rfind("</answer>")))
-    return None if begin < 0 else said[begin + len("<answer>") : said.find("</answer>", begin)].strip()
+    text = strip_thinking(reply) or ""
+    begin = text.rfind("<answer>", 0, max(0, text.rfind("</answer>")))
+    return None if begin < 0 else text[begin + len("<answer>") : text.find("</answer>", begin)].strip()
 
 
 @dataclass(frozen=True)
-class _Generator:
+class _TaskGenerator:
     dataset: str
     config: str
 
     def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         seed = rng.getrandbits(31)  # the range that every generator accepts, including NumPy's legacy one
-        question, _ = _posed(self.dataset, self.config, seed)
+        question, _ = _make_question(self.dataset, self.config, seed)
         return question, {"dataset": self.dataset, "config": self.config, "seed": seed}
 
 
@@ -194,9 +194,9 @@ def _settings(config: Mapping[str, Any] | None) -> str:
         raise ValueError(f"config={config!r:.200} must be JSON types ({error})") from error
 
 
-def _posed(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
+def _make_question(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
     try:
-        question, entry = _in_worker(pose, dataset, config, seed, timeout=POSE_SECONDS)
+        question, entry = _in_worker(make_question, dataset, config, seed, timeout=POSE_SECONDS)
     except (DeadlineExceeded, WorkerDied, WorkerError) as error:
         raise EnvironmentFault(f"the generator {dataset!r} broke: {error}", kind="generator") from error
     return str(question), bytes(entry)
@@ -249,14 +249,14 @@ def check_settings(dataset: str, config: str) -> None:
             f"(of {len(factory.DATASETS)}: reasoning_gym.factory.DATASETS)"
         )
     try:
-        _made(dataset, config, 0)
+        _create_dataset(dataset, config, 0)
     except Exception as error:
         raise ValueError(f"{dataset!r} refuses config={config}: {type(error).__name__}: {error}") from None
 
 
-def pose(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
+def make_question(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
     """Return the question, and the verifier's data as bytes that only a worker unpickles. Runs in a worker."""
-    entry = _made(dataset, config, seed)[0]
+    entry = _create_dataset(dataset, config, seed)[0]
     return str(entry["question"]), pickle.dumps(entry)
 
 
@@ -283,7 +283,7 @@ def score(dataset: str, config: str, entry: bytes, answer: str) -> float:
     return found
 
 
-def _made(dataset: str, config: str, seed: int) -> Any:
+def _create_dataset(dataset: str, config: str, seed: int) -> Any:
     # A new dataset for each seed: some generators draw from it when they are created.
     factory = importlib.import_module("reasoning_gym.factory")
     return factory.create_dataset(dataset, **json.loads(config), seed=seed, size=1)
@@ -291,7 +291,7 @@ def _made(dataset: str, config: str, seed: int) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _verifier(dataset: str, config: str) -> Any:
-    return _made(dataset, config, 0)
+    return _create_dataset(dataset, config, 0)
 
 
 _PYTHON_READERS = (

@@ -25,7 +25,7 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
 from rllm_gym.data.procedural import ProceduralTaskset
-from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.multiagent.quoting import quoted
 from rllm_gym.parsing.boxed import strip_thinking
 from rllm_gym.workers import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
@@ -39,7 +39,7 @@ MOVE_SECONDS = 20.0
 _INSTALL = "TextArena is not installed: pip install 'rllm-gym[textarena]'"
 _UNREAD = "The game cannot read that reply. Write your move as the rules say."
 _UNCLOSED = "Your reply ends inside <think>, so it has no move. Close it with </think>."
-_MOST_TURNS = 100
+_MAX_TURNS = 100
 
 
 class TextArenaEnv(TextEnv):
@@ -102,37 +102,37 @@ class TextArenaEnv(TextEnv):
         invalid_action_penalty: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
-        self._match = Match(env, config, players=1)
+        self._game = RemoteGame(env, config, players=1)
         super().__init__(
-            tasks=_deals(self._match, split, seed, size),
-            max_turns=_turns(self._match, 2) if max_turns is None else max_turns,
+            tasks=_tasks(self._game, split, seed, size),
+            max_turns=_turns(self._game, 2) if max_turns is None else max_turns,
             invalid_action_penalty=invalid_action_penalty,
             render_mode=render_mode,
         )
 
     def _begin(self, task: Task) -> str:
-        position = self._match.begin(_deal_of(task, self._match), int(self.np_random.integers(2**31)))
-        return _said(position)
+        position = self._game.begin(_seed_of(task, self._game), int(self.np_random.integers(2**31)))
+        return _new_text(position)
 
     def _act(self, action: str) -> Outcome:
         move = strip_thinking(action)
         if move is None:
             raise InvalidAction(_UNCLOSED)
-        position = self._match.move(move)
+        position = self._game.move(move)
         if not position.done:
-            return Outcome(_said(position))
+            return Outcome(_new_text(position))
         reward = position.rewards.get(0, 0.0)
-        return Outcome(_said(position), {"game": reward}, terminated=True, success=reward >= 1.0)
+        return Outcome(_new_text(position), {"game": reward}, terminated=True, success=reward >= 1.0)
 
-    def _world_state(self) -> dict[str, Any]:
-        return self._match.record()
+    def _env_state(self) -> dict[str, Any]:
+        return self._game.record()
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
-        self._match.restore(state)
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        self._game.restore(state)
 
     def close(self) -> None:
         """End the worker of the game."""
-        self._match.close()
+        self._game.close()
 
 
 class TextArenaGame(TextGame):
@@ -163,58 +163,60 @@ class TextArenaGame(TextGame):
         size: int = 1_000_000,
         **arguments: Any,
     ) -> None:
-        self._match = Match(env, config, players=2)
+        self._game = RemoteGame(env, config, players=2)
         if arguments.get("max_turns") is None and arguments.get("max_cycles") is None:
-            arguments["max_turns"] = 2 * _turns(self._match, 2)
-        super().__init__(agents=("player_0", "player_1"), tasks=_deals(self._match, split, seed, size), **arguments)
+            arguments["max_turns"] = 2 * _turns(self._game, 2)
+        super().__init__(agents=("player_0", "player_1"), tasks=_tasks(self._game, split, seed, size), **arguments)
         self._last = ""
 
     def _begin(self, task: Task) -> str:
-        position = self._match.begin(_deal_of(task, self._match), int(self.np_random.integers(2**31)))
-        self._tell_of(position)
+        position = self._game.begin(_seed_of(task, self._game), int(self.np_random.integers(2**31)))
+        self._notify_of(position)
         return f"player_{position.player}"
 
-    def _act(self, agent: str, action: str) -> Turn:
-        position = self._match.move(self._message_in(action))
-        self._tell_of(position)
+    def _act(self, agent: str, action: str) -> TurnResult:
+        position = self._game.move(self._message_in(action))
+        self._notify_of(position)
         if not position.done:
-            return Turn(f"player_{position.player}")
+            return TurnResult(f"player_{position.player}")
         rewards = {f"player_{player}": {"game": reward} for player, reward in position.rewards.items()}
         winners = [name for name, parts in rewards.items() if parts["game"] > 0]
-        return Turn(rewards=rewards, terminated=True, success=winners)
+        return TurnResult(rewards=rewards, terminated=True, success=winners)
 
-    def _forfeit(self, agent: str) -> Turn:
+    def _forfeit(self, agent: str) -> TurnResult:
         other = "player_1" if agent == "player_0" else "player_0"
-        self._tell(other, f"{agent} made too many invalid moves: you win.")
-        return Turn(rewards={agent: {"forfeit": -1.0}, other: {"forfeit": 1.0}}, terminated=True, success=(other,))
+        self._notify(other, f"{agent} made too many invalid moves: you win.")
+        return TurnResult(
+            rewards={agent: {"forfeit": -1.0}, other: {"forfeit": 1.0}}, terminated=True, success=(other,)
+        )
 
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         return self._last
 
-    def _tell_of(self, position: Position) -> None:
+    def _notify_of(self, position: GamePosition) -> None:
         for player, messages in position.messages.items():
             for sender, text in messages:
-                told = text if sender < 0 else f"player_{sender} says:\n{quoted(text)}"
-                self._tell(f"player_{player}", told)
-                self._last = told
+                notice = text if sender < 0 else f"player_{sender} says:\n{quoted(text)}"
+                self._notify(f"player_{player}", notice)
+                self._last = notice
 
-    def _world_state(self) -> dict[str, Any]:
-        return self._match.record() | {"last": self._last}
+    def _env_state(self) -> dict[str, Any]:
+        return self._game.record() | {"last": self._last}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
-        self._match.restore(state)
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        self._game.restore(state)
         self._last = str(state["last"])
 
     def close(self) -> None:
         """End the worker of the game."""
-        self._match.close()
+        self._game.close()
 
 
 # A game and its worker
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class GamePosition:
     """The state of a game after a move.
 
     Attributes:
@@ -232,7 +234,7 @@ class Position:
     rewards: dict[int, float]
 
 
-class Match:
+class RemoteGame:
     """Plays one game at a time, in a separate worker.
 
     Args:
@@ -257,20 +259,20 @@ class Match:
         self._seeds = (0, 0)
         self._moves: list[str] = []
 
-    def begin(self, deal: int, later: int) -> Position:
+    def begin(self, seed: int, move_seed: int) -> GamePosition:
         """Start a game.
 
         Args:
-            deal: Seed of the start position.
-            later: Seed of all later draws.
+            seed: Seed of the start position.
+            move_seed: Seed of all later draws.
 
         Raises:
             EnvironmentFault: It could not be set up.
         """
-        self._seeds, self._moves = (deal, later), []
-        return self._dealt()
+        self._seeds, self._moves = (seed, move_seed), []
+        return self._start()
 
-    def move(self, action: str) -> Position:
+    def move(self, action: str) -> GamePosition:
         """Make a move.
 
         Raises:
@@ -280,7 +282,7 @@ class Match:
         if self._actor is None:
             raise EnvironmentFault("the game was closed", kind="closed")
         try:
-            position: Position = self._actor.call("move", action, timeout=MOVE_SECONDS)
+            position: GamePosition = self._actor.call("move", action, timeout=MOVE_SECONDS)
         except Exception as error:
             self._replay(error)
             raise InvalidAction(_UNREAD) from error
@@ -289,7 +291,7 @@ class Match:
             if not math.isfinite(reward):
                 raise EnvironmentFault(f"{self.env} gave the reward {reward!r}", kind="garbage")
         if position.invalid and not position.done:
-            raise InvalidAction(_said(position))
+            raise InvalidAction(_new_text(position))
         return position
 
     def record(self) -> dict[str, Any]:
@@ -308,10 +310,10 @@ class Match:
         if actor is not None:
             actor.kill()
 
-    def _dealt(self) -> Position:
+    def _start(self) -> GamePosition:
         try:
             if self._actor is None or not self._actor.alive:
-                self._actor = _pool().actor(Table, self.env, self.config, self.players, timeout=BEGIN_SECONDS)
+                self._actor = _pool().actor(GameSession, self.env, self.config, self.players, timeout=BEGIN_SECONDS)
             return self._actor.call("begin", *self._seeds, timeout=BEGIN_SECONDS)  # type: ignore[no-any-return]
         except Exception as error:
             self.close()
@@ -319,7 +321,7 @@ class Match:
 
     def _replay(self, cause: Exception | None) -> None:
         """Restore the position before the last move by replaying: games are determined by their seeds."""
-        self._dealt()
+        self._start()
         assert self._actor is not None
         try:
             for move in self._moves:
@@ -332,7 +334,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class _Dealer:
+class _TaskGenerator:
     env: str
     config: str
 
@@ -341,29 +343,29 @@ class _Dealer:
         return f"{self.env} {self.config} #{deal}", {"env": self.env, "config": self.config, "deal": deal}
 
 
-def _deals(match: Match, split: str, seed: int, size: int) -> ProceduralTaskset:
+def _tasks(game: RemoteGame, split: str, seed: int, size: int) -> ProceduralTaskset:
     return ProceduralTaskset(
-        _Dealer(match.env, match.config), name=f"textarena/{match.env}", split=split, seed=seed, size=size
+        _TaskGenerator(game.env, game.config), name=f"textarena/{game.env}", split=split, seed=seed, size=size
     )
 
 
-def _deal_of(task: Task, match: Match) -> int:
+def _seed_of(task: Task, game: RemoteGame) -> int:
     """Return the seed of the start position in a task.
 
     Raises:
         TaskError: The task is of another game.
     """
     data = task.data
-    if (data.get("env"), data.get("config")) != (match.env, match.config) or not isinstance(data.get("deal"), int):
-        raise TaskError(f"task {task.task_id!r} is no deal of {match.env} with config={match.config}")
+    if (data.get("env"), data.get("config")) != (game.env, game.config) or not isinstance(data.get("deal"), int):
+        raise TaskError(f"task {task.task_id!r} is no deal of {game.env} with config={game.config}")
     return int(data["deal"])
 
 
-def _turns(match: Match, factor: int) -> int:
-    return _MOST_TURNS if match.turns is None else factor * match.turns
+def _turns(game: RemoteGame, factor: int) -> int:
+    return _MAX_TURNS if game.turns is None else factor * game.turns
 
 
-def _said(position: Position) -> str:
+def _new_text(position: GamePosition) -> str:
     """Return what is new for the player to move."""
     return "\n\n".join(text for _, text in position.messages[position.player]) or "The game says nothing."
 
@@ -413,16 +415,16 @@ def check_game(env: str, config: str, players: int) -> int | None:
             "textarena.envs.registration.ENV_REGISTRY, names without -raw and -train)"
         )
     try:
-        table = Table(env, config, players)
+        table = GameSession(env, config, players)
         table.begin(0, 0)
     except Exception as error:
-        why = " ".join(str(error).replace("*", " ").split())[:300]
+        reason = " ".join(str(error).replace("*", " ").split())[:300]
         kind = type(error).__name__
-        raise ValueError(f"{env} cannot be played by {players} with config={config}: {kind}: {why}") from None
+        raise ValueError(f"{env} cannot be played by {players} with config={config}: {kind}: {reason}") from None
     return table.turns
 
 
-class Table:
+class GameSession:
     """A game of TextArena, in a worker with its own global random generators."""
 
     def __init__(self, env: str, config: str, players: int) -> None:
@@ -438,44 +440,44 @@ class Table:
         found = getattr(self._game.state, "max_turns", None)
         return int(found) if isinstance(found, int | float) and 0 < found < math.inf else None
 
-    def begin(self, deal: int, later: int) -> Position:
+    def begin(self, seed: int, move_seed: int) -> GamePosition:
         """Start a new game."""
         with _quiet():
-            _reseed(deal)
-            self._game.reset(num_players=self._players, seed=deal)
-            _reseed(later)
+            _reseed(seed)
+            self._game.reset(num_players=self._players, seed=seed)
+            _reseed(move_seed)
             # TextArena ends a game at the second invalid move; here the environment decides how many retries there are.
             self._game.state.error_allowance = 10**9
             return self._position(done=False, invalid=False)
 
-    def move(self, action: str) -> Position:
+    def move(self, action: str) -> GamePosition:
         """Make a move of the player whose turn it is."""
         with _quiet():
             done, _ = self._game.step(action)
             # It counts rejected moves in a row, and resets the count at a valid one.
             return self._position(done=bool(done), invalid=self._game.state.error_count > 0)
 
-    def _position(self, *, done: bool, invalid: bool) -> Position:
+    def _position(self, *, done: bool, invalid: bool) -> GamePosition:
         state = self._game.state
-        player, said = self._game.get_observation()
-        messages = {int(player): self._heard(int(player), said)}
+        player, new_messages = self._game.get_observation()
+        messages = {int(player): self._messages_for(int(player), new_messages)}
         rewards: dict[int, float] = {}
         if done:
             rewards = {int(who): float(reward) for who, reward in (state.rewards or {}).items()}
             for other, unheard in state.observations.items():
                 if other != player:
-                    messages[int(other)] = self._heard(int(other), unheard)
-            for who, told in messages.items():
+                    messages[int(other)] = self._messages_for(int(other), unheard)
+            for who, notice in messages.items():
                 reason = state.game_info.get(who, {}).get("reason")
                 if isinstance(reason, str) and reason:
-                    told.append((-1, reason))
-        return Position(int(player), messages, invalid, done, rewards)
+                    notice.append((-1, reason))
+        return GamePosition(int(player), messages, invalid, done, rewards)
 
-    def _heard(self, player: int, said: Sequence[tuple[int, str, Any]]) -> list[tuple[int, str]]:
+    def _messages_for(self, player: int, messages: Sequence[tuple[int, str, Any]]) -> list[tuple[int, str]]:
         """Return the messages for a player, without its own replies."""
         return [
             (int(sender) if kind is self._echo else -1, str(text).strip())
-            for sender, text, kind in said
+            for sender, text, kind in messages
             if not (kind is self._echo and sender == player)
         ]
 

@@ -23,7 +23,7 @@ from rllm_gym.agents import BaseAgent
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EpisodeSpec
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingParams, SamplingRequest, WeightUpdate
 
 try:
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
@@ -137,12 +137,12 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
             SamplerError: A server returned no tokens, or no log-probs.
         """
         task_id, env_id = _named(row, self._settings["env"])
-        house = _house()
-        engine = await house.engine({**self._settings, "env": env_id}, self.tokenizer)
-        turn = house.count(env_id, task_id, int(priority))
+        cache = _engine_cache()
+        engine = await cache.engine({**self._settings, "env": env_id}, self.tokenizer)
+        turn = cache.count(env_id, task_id, int(priority))
         seed = stream_seed("verl", self._seed, env_id, task_id, int(priority), turn) % 2**32
         determined = getattr(self.rollout_config, "full_determinism", False)
-        talk = _Talk(
+        context = _SampleContext(
             self.server_manager,
             self.tokenizer,
             dict(sampling_params),
@@ -151,16 +151,16 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
             self._prompt_length,
             self._response_length,
         )
-        token = _TALK.set(talk)
+        token = _SAMPLE_CONTEXT.set(context)
         try:
             (episode,) = await engine.run([EpisodeSpec(task_id, seed)])
         finally:
-            _TALK.reset(token)
+            _SAMPLE_CONTEXT.reset(token)
         if not episode.trainable and self._on_fault == "raise":
             raise EpisodeFault(f"task {task_id!r} of {env_id} ended with {episode.stop_reason}: {episode.fault}")
-        return self._output(episode, talk, wants_logprobs=bool(sampling_params.get("logprobs")))
+        return self._output(episode, context, wants_logprobs=bool(sampling_params.get("logprobs")))
 
-    def _output(self, episode: Episode, talk: _Talk, *, wants_logprobs: bool) -> AgentLoopOutput:
+    def _output(self, episode: Episode, context: _SampleContext, *, wants_logprobs: bool) -> AgentLoopOutput:
         filler = self.tokenizer.pad_token_id
         if filler is None:
             filler = self.tokenizer.eos_token_id or 0
@@ -175,12 +175,12 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
             reward_score=float(episode.reward) if kept else 0.0,
             num_turns=2 * len(steps),
             metrics={
-                "generate_sequences": talk.seconds,
+                "generate_sequences": context.seconds,
                 "tool_calls": float(episode.seconds.get("env", 0.0)),
-                "num_preempted": talk.preempted,
+                "num_preempted": context.preempted,
             },
             extra_fields={
-                **talk.server_fields,
+                **context.server_fields,
                 "turn_scores": [float(step.reward) for step in steps] if kept else [],
                 "tool_rewards": [],
                 "task_id": episode.task_id,
@@ -193,20 +193,20 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 async def close_environments() -> None:
     """Close the environments that this event loop's agent loops keep; the next episode creates new ones."""
-    house = _HOUSES.pop(asyncio.get_running_loop(), None)
-    if house is not None:
-        await house.aclose()
+    cache = _ENGINE_CACHES.pop(asyncio.get_running_loop(), None)
+    if cache is not None:
+        await cache.aclose()
 
 
 # State with the lifetime of verl's worker
 
 
-class _House:
+class _EngineCache:
     """The engines of one event loop, one per configuration: verl creates an agent loop for every single sample."""
 
     def __init__(self) -> None:
         self._engines: dict[str, AgentExecutionEngine] = {}
-        self._played: Counter[tuple[str, str, int]] = Counter()
+        self._counts: Counter[tuple[str, str, int]] = Counter()
 
     async def engine(self, settings: dict[str, Any], tokenizer: Any) -> AgentExecutionEngine:
         key = json.dumps([settings, id(tokenizer)], sort_keys=True, default=repr)
@@ -231,29 +231,29 @@ class _House:
 
     def count(self, *what: Any) -> int:
         """Return how often this has been run before."""
-        self._played[what] += 1
-        return self._played[what] - 1
+        self._counts[what] += 1
+        return self._counts[what] - 1
 
     async def aclose(self) -> None:
         engines, self._engines = list(self._engines.values()), {}
         await asyncio.gather(*(engine.aclose() for engine in engines))
 
 
-_HOUSES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _House] = weakref.WeakKeyDictionary()
+_ENGINE_CACHES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _EngineCache] = weakref.WeakKeyDictionary()
 
 
-def _house() -> _House:
+def _engine_cache() -> _EngineCache:
     loop = asyncio.get_running_loop()
-    if loop not in _HOUSES:
-        _HOUSES[loop] = _House()
-    return _HOUSES[loop]
+    if loop not in _ENGINE_CACHES:
+        _ENGINE_CACHES[loop] = _EngineCache()
+    return _ENGINE_CACHES[loop]
 
 
 # Replies from verl's servers
 
 
 @dataclass(slots=True)
-class _Talk:
+class _SampleContext:
     """One sample's requests to verl's servers, and the data that verl needs about them."""
 
     server: Any
@@ -269,7 +269,7 @@ class _Talk:
     preempted: int = -1
     server_fields: dict[str, Any] = field(default_factory=dict)
 
-    async def reply(self, request: Request) -> Completion:
+    async def reply(self, request: SamplingRequest) -> Completion:
         """Request a reply.
 
         Raises:
@@ -277,10 +277,10 @@ class _Talk:
         """
         if request.conversation != self.conversation:  # the first turn, or the first one after a fault
             self.conversation, self.prompt_tokens = request.conversation, len(request.ids)
-        room = self.response_length - (len(request.ids) - self.prompt_tokens)
-        if self.prompt_tokens > self.prompt_length or room < 1:
+        max_tokens = self.response_length - (len(request.ids) - self.prompt_tokens)
+        if self.prompt_tokens > self.prompt_length or max_tokens < 1:
             return Completion((), (), "", "context_length")
-        most = min(room, request.params.max_tokens)
+        most = min(max_tokens, request.params.max_tokens)
         began = time.perf_counter()
         output = await self.server.generate(
             request_id=self.request_id,
@@ -320,7 +320,7 @@ class _Talk:
             self.server_fields["min_global_steps"] = first
 
 
-_TALK: ContextVar[_Talk] = ContextVar("rllm_gym_verl_talk")
+_SAMPLE_CONTEXT: ContextVar[_SampleContext] = ContextVar("rllm_gym_verl_talk")
 
 
 class _ServerSampler:
@@ -333,11 +333,11 @@ class _ServerSampler:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        talk = _TALK.get()
-        return [await talk.reply(request) for request in requests]
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
+        context = _SAMPLE_CONTEXT.get()
+        return [await context.reply(request) for request in requests]
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         raise SamplerError("verl itself gives its servers new weights")
 
     async def drop(self, name: str) -> None:
@@ -394,8 +394,8 @@ def _agent(name: str | None, kwargs: Mapping[str, Any]) -> Callable[[], BaseAgen
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ValueError(f"agent={name!r} must be 'module:Class'")
-    made = getattr(importlib.import_module(module), attribute)
-    return lambda: made(**kwargs)
+    factory = getattr(importlib.import_module(module), attribute)
+    return lambda: factory(**kwargs)
 
 
 def _plain(value: Any) -> Any:

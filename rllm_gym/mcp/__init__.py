@@ -5,16 +5,16 @@ from rllm_gym.mcp.pool import ServerPool, open_session, shared_pool
 from rllm_gym.mcp.results import ToolResult
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import ToolSession
-from rllm_gym.mcp.tools import Tool, tools_json
+from rllm_gym.mcp.tools import MCPTool, tools_json
 
 __all__ = [
     "HttpServer",
     "InProcessServer",
+    "MCPTool",
     "Server",
     "ServerFault",
     "ServerPool",
     "StdioServer",
-    "Tool",
     "ToolResult",
     "ToolSession",
     "open_session",

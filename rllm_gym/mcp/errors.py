@@ -15,7 +15,7 @@ class ServerFault(EnvironmentFault):
     """
 
 
-class RemoteError(Exception):
+class JsonRpcError(Exception):
     """The server answered a request with a JSON-RPC error: it is alive and refuses the request.
 
     Args:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rllm_gym.mcp.errors import RemoteError, ServerFault
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 
 _END_S = 1.0
 """Seconds that a server gets to end; one that blocks is abandoned in a daemon thread."""
@@ -18,7 +18,7 @@ _making = threading.Lock()
 
 
 class InProcessConnection:
-    """See :class:`~rllm_gym.mcp.protocol.Connection`.
+    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`.
 
     The server is created, served and ended in one thread with its own event loop, where one task holds the SDK's
     client. Its synchronous tools run in further threads, as the SDK does it.
@@ -35,9 +35,9 @@ class InProcessConnection:
         self._fault: ServerFault | None = None
 
     broken = property(lambda self: self._fault is not None)
-    speaks_nonsense = False
+    sent_invalid = False
 
-    def last_words(self) -> str:
+    def error_context(self) -> str:
         return ""
 
     async def open(self) -> None:
@@ -49,15 +49,15 @@ class InProcessConnection:
         """
         here = asyncio.get_running_loop()
         self._ready, self._ended = here.create_future(), here.create_future()
-        threading.Thread(target=self._live, args=(here,), name="mcp-server", daemon=True).start()
+        threading.Thread(target=self._run_thread, args=(here,), name="mcp-server", daemon=True).start()
         await asyncio.shield(self._ready)
 
     async def tools(self) -> list[dict[str, Any]]:
-        tools: list[dict[str, Any]] = await self._there(self._list())
+        tools: list[dict[str, Any]] = await self._on_server_loop(self._list())
         return tools
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        result: dict[str, Any] = await self._there(self._call(name, arguments))
+        result: dict[str, Any] = await self._on_server_loop(self._call(name, arguments))
         return result
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class InProcessConnection:
 
     # Called in the server's thread
 
-    def _live(self, owner: asyncio.AbstractEventLoop) -> None:
+    def _run_thread(self, owner: asyncio.AbstractEventLoop) -> None:
         try:
             asyncio.run(self._serve(owner))
         # Exceptions of its constructor or while serving are the server's own failures.
@@ -85,14 +85,14 @@ class InProcessConnection:
             _settle(owner, self._ended, None)
 
     async def _serve(self, owner: asyncio.AbstractEventLoop) -> None:
-        client = _client_of(self._made())
+        client = _client_of(self._make_server())
         async with client:
             self._client, self._over, self._loop = client, asyncio.Event(), asyncio.get_running_loop()
             _settle(owner, self._ready, None)
             if self._fault is None:  # else it was closed while it was created
                 await self._over.wait()
 
-    def _made(self) -> Any:
+    def _make_server(self) -> Any:
         # The SDK's server makes the root logger print everything, as if it were a program of its own.
         root = logging.getLogger()
         with _making:
@@ -110,7 +110,7 @@ class InProcessConnection:
         fault.__cause__ = error
         return fault
 
-    async def _there(self, coroutine: Any) -> Any:
+    async def _on_server_loop(self, coroutine: Any) -> Any:
         if self._fault is not None or self._loop is None:
             coroutine.close()
             fault = self._fault or ServerFault(f"{self.label} was not opened", kind="server_start")
@@ -137,7 +137,7 @@ class InProcessConnection:
         try:
             result = await self._client.call_tool(name, arguments)
         except MCPError as error:
-            raise RemoteError(error.code, error.message) from error
+            raise JsonRpcError(error.code, error.message) from error
         except Exception as error:
             raise ServerFault(
                 f"{self.label} fails at {name!r}: {type(error).__name__}: {error}", kind="server_protocol"

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.in_process import InProcessConnection
-from rllm_gym.mcp.nursery import Launch, Nursery
-from rllm_gym.mcp.protocol import Connection
+from rllm_gym.mcp.protocol import MCPConnection
+from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
-from rllm_gym.mcp.session import Attached, ToolSession, within
+from rllm_gym.mcp.session import SessionConnection, ToolSession, within
 from rllm_gym.mcp.stdio import StdioConnection
 from rllm_gym.mcp.streamable_http import HttpConnection
 from rllm_gym.workers.background_loop import BackgroundLoop
@@ -30,26 +30,26 @@ from rllm_gym.workers.scratch import scratch_root
 _PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
 _SLOT_S = 5.0
 """Seconds that a starting program may delay the start of others."""
-_AHEAD = 2
-_MAX_KINDS_AHEAD = 8
+_PRESTARTED_PER_KIND = 2
+_MAX_PRESTARTED_KINDS = 8
 
 Servers = tuple[Server, ...]
 
 
 @dataclass
-class _Workspace:
+class _PooledWorkspace:
     """A directory of the pool, the ``HOME`` of its programs, and the servers started ahead in it, by position."""
 
     path: Path
     home: Path
-    started: dict[int, asyncio.Task[Connected]] = field(default_factory=dict)
+    started: dict[int, asyncio.Task[OpenConnection]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
-class Connected:
+class OpenConnection:
     """An open connection, and the tools it listed."""
 
-    connection: Connection
+    connection: MCPConnection
     raw_tools: list[dict[str, object]]
 
 
@@ -62,12 +62,12 @@ class ServerPool:
     def __init__(self) -> None:
         self._loop = BackgroundLoop("mcp-servers")
         self._root = tempfile.mkdtemp(prefix="mcp-", dir=scratch_root())
-        self._nursery = Nursery(self._root)
+        self._launcher = ServerLauncher(self._root)
         self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
         self._sessions: set[ToolSession] = set()
-        self._shared: dict[Server, asyncio.Task[Connected]] = {}
-        self._workspaces: dict[Path, _Workspace] = {}
-        self._ahead: OrderedDict[Servers, deque[_Workspace]] = OrderedDict()
+        self._shared: dict[Server, asyncio.Task[OpenConnection]] = {}
+        self._workspaces: dict[Path, _PooledWorkspace] = {}
+        self._prestarted: OrderedDict[Servers, deque[_PooledWorkspace]] = OrderedDict()
         self._closed = False
         self._pid = os.getpid()
 
@@ -75,7 +75,7 @@ class ServerPool:
         """Return an empty directory for an episode of these servers.
 
         Fill it, and pass it to :meth:`open`, whose session removes it; or pass it to :meth:`discard`. From the second
-        episode on, servers with ``start_ahead`` are already starting in it.
+        episode on, servers with ``prestart`` are already starting in it.
         """
         self._check()
         return await self._loop.arun(self._take_workspace(tuple(servers)))
@@ -125,7 +125,7 @@ class ServerPool:
         self._closed = True
         self._loop.run(self._end_all())
         self._loop.close()
-        self._nursery.close()
+        self._launcher.close()
         shutil.rmtree(self._root, ignore_errors=True)
         atexit.unregister(self.close)
 
@@ -145,11 +145,13 @@ class ServerPool:
         self, servers: Servers, path: Path, seed: int, reserved: tuple[str, ...], opened: list[ToolSession]
     ) -> ToolSession:
         ours = self._workspaces.get(path)
-        ahead = ours.started if ours is not None else {}
+        prestarted = ours.started if ours is not None else {}
         home = ours.home if ours is not None else Path(tempfile.mkdtemp(prefix="home-", dir=self._root))
         names = _names(servers)
         tasks = [
-            ahead.pop(index) if index in ahead else asyncio.create_task(self._connected(server, path, home, seed))
+            prestarted.pop(index)
+            if index in prestarted
+            else asyncio.create_task(self._connected(server, path, home, seed))
             for index, server in enumerate(servers)
         ]
         try:
@@ -158,7 +160,7 @@ class ServerPool:
             await asyncio.shield(self._give_up(servers, tasks, path, home))
             raise
         attached = [
-            Attached(server, name, one.connection, one.raw_tools, shared=_is_shared(server))
+            SessionConnection(server, name, one.connection, one.raw_tools, shared=_is_shared(server))
             for server, name, one in zip(servers, names, connected)
         ]
 
@@ -176,13 +178,13 @@ class ServerPool:
             await session.end()
 
     async def _give_up(
-        self, servers: Servers, tasks: Sequence[asyncio.Task[Connected]], path: Path, home: Path
+        self, servers: Servers, tasks: Sequence[asyncio.Task[OpenConnection]], path: Path, home: Path
     ) -> None:
         own = [task for server, task in zip(servers, tasks) if not _is_shared(server)]
         await _end(own)
         await self._remove(path, home)
 
-    async def _connected(self, server: Server, workspace: Path, home: Path, seed: int) -> Connected:
+    async def _connected(self, server: Server, workspace: Path, home: Path, seed: int) -> OpenConnection:
         if not _is_shared(server):
             return await self._connect(server, workspace, home, seed)
         task = self._shared.get(server)
@@ -193,7 +195,7 @@ class ServerPool:
             task = self._shared[server] = asyncio.create_task(self._connect(server, ours.path, ours.home, seed))
         return await asyncio.shield(task)
 
-    async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> Connected:
+    async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> OpenConnection:
         connection = self._connection(server, workspace, home, seed)
         try:
             async with self._slot(server):
@@ -207,16 +209,16 @@ class ServerPool:
         except BaseException:
             await asyncio.shield(connection.close())
             raise
-        return Connected(connection, raw_tools)
+        return OpenConnection(connection, raw_tools)
 
-    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> Connection:
+    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> MCPConnection:
         if isinstance(server, StdioServer):
             try:
                 home.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
                 raise ServerFault(f"no home can be made for an MCP server: {error}", kind="server_start") from error
-            launch = launch_of(server, workspace, home, seed)
-            return StdioConnection(_label(server, launch.argv[0]), launch, self._nursery)
+            launch = launch_spec(server, workspace, home, seed)
+            return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher)
         if isinstance(server, HttpServer):
             return HttpConnection(_label(server, server.url), server.url, server.headers)
         made_by = getattr(server.make, "__qualname__", type(server.make).__name__)
@@ -241,27 +243,25 @@ class ServerPool:
     # Workspaces, and servers started ahead of time
 
     async def _take_workspace(self, servers: Servers) -> Path:
-        early = [
-            index for index, server in enumerate(servers) if isinstance(server, StdioServer) and server.start_ahead
-        ]
-        waiting = self._ahead.pop(servers, deque()) if early else deque()
+        early = [index for index, server in enumerate(servers) if isinstance(server, StdioServer) and server.prestart]
+        waiting = self._prestarted.pop(servers, deque()) if early else deque()
         ours = waiting.popleft() if waiting else self._make_workspace()
         if early:
-            self._ahead[servers] = waiting
-            while len(waiting) < _AHEAD:
-                waiting.append(self._begin_ahead(servers, early))
-            if len(self._ahead) > _MAX_KINDS_AHEAD:
-                _, unused = self._ahead.popitem(last=False)
+            self._prestarted[servers] = waiting
+            while len(waiting) < _PRESTARTED_PER_KIND:
+                waiting.append(self._prestart(servers, early))
+            if len(self._prestarted) > _MAX_PRESTARTED_KINDS:
+                _, unused = self._prestarted.popitem(last=False)
                 for one in unused:
                     await self._remove(one.path)
         return ours.path
 
-    def _make_workspace(self) -> _Workspace:
+    def _make_workspace(self) -> _PooledWorkspace:
         path = _absolute(tempfile.mkdtemp(prefix="workspace-", dir=self._root))
-        ours = self._workspaces[path] = _Workspace(path, path.with_name(f"{path.name}-home"))
+        ours = self._workspaces[path] = _PooledWorkspace(path, path.with_name(f"{path.name}-home"))
         return ours
 
-    def _begin_ahead(self, servers: Servers, early: Sequence[int]) -> _Workspace:
+    def _prestart(self, servers: Servers, early: Sequence[int]) -> _PooledWorkspace:
         ours = self._make_workspace()
         for index in early:
             task = asyncio.create_task(self._connect(servers[index], ours.path, ours.home, 0))
@@ -287,17 +287,17 @@ class ServerPool:
         await asyncio.gather(*(session.end() for session in sessions), _end([*started, *self._shared.values()]))
 
 
-async def _all(tasks: Sequence[asyncio.Task[Connected]]) -> list[Connected]:
+async def _all(tasks: Sequence[asyncio.Task[OpenConnection]]) -> list[OpenConnection]:
     """Return the results; raise the first failure at once."""
     return list(await asyncio.gather(*tasks))
 
 
-async def _end(tasks: Sequence[asyncio.Task[Connected]]) -> None:
+async def _end(tasks: Sequence[asyncio.Task[OpenConnection]]) -> None:
     """Cancel tasks in progress and close the connections that the others have opened."""
     for task in tasks:
         task.cancel()
     opened = await asyncio.gather(*tasks, return_exceptions=True)
-    closing = (one.connection.close() for one in opened if isinstance(one, Connected))
+    closing = (one.connection.close() for one in opened if isinstance(one, OpenConnection))
     await asyncio.gather(*closing, return_exceptions=True)
 
 
@@ -310,7 +310,7 @@ def _delete(folders: Collection[Path | None]) -> None:
 # Filling in placeholders
 
 
-def launch_of(server: StdioServer, workspace: Path, home: Path, seed: int) -> Launch:
+def launch_spec(server: StdioServer, workspace: Path, home: Path, seed: int) -> LaunchSpec:
     """Return the command with its placeholders filled in. No shell is involved."""
     values = {"workspace": str(workspace), "seed": str(seed), "python": sys.executable}
 
@@ -319,7 +319,7 @@ def launch_of(server: StdioServer, workspace: Path, home: Path, seed: int) -> La
 
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8"}
     env |= {key: filled(value) for key, value in server.env.items()}
-    return Launch((filled(server.command), *map(filled, server.args)), env, filled(server.cwd))
+    return LaunchSpec((filled(server.command), *map(filled, server.args)), env, filled(server.cwd))
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,6 @@
 """The parts of the Model Context Protocol that a tool client needs: handshakes of both versions, listing and calling.
 
-Subclasses of :class:`WireConnection` implement the transport. Of a server's own requests only ``ping`` is served:
+Subclasses of :class:`JsonRpcConnection` implement the transport. Of a server's own requests only ``ping`` is served:
 sampling, elicitation and roots are not offered, and each such request is refused with a message.
 """
 
@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from rllm_gym.mcp.errors import RemoteError, ServerFault
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 
 HANDSHAKE_VERSION = "2025-11-25"
 """The newest protocol that begins with ``initialize``; servers of older versions answer with theirs."""
@@ -36,7 +36,7 @@ _METHOD_NOT_FOUND = -32601
 _SHOWN = 200
 
 
-class Connection(Protocol):
+class MCPConnection(Protocol):
     """A connection to one server, on one event loop. The code that opens it closes it and sets deadlines."""
 
     label: str
@@ -48,7 +48,7 @@ class Connection(Protocol):
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
 
-    def last_words(self) -> str:
+    def error_context(self) -> str:
         """Return further details of a failure, as a clause that begins with a space, or ``""``."""
         ...
 
@@ -58,14 +58,14 @@ class Connection(Protocol):
         ...
 
     @property
-    def speaks_nonsense(self) -> bool:
+    def sent_invalid(self) -> bool:
         """Whether it has sent unreadable data instead of a missing answer."""
         ...
 
     async def close(self) -> None: ...
 
 
-class WireConnection(ABC):
+class JsonRpcConnection(ABC):
     """JSON-RPC over a transport. Subclasses implement sending requests and notifications."""
 
     def __init__(self, label: str) -> None:
@@ -85,14 +85,14 @@ class WireConnection(ABC):
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification."""
 
-    async def _shake_hands(self) -> None:
+    async def _handshake(self) -> None:
         try:
             hello = await self._request(
                 "initialize",
                 {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _client_info()},
             )
-        except RemoteError as refused:
-            await self._go_stateless(refused)
+        except JsonRpcError as refused:
+            await self._use_stateless(refused)
             return
         version = hello.get("protocolVersion")
         if not isinstance(version, str):
@@ -102,11 +102,11 @@ class WireConnection(ABC):
         self._version = version
         await self._notify("notifications/initialized", {})
 
-    async def _go_stateless(self, refused: RemoteError) -> None:
+    async def _use_stateless(self, refused: JsonRpcError) -> None:
         self._version = STATELESS_VERSION
         try:
             found = await self._request("server/discover", {})
-        except RemoteError:
+        except JsonRpcError:
             raise ServerFault(f"{self.label} refuses to begin: {refused}", kind="server_protocol") from refused
         if STATELESS_VERSION not in (found.get("supportedVersions") or ()):
             raise ServerFault(
@@ -136,7 +136,7 @@ class WireConnection(ABC):
         for _ in range(_MAX_PAGES):
             try:
                 page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
-            except RemoteError as error:
+            except JsonRpcError as error:
                 if error.code == _METHOD_NOT_FOUND and not found:
                     return []  # a server with only prompts or resources
                 raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
@@ -194,7 +194,7 @@ def _size(tools: list[Any]) -> int:
 # Messages
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream of chunks into lines, in linear time."""
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ def decoded(data: bytes) -> list[dict[str, Any]]:
     return messages
 
 
-def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+def reply_to(request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to a server's own request: an empty result for ``ping``, an error for anything else."""
     if request.get("method") == "ping":
         return {"id": request["id"], "result": {}}
@@ -254,7 +254,7 @@ def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:
     """
     result, error = reply.get("result"), reply.get("error")
     if isinstance(error, dict):
-        raise RemoteError(error.get("code"), printable(str(error.get("message", ""))[:10_000]))
+        raise JsonRpcError(error.get("code"), printable(str(error.get("message", ""))[:10_000]))
     if not isinstance(result, dict):
         raise ServerFault(
             f"{label} answers {method!r} with neither a result nor an error: {shown(reply)}", kind="server_protocol"

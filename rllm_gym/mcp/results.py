@@ -50,9 +50,9 @@ class ToolResult:
         return self.text[:head] + note.format(len(self.text) - kept, len(self.text)) + self.text[-tail:]
 
 
-def refused(words: str) -> ToolResult:
+def refusal(text: str) -> ToolResult:
     """Return the result of a refused call with this message."""
-    return ToolResult(words, is_error=True)
+    return ToolResult(text, is_error=True)
 
 
 def read_result(raw: dict[str, Any]) -> ToolResult:
@@ -64,7 +64,7 @@ def read_result(raw: dict[str, Any]) -> ToolResult:
     '(no output)'
     """
     if raw.get("resultType") == "input_required":
-        return refused("The tool asks its user for more input, which is not answered here. Call it with all it needs.")
+        return refusal("The tool asks its user for more input, which is not answered here. Call it with all it needs.")
     content = raw.get("content")
     parts: list[str] = []
     images: list[bytes] = []

@@ -24,7 +24,7 @@ class StdioServer:
         name: Prefix for its tools where two servers offer a tool of the same name.
         shared: One process for all episodes: only for stateless servers. It has its own directory, so ``{workspace}``
             and ``{seed}`` cannot be used.
-        start_ahead: Start it in the still empty workspace of a future episode: only for servers that read none of their
+        prestart: Start it in the still empty workspace of a future episode: only for servers that read none of their
             files when they start. ``{seed}`` cannot be used.
         timeout_s: Seconds for its start, and for each call unless the environment sets less.
 
@@ -38,7 +38,7 @@ class StdioServer:
     cwd: str = "{workspace}"
     name: str = ""
     shared: bool = False
-    start_ahead: bool = False
+    prestart: bool = False
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -52,10 +52,10 @@ class StdioServer:
             if not isinstance(text, str) or "\0" in text:
                 raise ValueError(f"{text!r} of the server {self.command!r} must be a text without NUL")
         object.__setattr__(self, "args", tuple(self.args))
-        if self.shared and self.start_ahead:
-            raise ValueError("shared=True and start_ahead=True: what all episodes share is started once")
+        if self.shared and self.prestart:
+            raise ValueError("shared=True and prestart=True: what all episodes share is started once")
         named = "".join(texts[:-1]) + ("" if self.cwd == "{workspace}" else self.cwd)
-        for placeholder, clashes in (("{workspace}", ("shared",)), ("{seed}", ("shared", "start_ahead"))):
+        for placeholder, clashes in (("{workspace}", ("shared",)), ("{seed}", ("shared", "prestart"))):
             for option in clashes:
                 if placeholder in named and getattr(self, option):
                     raise ValueError(f"{option}=True and {placeholder} in the server {self.command!r}: leave one out")

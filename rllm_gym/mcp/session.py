@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rllm_gym.mcp.errors import RemoteError, ServerFault
-from rllm_gym.mcp.protocol import MAX_DEPTH, Connection, depth, printable
-from rllm_gym.mcp.results import ToolResult, read_result, refused
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
+from rllm_gym.mcp.protocol import MAX_DEPTH, MCPConnection, depth, printable
+from rllm_gym.mcp.results import ToolResult, read_result, refusal
 from rllm_gym.mcp.servers import Server
-from rllm_gym.mcp.tools import Tool, named_tools
+from rllm_gym.mcp.tools import MCPTool, named_tools
 from rllm_gym.workers.background_loop import BackgroundLoop
 
 Got = TypeVar("Got")
 
 
 @dataclass(eq=False)
-class Attached:
+class SessionConnection:
     """A connection in a session.
 
     Attributes:
@@ -34,7 +34,7 @@ class Attached:
 
     server: Server
     name: str
-    connection: Connection
+    connection: MCPConnection
     raw_tools: list[dict[str, Any]]
     shared: bool
 
@@ -52,18 +52,18 @@ class ToolSession:
     def __init__(
         self,
         loop: BackgroundLoop,
-        attached: Sequence[Attached],
+        attached: Sequence[SessionConnection],
         workspace: Path,
         reserved: Collection[str],
         on_close: Callable[[], Awaitable[None]],
     ) -> None:
         self._loop = loop
-        self._attached = attached
+        self._connections = attached
         self._on_close = on_close
         self._ending: asyncio.Future[None] | None = None
         self._pid = os.getpid()
         self.workspace = workspace
-        self.tools: list[Tool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
+        self.tools: list[MCPTool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
 
@@ -89,11 +89,11 @@ class ToolSession:
             raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds above 0")
         tool = self._by_name.get(name)
         if tool is None:
-            return refused(f"There is no tool {printable(name)!r}.")
+            return refusal(f"There is no tool {printable(name)!r}.")
         try:
             sendable = _sendable(arguments)
         except ValueError as error:
-            return refused(f"The arguments cannot be sent: {error}.")
+            return refusal(f"The arguments cannot be sent: {error}.")
         one = self._by_server[tool.server]
         seconds = one.server.timeout_s if timeout_s is None else timeout_s
         return await self._loop.arun(_call(one.connection, tool.remote_name, sendable, seconds))
@@ -111,20 +111,20 @@ class ToolSession:
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
-        own = [one.connection.close() for one in self._attached if not one.shared]
+        own = [one.connection.close() for one in self._connections if not one.shared]
         await asyncio.gather(*own, return_exceptions=True)
         await self._on_close()
 
 
-async def _call(connection: Connection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+async def _call(connection: MCPConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
     try:
         raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))
-    except RemoteError as error:
-        return refused(f"Error: {error}")
+    except JsonRpcError as error:
+        return refusal(f"Error: {error}")
     return read_result(raw)
 
 
-async def within(timeout_s: float, connection: Connection, what: str, waiting: Awaitable[Got]) -> Got:
+async def within(timeout_s: float, connection: MCPConnection, what: str, waiting: Awaitable[Got]) -> Got:
     """Await something with a deadline.
 
     Raises:
@@ -134,8 +134,8 @@ async def within(timeout_s: float, connection: Connection, what: str, waiting: A
         async with asyncio.timeout(timeout_s):
             return await waiting
     except TimeoutError:
-        kind = "server_protocol" if connection.speaks_nonsense else "server_deadline"
-        words = f"{connection.label} did not {what} within {timeout_s:g} s{connection.last_words()}"
+        kind = "server_protocol" if connection.sent_invalid else "server_deadline"
+        words = f"{connection.label} did not {what} within {timeout_s:g} s{connection.error_context()}"
         raise ServerFault(words, kind=kind) from None
 
 

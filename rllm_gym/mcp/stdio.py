@@ -9,40 +9,40 @@ import os
 from typing import Any
 
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.nursery import Launch, Nursery, private_fds
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
     MAX_MESSAGE_BYTES,
-    Lines,
-    WireConnection,
-    answer_to,
+    JsonRpcConnection,
+    LineSplitter,
     decoded,
     encoded,
     printable,
+    reply_to,
     result_of,
     shown,
 )
+from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher, private_fds
 
 _CHUNK = 1 << 18
 _STDERR_BYTES = 8_000
 _IDLE_BYTES = 1 << 20
 """Maximum bytes read from a server without a pending request; more waits in its pipe until the next request."""
 _UNSENT_BYTES = 32 << 20
-_NONSENSE_LINES = 10_000
+_MAX_INVALID_LINES = 10_000
 """Maximum total number of lines that are not messages: banners and stray prints are far fewer."""
 _LAST_READS = 8
 _GONE_S = 15.0
 """Seconds until all processes of a server must be gone; its supervisor gives up earlier."""
 
 
-class StdioConnection(WireConnection):
-    """See :class:`~rllm_gym.mcp.protocol.Connection`. Everything runs on the loop of :meth:`open`."""
+class StdioConnection(JsonRpcConnection):
+    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Everything runs on the loop of :meth:`open`."""
 
-    def __init__(self, label: str, launch: Launch, nursery: Nursery) -> None:
+    def __init__(self, label: str, spec: LaunchSpec, launcher: ServerLauncher) -> None:
         super().__init__(label)
-        self._launch = launch
-        self._nursery = nursery
+        self._spec = spec
+        self._launcher = launcher
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stdin = self._stdout = self._stderr = self._control = -1
         self._launched: asyncio.Future[int] | None = None
@@ -50,14 +50,14 @@ class StdioConnection(WireConnection):
         self._fault: ServerFault | None = None
         self._waiting: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
         self._numbered = 0
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._unsent = bytearray()
         self._reported = b""
-        self._said = bytearray()
+        self._stderr_text = bytearray()
         self._read_since_asked = self._messages_since_asked = 0
         self._paused = False
-        self._nonsense: bytes | None = None
-        self._nonsense_lines = 0
+        self._invalid: bytes | None = None
+        self._invalid_lines = 0
         self._garbled = False
 
     @property
@@ -71,15 +71,15 @@ class StdioConnection(WireConnection):
         return self._fault is not None
 
     @property
-    def speaks_nonsense(self) -> bool:
+    def sent_invalid(self) -> bool:
         return self._garbled
 
-    def last_words(self) -> str:
+    def error_context(self) -> str:
         words = ""
-        if self._nonsense is not None:
-            words += f"; it wrote {self._nonsense_lines} lines that are no messages, such as {shown(self._nonsense)}"
-        if said := printable(self._said.decode("utf-8", "replace")).strip():
-            words += f"; its stderr ends with:\n{said}"
+        if self._invalid is not None:
+            words += f"; it wrote {self._invalid_lines} lines that are no messages, such as {shown(self._invalid)}"
+        if stderr := printable(self._stderr_text.decode("utf-8", "replace")).strip():
+            words += f"; its stderr ends with:\n{stderr}"
         return words
 
     # Opening and closing
@@ -94,7 +94,7 @@ class StdioConnection(WireConnection):
         self._launched, self._gone = self._loop.create_future(), self._loop.create_future()
         theirs = self._make_pipes()
         try:
-            self._control = self._owned(self._nursery.start(self._launch, theirs))
+            self._control = self._owned(self._launcher.start(self._spec, theirs))
         finally:
             for fd in theirs:
                 os.close(fd)
@@ -102,12 +102,12 @@ class StdioConnection(WireConnection):
         self._loop.add_reader(self._stdout, self._on_output)
         self._loop.add_reader(self._stderr, self._on_stderr)
         await self._launched
-        await self._shake_hands()
+        await self._handshake()
 
     async def close(self) -> None:
         """End the server with all its descendants, and wait until they are gone. Safe to call twice."""
         if self._control < 0:
-            self._let_go()
+            self._release_fds()
             return
         self._fail(ServerFault(f"{self.label} was closed", kind="server_died"))
         with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ class StdioConnection(WireConnection):
         except TimeoutError:
             pass  # a process cannot be killed; its supervisor has given up
         finally:
-            self._let_go()
+            self._release_fds()
 
     def _make_pipes(self) -> list[int]:
         theirs = []
@@ -135,7 +135,7 @@ class StdioConnection(WireConnection):
         private_fds.add(fd)
         return fd
 
-    def _let_go(self) -> None:
+    def _release_fds(self) -> None:
         for name in ("_stdin", "_stdout", "_stderr", "_control"):
             fd = getattr(self, name)
             if fd < 0:
@@ -160,7 +160,7 @@ class StdioConnection(WireConnection):
             if not future.done():
                 future.set_exception(fault)
                 future.exception()  # marks it as retrieved, also if there is no caller left
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._unsent.clear()
         self._drop_readers()
 
@@ -183,7 +183,7 @@ class StdioConnection(WireConnection):
         self._waiting[number] = (method, future)
         self._read_since_asked = self._messages_since_asked = 0
         self._garbled = False
-        self._resume()
+        self._resume_reading()
         self._send({"id": number, "method": method, "params": self._stamped(params)})
         try:
             reply = await future
@@ -201,7 +201,9 @@ class StdioConnection(WireConnection):
             return
         self._unsent += encoded(message) + b"\n"
         if len(self._unsent) > _UNSENT_BYTES:
-            self._fail(ServerFault(f"{self.label} does not read its input{self.last_words()}", kind="server_protocol"))
+            self._fail(
+                ServerFault(f"{self.label} does not read its input{self.error_context()}", kind="server_protocol")
+            )
         self._on_writable()
 
     def _on_writable(self) -> None:
@@ -242,7 +244,7 @@ class StdioConnection(WireConnection):
                 return False
         if self._too_long(self._lines.partial):
             return False
-        self._restrain()
+        self._pause_reading()
         return self._fault is None
 
     def _too_long(self, line: bytes | bytearray) -> bool:
@@ -252,17 +254,17 @@ class StdioConnection(WireConnection):
         self._fail(ServerFault(words, kind="server_protocol"))
         return True
 
-    def _restrain(self) -> None:
+    def _pause_reading(self) -> None:
         assert self._loop is not None
         read, messages = self._read_since_asked, self._messages_since_asked
         if self._waiting and (read > FLOOD_BYTES or messages > FLOOD_MESSAGES):
             words = f"{self.label} sends {messages:,} messages of {read:,} bytes instead of an answer"
-            self._fail(ServerFault(words + self.last_words(), kind="server_protocol"))
+            self._fail(ServerFault(words + self.error_context(), kind="server_protocol"))
         elif not self._waiting and read > _IDLE_BYTES and not self._paused:
             self._paused = True
             self._loop.remove_reader(self._stdout)
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         assert self._loop is not None
         if self._paused:
             self._paused = False
@@ -274,28 +276,28 @@ class StdioConnection(WireConnection):
         try:
             messages = decoded(line)
         except ValueError as error:
-            self._take_nonsense(line, error)
+            self._on_invalid_line(line, error)
             return
         self._messages_since_asked += len(messages)
         for message in messages:
             if "method" in message:
                 if isinstance(message.get("id"), int | str):
-                    self._send(answer_to(message))
+                    self._send(reply_to(message))
             elif (number := _number(message.get("id"))) in self._waiting:
                 _, future = self._waiting.pop(number)
                 if not future.done():
                     future.set_result(message)
 
-    def _take_nonsense(self, line: bytes, error: ValueError) -> None:
+    def _on_invalid_line(self, line: bytes, error: ValueError) -> None:
         """Ignore a banner or a stray print; a message that cannot be read is lost, and its answer with it."""
-        self._nonsense = self._nonsense or line[:1_000]
-        self._nonsense_lines += 1
+        self._invalid = self._invalid or line[:1_000]
+        self._invalid_lines += 1
         if line.startswith((b"{", b"[")):
             self._garbled = True
         if self._garbled and b'"jsonrpc"' in line[:10_000]:
             words = f"{self.label} sends JSON-RPC that is broken ({error}): {shown(line[:800])}"
-        elif self._nonsense_lines > _NONSENSE_LINES:
-            words = f"{self.label} speaks no MCP{self.last_words()}"
+        elif self._invalid_lines > _MAX_INVALID_LINES:
+            words = f"{self.label} speaks no MCP{self.error_context()}"
         else:
             return
         self._fail(ServerFault(words, kind="server_protocol"))
@@ -303,8 +305,8 @@ class StdioConnection(WireConnection):
     def _on_stderr(self) -> None:
         data = _read(self._stderr)
         if data:
-            self._said += data
-            del self._said[:-_STDERR_BYTES]
+            self._stderr_text += data
+            del self._stderr_text[:-_STDERR_BYTES]
         elif data is not None:
             assert self._loop is not None
             self._loop.remove_reader(self._stderr)
@@ -335,17 +337,17 @@ class StdioConnection(WireConnection):
                 break
         self._on_stderr()
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        self._fail(ServerFault(f"{self.label} ended ({how}){self.last_words()}", kind="server_died"))
+        self._fail(ServerFault(f"{self.label} ended ({how}){self.error_context()}", kind="server_died"))
 
     def _hung_up(self) -> None:
         if self._stdout >= 0:
-            self._fail(ServerFault(f"{self.label} closed its output{self.last_words()}", kind="server_died"))
+            self._fail(ServerFault(f"{self.label} closed its output{self.error_context()}", kind="server_died"))
 
     def _all_gone(self) -> None:
         assert self._loop is not None
         assert self._gone is not None
         self._loop.remove_reader(self._control)
-        self._fail(ServerFault(f"{self.label} was killed{self.last_words()}", kind="server_died"))
+        self._fail(ServerFault(f"{self.label} was killed{self.error_context()}", kind="server_died"))
         if not self._gone.done():
             self._gone.set_result(None)
 

@@ -8,30 +8,30 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllm_gym.mcp.errors import RemoteError, ServerFault
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
     MAX_MESSAGE_BYTES,
     STATELESS_VERSION,
-    Lines,
-    WireConnection,
-    answer_to,
+    JsonRpcConnection,
+    LineSplitter,
     decoded,
     encoded,
+    reply_to,
     result_of,
     shown,
 )
 
 _ERROR_BYTES = 1 << 16
-_GOODBYE_S = 2.0
+_DELETE_S = 2.0
 _MAX_ASKED = 100
 _MAX_RESUMED = 5
 _SESSION = "mcp-session-id"
 
 
 @dataclass
-class _Stream:
+class _EventStream:
     """Progress of a stream of events."""
 
     last_id: str = ""
@@ -41,13 +41,13 @@ class _Stream:
     messages: int = 0
 
 
-class HttpConnection(WireConnection):
-    """See :class:`~rllm_gym.mcp.protocol.Connection`. Has its own session with the server.
+class HttpConnection(JsonRpcConnection):
+    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Has its own session with the server.
 
     Redirects are not followed, proxies not used, and no stream is kept open between requests.
     """
 
-    speaks_nonsense = False
+    sent_invalid = False
 
     def __init__(self, label: str, url: str, headers: Mapping[str, str]) -> None:
         super().__init__(label)
@@ -59,13 +59,13 @@ class HttpConnection(WireConnection):
         self._numbered = 0
         self._fault: ServerFault | None = None
         self._tools: dict[str, dict[str, Any]] = {}
-        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._pending_deletes: set[asyncio.Task[None]] = set()
 
     @property
     def broken(self) -> bool:
         return self._fault is not None
 
-    def last_words(self) -> str:
+    def error_context(self) -> str:
         return ""
 
     async def open(self) -> None:
@@ -79,7 +79,7 @@ class HttpConnection(WireConnection):
         self._client = self._http.AsyncClient(
             headers=self._headers, trust_env=False, follow_redirects=False, timeout=None
         )
-        await self._shake_hands()
+        await self._handshake()
 
     async def tools(self) -> list[dict[str, Any]]:
         tools = await super().tools()
@@ -91,7 +91,7 @@ class HttpConnection(WireConnection):
         self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
         try:
             # Wait for cancellation notices to be sent: a server may process two requests out of order.
-            await asyncio.gather(*self._goodbyes, return_exceptions=True)
+            await asyncio.gather(*self._pending_deletes, return_exceptions=True)
             await self._end_session()
         finally:
             client, self._client = self._client, None
@@ -104,7 +104,7 @@ class HttpConnection(WireConnection):
             return
         headers = {**self._standard_headers(), _SESSION: session}
         with contextlib.suppress(TimeoutError, self._http.HTTPError):
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(_DELETE_S):
                 async with self._client.stream("DELETE", self._url, headers=headers):
                     pass
 
@@ -121,7 +121,7 @@ class HttpConnection(WireConnection):
                 reply = await self._reply(response, number, method)
         except asyncio.CancelledError:
             if method == "tools/call" and self._version != STATELESS_VERSION:
-                self._say_cancelled(number)
+                self._send_cancelled(number)
             raise
         return result_of(reply, self.label, method)
 
@@ -133,15 +133,15 @@ class HttpConnection(WireConnection):
         async with self._exchange(message):
             pass
 
-    def _say_cancelled(self, number: int) -> None:
+    def _send_cancelled(self, number: int) -> None:
         async def say() -> None:
             with contextlib.suppress(ServerFault, TimeoutError):
-                async with asyncio.timeout(_GOODBYE_S):
+                async with asyncio.timeout(_DELETE_S):
                     await self._notify("notifications/cancelled", {"requestId": number})
 
         task = asyncio.create_task(say())
-        self._goodbyes.add(task)
-        task.add_done_callback(self._goodbyes.discard)
+        self._pending_deletes.add(task)
+        task.add_done_callback(self._pending_deletes.discard)
 
     @contextlib.asynccontextmanager
     async def _exchange(self, message: dict[str, Any] | None, **headers: str) -> AsyncIterator[Any]:
@@ -200,14 +200,14 @@ class HttpConnection(WireConnection):
             return await self._reply_in_events(response, number, method)
         body = await self._body(response, MAX_MESSAGE_BYTES)
         if (reply := self._find(self._read(body), number)) is None:
-            raise self._nonsense(f"answers {method!r} with something else: {shown(body)}")
+            raise self._invalid(f"answers {method!r} with something else: {shown(body)}")
         return reply
 
     async def _refusal(self, response: Any, kind: str, number: int, method: str) -> dict[str, Any]:
         status = response.status_code
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")[:500]
-            raise self._nonsense(f"redirects to {target}: give that URL, if it is the server's")
+            raise self._invalid(f"redirects to {target}: give that URL, if it is the server's")
         body = await self._body(response, _ERROR_BYTES)
         if status >= 400 and kind.startswith("application/json"):
             with contextlib.suppress(ValueError):
@@ -218,9 +218,9 @@ class HttpConnection(WireConnection):
             self._fault = ServerFault(f"{self.label} has ended the session (HTTP 404)", kind="server_died")
             raise self._fault
         if status in (400, 404, 405) and method in ("initialize", "server/discover"):
-            way_out = "is the URL that of its streamable HTTP, such as …/mcp? The older HTTP+SSE is not spoken"
-            raise RemoteError(status, f"HTTP {status}: {shown(body)}; {way_out}")
-        raise self._nonsense(f"answers {method!r} with HTTP {status}: {shown(body)}")
+            hint = "is the URL that of its streamable HTTP, such as …/mcp? The older HTTP+SSE is not spoken"
+            raise JsonRpcError(status, f"HTTP {status}: {shown(body)}; {hint}")
+        raise self._invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
 
     def _session_lost(self, status: int) -> bool:
         return status == 404 and bool(self._session)
@@ -230,25 +230,25 @@ class HttpConnection(WireConnection):
         async for piece in response.aiter_raw():
             body += piece
             if len(body) > limit:
-                raise self._nonsense(f"sends a body of more than {limit:,} bytes, beginning {shown(bytes(body[:800]))}")
+                raise self._invalid(f"sends a body of more than {limit:,} bytes, beginning {shown(bytes(body[:800]))}")
         return bytes(body)
 
     def _read(self, data: bytes) -> list[dict[str, Any]]:
         try:
             return decoded(data)
         except ValueError as error:
-            raise self._nonsense(f"sends JSON-RPC that is broken ({error}): {shown(data)}") from None
+            raise self._invalid(f"sends JSON-RPC that is broken ({error}): {shown(data)}") from None
 
     def _find(self, messages: list[dict[str, Any]], number: int) -> dict[str, Any] | None:
         return next((one for one in messages if "method" not in one and str(one.get("id")) == str(number)), None)
 
-    def _nonsense(self, words: str) -> ServerFault:
+    def _invalid(self, words: str) -> ServerFault:
         return ServerFault(f"{self.label} {words}", kind="server_protocol")
 
     # Streams of events
 
     async def _reply_in_events(self, response: Any, number: int, method: str) -> dict[str, Any]:
-        stream = _Stream()
+        stream = _EventStream()
         if (reply := await self._reply_within(response, stream, number)) is not None:
             return reply
         for _ in range(_MAX_RESUMED):
@@ -262,7 +262,7 @@ class HttpConnection(WireConnection):
                     return reply
         raise ServerFault(f"{self.label} ended its stream without an answer to {method!r}", kind="server_died")
 
-    async def _reply_within(self, response: Any, stream: _Stream, number: int) -> dict[str, Any] | None:
+    async def _reply_within(self, response: Any, stream: _EventStream, number: int) -> dict[str, Any] | None:
         async for data in self._events(response, stream):
             messages = self._read(data)
             if (reply := self._find(messages, number)) is not None:
@@ -271,13 +271,13 @@ class HttpConnection(WireConnection):
                 if "method" in message and isinstance(message.get("id"), int | str):
                     stream.asked += 1
                     if stream.asked > _MAX_ASKED:
-                        raise self._nonsense(f"asks {stream.asked} things instead of answering")
-                    await self._post(answer_to(message))
+                        raise self._invalid(f"asks {stream.asked} things instead of answering")
+                    await self._post(reply_to(message))
         return None
 
-    async def _events(self, response: Any, stream: _Stream) -> AsyncIterator[bytes]:
+    async def _events(self, response: Any, stream: _EventStream) -> AsyncIterator[bytes]:
         """Yield the data of each event that has any."""
-        lines, data, size = Lines(), list[bytes](), 0
+        lines, data, size = LineSplitter(), list[bytes](), 0
         async for piece in response.aiter_raw():
             stream.read += len(piece)
             for line in lines.take(piece):
@@ -297,7 +297,7 @@ class HttpConnection(WireConnection):
                     data, size = [], 0
             waiting = len(lines.partial) + size
             if waiting > MAX_MESSAGE_BYTES or stream.read > FLOOD_BYTES or stream.messages > FLOOD_MESSAGES:
-                raise self._nonsense(f"sends {stream.messages:,} messages, {stream.read:,} bytes and no answer")
+                raise self._invalid(f"sends {stream.messages:,} messages, {stream.read:,} bytes and no answer")
 
 
 def _import_http() -> Any:

@@ -19,7 +19,7 @@ _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 @dataclass(frozen=True)
-class Tool:
+class MCPTool:
     """A tool that an episode's model may call.
 
     Attributes:
@@ -37,10 +37,10 @@ class Tool:
     remote_name: str
 
 
-def tools_json(tools: Iterable[Tool]) -> str:
+def tools_json(tools: Iterable[MCPTool]) -> str:
     """Return the tools in the format of chat templates and OpenAI's API.
 
-    >>> tools_json([Tool("add", "Add two numbers.", {"type": "object"}, "sums", "add")])
+    >>> tools_json([MCPTool("add", "Add two numbers.", {"type": "object"}, "sums", "add")])
     '[{"type": "function", "function": {"name": "add", "description": "Add two numbers.", "parameters": \
 {"type": "object"}}}]'
     """
@@ -56,7 +56,7 @@ def tools_json(tools: Iterable[Tool]) -> str:
     )
 
 
-def named_tools(listed: Sequence[tuple[str, Sequence[Any]]], reserved: Collection[str] = ()) -> list[Tool]:
+def named_tools(listed: Sequence[tuple[str, Sequence[Any]]], reserved: Collection[str] = ()) -> list[MCPTool]:
     """Return the tools of several servers, in their order.
 
     A tool keeps its name, with ``_`` for characters that a model may not write. Tools with the same name, or a reserved
@@ -92,7 +92,7 @@ def named_tools(listed: Sequence[tuple[str, Sequence[Any]]], reserved: Collectio
         schema, note = _bounded_schema(raw.get("inputSchema"))
         description = raw.get("description")
         words = printable(description[:_MAX_DESCRIPTION_CHARS]) if isinstance(description, str) else ""
-        tools.append(Tool(name, words + note, schema, server, remote_name))
+        tools.append(MCPTool(name, words + note, schema, server, remote_name))
     return tools
 
 

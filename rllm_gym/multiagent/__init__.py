@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pettingzoo
 
 from rllm_gym import envs
-from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.multiagent.parallel import ParallelGame
 from rllm_gym.multiagent.teams import Team, team, team_parallel
 
@@ -21,7 +21,7 @@ __all__ = [
     "ParallelGame",
     "Team",
     "TextGame",
-    "Turn",
+    "TurnResult",
     "parallel_game",
     "register_all",
     "team",
@@ -31,7 +31,7 @@ __all__ = [
 # id -> entry point. The meaning of a released id never changes.
 GAMES: dict[str, str] = {
     "rllm/ConnectFour-v0": "rllm_gym.multiagent.connect_four:ConnectFour",
-    "rllm/Debate-v0": "rllm_gym.multiagent.debate:Debate",
+    "rllm/Debate-v0": "rllm_gym.multiagent.debate:DebateGame",
     "rllm/LakeDuo-v0": "rllm_gym.multiagent.lake_duo:LakeDuo",
     "rllm/Negotiation-v0": "rllm_gym.multiagent.negotiation:Negotiation",
     "rllm/TicTacToe-v0": "rllm_gym.multiagent.tic_tac_toe:TicTacToe",

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from rllm_gym.core import InvalidAction, Task, TaskError, TaskSource
-from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.parsing.choices import parse_choice
 
 PLAYERS = ("player_0", "player_1")
@@ -24,7 +24,7 @@ class Board(Protocol):
     def winner(self) -> int | None: ...
 
     @property
-    def over(self) -> bool: ...
+    def is_over(self) -> bool: ...
 
     def moves(self) -> tuple[int, ...]:
         """Return the legal moves, counted from 1; none if the game is over."""
@@ -97,16 +97,16 @@ class BoardGame(TextGame):
 
     def _begin(self, task: Task) -> str:
         board = self._parse(task.content)
-        if board.over:
+        if board.is_over:
             raise TaskError(f"task {task.task_id!r}: the game is over already: {board.text()}")
         self._board, self._last = board, 0
         for agent, mark in zip(PLAYERS, MARKS):
-            self._tell(agent, f"You are {agent} and play {mark}. {self._rules()}\n{board.shown()}")
+            self._notify(agent, f"You are {agent} and play {mark}. {self._rules()}\n{board.shown()}")
         first = PLAYERS[board.to_move]
-        self._tell(first, "It is your move.")
+        self._notify(first, "It is your move.")
         return first
 
-    def _act(self, agent: str, action: str) -> Turn:
+    def _act(self, agent: str, action: str) -> TurnResult:
         board = self.board
         move = int(parse_choice(action, self._choices(), self.choice))
         legal = board.moves()
@@ -114,39 +114,39 @@ class BoardGame(TextGame):
             raise InvalidAction(f"Illegal move: {self._illegal(move)} Legal moves: {_words(legal)}.")
         self._board, self._last = after, _ = board.after(move), move
         other = _other(agent)
-        if not after.over:
-            self._tell(other, f"{agent} played {move}.\n{after.shown()}\nIt is your move.")
-            return Turn(other, {agent: {"result": 0.0}})
+        if not after.is_over:
+            self._notify(other, f"{agent} played {move}.\n{after.shown()}\nIt is your move.")
+            return TurnResult(other, {agent: {"result": 0.0}})
         winner = after.winner
         end = "The game is drawn." if winner is None else f"{PLAYERS[winner]} wins."
         for name in PLAYERS:
-            self._tell(name, f"{agent} played {move}.\n{after.shown()}\n{end}")
+            self._notify(name, f"{agent} played {move}.\n{after.shown()}\n{end}")
         return self._end(None if winner is None else PLAYERS[winner])
 
-    def _forfeit(self, agent: str) -> Turn:
-        self._tell_all(f"{agent} made no legal move and loses the game.")
+    def _forfeit(self, agent: str) -> TurnResult:
+        self._notify_all(f"{agent} made no legal move and loses the game.")
         return self._end(_other(agent))
 
-    def _end(self, winner: str | None) -> Turn:
+    def _end(self, winner: str | None) -> TurnResult:
         results = {name: 0.0 if winner is None else 1.0 if name == winner else -1.0 for name in PLAYERS}
         rewards = {name: {"result": result} for name, result in results.items()}
-        return Turn(rewards=rewards, terminated=True, success=() if winner is None else (winner,))
+        return TurnResult(rewards=rewards, terminated=True, success=() if winner is None else (winner,))
 
     def _add_info(self, agent: str, info: dict[str, Any]) -> None:
         info["position"] = self.board.text()
         info["legal_moves"] = _words(self.board.moves()) if info["active"] else ""
 
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         board = self.board
         played = f"{PLAYERS[1 - board.to_move]} played {self._last}.\n" if self._last else ""
-        if not board.over:
+        if not board.is_over:
             return f"{played}{board.shown()}\n{PLAYERS[board.to_move]} ({MARKS[board.to_move]}) to move."
         return f"{played}{board.shown()}\n{'Drawn.' if board.winner is None else f'{PLAYERS[board.winner]} wins.'}"
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {"board": self.board.text(), "last": self._last}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._board, self._last = self._parse(state["board"]), int(state["last"])
 
     # For people, tests and baselines
@@ -159,7 +159,7 @@ class BoardGame(TextGame):
         """
         from rllm_gym.multiagent.opponents import best_moves
 
-        if self.board.over:
+        if self.board.is_over:
             raise TaskError(f"the game is over, there is no move: {self.board.text()}")
         return str(best_moves(self.board)[0])
 

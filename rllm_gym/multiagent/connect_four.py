@@ -65,7 +65,7 @@ class ConnectFourBoard:
         return 1 - self.to_move if self.shape.wins(self.all_ ^ self.mine) else None
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.all_ == self.shape.full or self.winner is not None
 
     def moves(self) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ class ConnectFourBoard:
         return "\n".join(" ".join(f"{cell:>{width}}" for cell in row) for row in [*self._rows(), numbers])
 
     def value(self) -> int:
-        if self.over:
+        if self.is_over:
             return 0 if self.winner is None else -1  # the winner has just moved
         return solver_of(self.shape).value(self.mine, self.all_)
 

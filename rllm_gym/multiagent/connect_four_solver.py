@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rllm_gym.core import RllmGymError
 
-MOST_POSITIONS = 400_000
+MAX_POSITIONS = 400_000
 # Later in the game mirror images seldom both occur, and looking for them costs more than it saves.
 _OFTEN_MIRRORED = 12
 
@@ -90,11 +90,11 @@ class Solver:
 
     Args:
         shape: The board.
-        most_positions: Maximum number of positions that one query may search. Results found on the way stay cached.
+        max_positions: Maximum number of positions that one query may search. Results found on the way stay cached.
     """
 
-    def __init__(self, shape: Shape, most_positions: int = MOST_POSITIONS) -> None:
-        self.shape, self.most_positions = shape, most_positions
+    def __init__(self, shape: Shape, max_positions: int = MAX_POSITIONS) -> None:
+        self.shape, self.max_positions = shape, max_positions
         self._bounds: dict[int, tuple[int, int]] = {}
         self._left = 0
         middle = (shape.columns - 1) / 2
@@ -106,12 +106,12 @@ class Solver:
         Raises:
             TooManyPositions: It takes more positions than allowed.
         """
-        if len(self._bounds) > 4 * self.most_positions:
+        if len(self._bounds) > 4 * self.max_positions:
             self._bounds.clear()
-        self._left = self.most_positions
+        self._left = self.max_positions
         return self._search(mine, all_, -1, 1)
 
-    def _search(self, mine: int, all_: int, least: int, most: int) -> int:
+    def _search(self, mine: int, all_: int, alpha: int, beta: int) -> int:
         shape = self.shape
         playable = (all_ + shape.bottom) & shape.full
         if not playable:
@@ -131,24 +131,24 @@ class Solver:
         if all_.bit_count() < _OFTEN_MIRRORED:
             key = min(key, shape.mirrored(key))
         low, high = self._bounds.get(key, (-1, 1))
-        least, most = max(least, low), min(most, high)
-        if least >= most:
-            return least
+        alpha, beta = max(alpha, low), min(beta, high)
+        if alpha >= beta:
+            return alpha
         self._left -= 1
         if self._left < 0:
             raise TooManyPositions(
-                f"this position of {shape.columns} x {shape.rows} takes more than {self.most_positions:,} positions to "
+                f"this position of {shape.columns} x {shape.rows} takes more than {self.max_positions:,} positions to "
                 "solve; ask later in the game, use a smaller board, or minimax of a given depth"
             )
         best = -1
         for move in self._ordered(mine, all_, playable):
-            value = -self._search(all_ ^ mine, all_ | move, -most, -max(least, best))
+            value = -self._search(all_ ^ mine, all_ | move, -beta, -max(alpha, best))
             best = max(best, value)
-            if best >= most:
+            if best >= beta:
                 break
-        if best <= least:
+        if best <= alpha:
             high = best
-        elif best >= most:
+        elif best >= beta:
             low = best
         else:
             low = high = best

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from rllm_gym.core import Task, TaskError, TaskSource, stream_seed
 from rllm_gym.envs.math.env import choose_tasks
 from rllm_gym.envs.math.rows import math_task
-from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.multiagent.quoting import fenced, visible
 from rllm_gym.parsing.choices import parse_choice
 
@@ -31,7 +31,7 @@ FAMILIES = (
 _NUMBER = re.compile("[0-9]{1,30}")
 
 
-class Debate(TextGame):
+class DebateGame(TextGame):
     """Two debaters argue for one answer each, and a judge decides which one is correct.
 
     ## Description
@@ -127,16 +127,16 @@ class Debate(TextGame):
         self.rounds, self.judge_sees_question = rounds, judge_sees_question
         self._answers = ("", "")
         self._right = 0
-        self._said: list[tuple[str, str]] = []
+        self._arguments: list[tuple[str, str]] = []
         self._verdict = ""
 
     # Methods of TextGame
 
     def _begin(self, task: Task) -> str:
         self._read_task(task)
-        self._said, self._verdict = [], ""
+        self._arguments, self._verdict = [], ""
         for agent in self.possible_agents:
-            self._tell(agent, self._part(agent))
+            self._notify(agent, self._part(agent))
         return DEBATERS[0]
 
     def _read_task(self, task: Task) -> None:
@@ -151,64 +151,64 @@ class Debate(TextGame):
         self._right = stream.randrange(2)
         self._answers = (right, wrong) if self._right == 0 else (wrong, right)
 
-    def _act(self, agent: str, action: str) -> Turn:
+    def _act(self, agent: str, action: str) -> TurnResult:
         if agent == JUDGE:
             return self._judge(parse_choice(action, LABELS, "a verdict"))
         message = self._message_in(action)
-        self._pass_on(agent, message)
-        self._said.append((agent, message))
-        return Turn(self._next())
+        self._relay(agent, message)
+        self._arguments.append((agent, message))
+        return TurnResult(self._next())
 
-    def _judge(self, verdict: str) -> Turn:
+    def _judge(self, verdict: str) -> TurnResult:
         self._verdict = verdict
         chosen = LABELS.index(verdict)
         believed, other = DEBATERS[chosen], DEBATERS[1 - chosen]
         right = chosen == self._right
-        self._tell_all(f"{JUDGE} decides for {verdict}. The right answer is {LABELS[self._right]}.")
+        self._notify_all(f"{JUDGE} decides for {verdict}. The right answer is {LABELS[self._right]}.")
         rewards = {
             JUDGE: {"truth": float(right)},
             believed: {"convincing": 1.0},
             other: {"convincing": -1.0},
         }
-        return Turn(rewards=rewards, terminated=True, success=(believed, JUDGE) if right else (believed,))
+        return TurnResult(rewards=rewards, terminated=True, success=(believed, JUDGE) if right else (believed,))
 
-    def _forfeit(self, agent: str) -> Turn:
+    def _forfeit(self, agent: str) -> TurnResult:
         if agent == JUDGE:
-            self._tell_all(f"{JUDGE} gives no verdict.")
+            self._notify_all(f"{JUDGE} gives no verdict.")
             rewards = {JUDGE: {"truth": 0.0}} | {debater: {"convincing": 0.0} for debater in DEBATERS}
-            return Turn(rewards=rewards, terminated=True)
+            return TurnResult(rewards=rewards, terminated=True)
         for other in self.possible_agents:
             if other != agent:
-                self._tell(other, f"{agent} said nothing that could be passed on.")
-        self._said.append((agent, ""))
-        return Turn(self._next())
+                self._notify(other, f"{agent} said nothing that could be passed on.")
+        self._arguments.append((agent, ""))
+        return TurnResult(self._next())
 
     def _next(self) -> str:
-        spoken = len(self._said)
+        spoken = len(self._arguments)
         if spoken < 2 * self.rounds:
             return DEBATERS[spoken % 2]
-        self._tell(JUDGE, "The debate is over. Which answer is right, A or B?")
+        self._notify(JUDGE, "The debate is over. Which answer is right, A or B?")
         return JUDGE
 
     def _add_info(self, agent: str, info: dict[str, Any]) -> None:
         info["verdict"] = self._verdict
         info["right"] = LABELS[self._right] if self.terminations[agent] else ""
 
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         lines = [self.task.content]
         lines += [
             f"{label} ({debater}{', right' if index == self._right else ''}): {self._answers[index]}"
             for index, (label, debater) in enumerate(zip(LABELS, DEBATERS))
         ]
-        lines += [f"{who}: {visible(text)}" for who, text in self._said]
+        lines += [f"{who}: {visible(text)}" for who, text in self._arguments]
         return "\n".join([*lines, f"{JUDGE}: {self._verdict}"] if self._verdict else lines)
 
-    def _world_state(self) -> dict[str, Any]:
-        return {"said": [list(entry) for entry in self._said], "verdict": self._verdict}
+    def _env_state(self) -> dict[str, Any]:
+        return {"said": [list(entry) for entry in self._arguments], "verdict": self._verdict}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._read_task(self.task)
-        self._said = [(str(who), str(text)) for who, text in state["said"]]
+        self._arguments = [(str(who), str(text)) for who, text in state["said"]]
         self._verdict = str(state["verdict"])
 
     def _part(self, agent: str) -> str:

@@ -15,7 +15,7 @@ from rllm_gym.core import Task, TaskError, split_of
 
 NAMES = ("book", "hat", "ball", "pen", "cup")
 _ATTEMPTS = 50_000
-_MOST_DIVISIONS = 20_000
+_MAX_DIVISIONS = 20_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Division:
         for number in (*self.counts, *self.values[0], *self.values[1]):
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= 999:
                 raise TaskError(f"counts and values are whole numbers from 0 to 999; got {number!r}")
-        if math.prod(count + 1 for count in self.counts) > _MOST_DIVISIONS or not all(self.counts):
-            raise TaskError(f"counts={self.counts} must be 1 or more, with at most {_MOST_DIVISIONS:,} divisions")
+        if math.prod(count + 1 for count in self.counts) > _MAX_DIVISIONS or not all(self.counts):
+            raise TaskError(f"counts={self.counts} must be 1 or more, with at most {_MAX_DIVISIONS:,} divisions")
         if not self.worth(0) or not self.worth(1):
             raise TaskError(f"values={self.values}: everything together must be worth something to both")
 
@@ -130,7 +130,7 @@ def _outcomes(division: Division) -> dict[tuple[int, ...], tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class DrawDivision:
+class DivisionGenerator:
     """Generates the problems of one split; called by :class:`~rllm_gym.data.ProceduralTaskset`.
 
     There are one to four items of a kind. Every kind has a value for at least one agent, all items together are worth

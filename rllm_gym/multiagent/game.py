@@ -21,7 +21,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 
 from rllm_gym.core import InvalidAction, StopReason, Task, TaskError, TaskSource, Text
-from rllm_gym.multiagent.quoting import MOST_CHARACTERS_FOR_ONE, quoted
+from rllm_gym.multiagent.quoting import MAX_ESCAPED_CHARS, quoted
 from rllm_gym.parsing.boxed import strip_thinking
 
 _STATE_SCHEMA = 1
@@ -29,7 +29,7 @@ Components = dict[str, float]
 
 
 @dataclass(slots=True)
-class Turn:
+class TurnResult:
     """The result of one turn.
 
     Attributes:
@@ -54,7 +54,7 @@ class Turn:
 class TextGame(AECEnv):  # type: ignore[misc]
     """A PettingZoo environment of text.
 
-    Subclasses implement :meth:`_begin`, :meth:`_act`, :meth:`_forfeit` and :meth:`_picture`.
+    Subclasses implement :meth:`_begin`, :meth:`_act`, :meth:`_forfeit` and :meth:`_render_text`.
 
     ## Observation space
     ``{"text": str}``: everything that is new for this agent since it last acted, that is, text of the environment and
@@ -95,7 +95,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "is_parallelizable": False}
 
     _constructor: tuple[tuple[Any, ...], dict[str, Any]]
-    _unheard: dict[str, list[str]]
+    _pending_text: dict[str, list[str]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Stored so that fork() can create a copy of any subclass.
@@ -143,7 +143,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self.max_message_chars = max_message_chars
         self.render_mode = render_mode
         heard = len(self.possible_agents) if messages_per_turn is None else messages_per_turn
-        longest = max_observation_chars + heard * (MOST_CHARACTERS_FOR_ONE * max_message_chars + 200)
+        longest = max_observation_chars + heard * (MAX_ESCAPED_CHARS * max_message_chars + 200)
         self._observation_spaces = {name: spaces.Dict({"text": Text(longest)}) for name in self.possible_agents}
         self._action_spaces = {name: Text(max_action_chars) for name in self.possible_agents}
         self._max_action_chars = max_action_chars
@@ -155,10 +155,10 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
     @abstractmethod
     def _begin(self, task: Task) -> str:
-        """Set the game up for ``task``, :meth:`_tell` every agent what it needs to know, return the first agent."""
+        """Set the game up for ``task``, :meth:`_notify` every agent what it needs to know, return the first agent."""
 
     @abstractmethod
-    def _act(self, agent: str, action: str) -> Turn:
+    def _act(self, agent: str, action: str) -> TurnResult:
         """Parse and carry out one reply.
 
         Raises:
@@ -167,11 +167,11 @@ class TextGame(AECEnv):  # type: ignore[misc]
         """
 
     @abstractmethod
-    def _forfeit(self, agent: str) -> Turn:
+    def _forfeit(self, agent: str) -> TurnResult:
         """Handle that ``agent`` has exceeded the number of replies in a row that cannot be parsed."""
 
     @abstractmethod
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         """Return the whole game as text for people, secrets included."""
 
     def _tools(self, agent: str) -> str:
@@ -181,12 +181,12 @@ class TextGame(AECEnv):  # type: ignore[misc]
     def _add_info(self, agent: str, info: dict[str, Any]) -> None:
         """Add this game's own keys to an agent's info. They must not be secret from that agent."""
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         """Return the state as JSON types, for :meth:`get_state`; not implemented by games that cannot be copied."""
         raise NotImplementedError(f"{type(self).__name__} cannot copy its world: it has no get_state, set_state, fork")
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
-        """Restore the result of :meth:`_world_state`; ``self.task`` is already set."""
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        """Restore the result of :meth:`_env_state`; ``self.task`` is already set."""
         raise NotImplementedError(f"{type(self).__name__} cannot copy its world: it has no get_state, set_state, fork")
 
     # Used by subclasses
@@ -213,23 +213,23 @@ class TextGame(AECEnv):  # type: ignore[misc]
     @property
     def rewards_by_component(self) -> dict[str, Components]:
         """Each agent's rewards of the last turn alone, whichever agent's turn it was."""
-        return self._earned_now
+        return self._turn_rewards
 
-    def _tell(self, agent: str, text: str) -> None:
+    def _notify(self, agent: str, text: str) -> None:
         """Add text of the environment to one agent's observation. Include agents' words only through ``quoted``."""
-        self._unheard[agent].append(text)
+        self._pending_text[agent].append(text)
 
-    def _tell_all(self, text: str, *, but: str = "") -> None:
+    def _notify_all(self, text: str, *, but: str = "") -> None:
         for agent in self.possible_agents:
             if agent != but:
-                self._tell(agent, text)
+                self._notify(agent, text)
 
-    def _pass_on(self, sender: str, message: str, to: Collection[str] | None = None) -> None:
+    def _relay(self, sender: str, message: str, to: Collection[str] | None = None) -> None:
         """Pass a message of one agent to others (all others by default), quoted."""
         text = f"{sender} says:\n{quoted(message)}" if message else f"{sender} says nothing."
         for agent in self.possible_agents if to is None else to:
             if agent != sender:
-                self._tell(agent, text)
+                self._notify(agent, text)
 
     def _message_in(self, action: str) -> str:
         """Return the message in a reply: all of it after the last closed ``</think>``.
@@ -275,9 +275,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._clear([])  # until the setup has succeeded
         self._task = self._choose_task(options)
         first = self._begin(self._task)
-        unheard = self._unheard
+        unheard = self._pending_text
         self._clear(self.possible_agents)
-        self._unheard = unheard
+        self._pending_text = unheard
         self.agent_selection = first
         self._write_infos()
 
@@ -290,7 +290,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         """
         if self._task is None:
             raise ResetNeeded("no episode yet: call reset() before observe()")
-        return {"text": "\n".join(self._unheard[agent])}
+        return {"text": "\n".join(self._pending_text[agent])}
 
     def step(self, action: str | None) -> None:
         """Pass the reply of ``agent_selection`` to the game; ``None`` for an agent whose game is over.
@@ -308,16 +308,16 @@ class TextGame(AECEnv):  # type: ignore[misc]
             return
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, the model's raw reply; got {type(action).__name__} of {agent}")
-        self._unheard[agent] = []
+        self._pending_text[agent] = []
         self._cumulative_rewards[agent] = 0.0
-        self._earned[agent] = {}
+        self._total_rewards[agent] = {}
         try:
             turn = self._take_turn(agent, action)
         except BaseException:  # the state of the environment is unknown
             self._clear([])
             raise
         self._turn += 1
-        self._settle(agent, turn)
+        self._apply_turn(agent, turn)
 
     def render(self) -> str | None:
         """Return (``"ansi"``) or print (``"human"``) the game as text for people."""
@@ -326,8 +326,8 @@ class TextGame(AECEnv):  # type: ignore[misc]
         if self._task is None:
             raise ResetNeeded("nothing to show yet: call reset() before render()")
         if self.render_mode == "ansi":
-            return self._picture()
-        print(self._picture())
+            return self._render_text()
+        print(self._render_text())
         return None
 
     def close(self) -> None:
@@ -347,9 +347,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
             "game": type(self).__name__,
             "task": self.task.to_json(),
             "np_random": self.np_random.bit_generator.state,
-            "world": self._world_state(),
+            "world": self._env_state(),
         }
-        return json.dumps(saved | {name: getattr(self, name) for name in _BOOKS}).encode()
+        return json.dumps(saved | {name: getattr(self, name) for name in _EPISODE_STATE}).encode()
 
     def set_state(self, state: bytes) -> None:
         """Restore a state that :meth:`get_state` of the same kind of game returned.
@@ -370,13 +370,15 @@ class TextGame(AECEnv):  # type: ignore[misc]
             generator = np.random.Generator(np.random.PCG64())
             generator.bit_generator.state = saved["np_random"]
             self._task = Task.from_json(saved["task"])
-            for book, kind in _BOOKS.items():
+            for book, kind in _EPISODE_STATE.items():
                 if not isinstance(saved[book], kind):
                     raise TypeError(f"{book} is {saved[book]!r}")
                 setattr(self, book, saved[book])
-            if set(self._unheard) != set(self.possible_agents) or not set(self.agents) <= set(self.possible_agents):
-                raise ValueError(f"it has the agents {sorted(self._unheard)}, not {self.possible_agents}")
-            self._restore_world(saved["world"])
+            if set(self._pending_text) != set(self.possible_agents) or not set(self.agents) <= set(
+                self.possible_agents
+            ):
+                raise ValueError(f"it has the agents {sorted(self._pending_text)}, not {self.possible_agents}")
+            self._restore_env_state(saved["world"])
             self._np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             self._clear([])  # the state is incomplete: the next step() asks for reset()
@@ -385,9 +387,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
     def fork(self) -> Self:
         """Return an independent copy in the same state."""
         args, kwargs = self._constructor
-        twin = type(self)(*args, **kwargs)
-        twin.set_state(self.get_state())
-        return twin
+        copy = type(self)(*args, **kwargs)
+        copy.set_state(self.get_state())
+        return copy
 
     def _clear(self, agents: Sequence[str]) -> None:
         """Reset the bookkeeping for an episode of these agents; no agents: no episode."""
@@ -401,14 +403,14 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._skip_agent_selection: str | None = None
         self._turn = 0
         self._refusals = 0
-        everybody = self.possible_agents
-        self._unheard = {agent: [] for agent in everybody}
-        self._earned: dict[str, Components] = {agent: {} for agent in everybody}
-        self._earned_now: dict[str, Components] = {agent: {} for agent in everybody}
-        self._invalid = dict.fromkeys(everybody, False)
-        self._stop_reasons = dict.fromkeys(everybody, "")
+        everyone = self.possible_agents
+        self._pending_text = {agent: [] for agent in everyone}
+        self._total_rewards: dict[str, Components] = {agent: {} for agent in everyone}
+        self._turn_rewards: dict[str, Components] = {agent: {} for agent in everyone}
+        self._invalid = dict.fromkeys(everyone, False)
+        self._stop_reasons = dict.fromkeys(everyone, "")
 
-    def _take_turn(self, agent: str, action: str) -> Turn:
+    def _take_turn(self, agent: str, action: str) -> TurnResult:
         try:
             if len(action) > self._max_action_chars:
                 raise InvalidAction(
@@ -418,9 +420,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
         except InvalidAction as error:
             self._invalid[agent] = True
             self._refusals += 1
-            self._tell(agent, str(error))
+            self._notify(agent, str(error))
             forfeits = self._refusals > self.max_invalid
-            turn = self._forfeit(agent) if forfeits else Turn(agent)
+            turn = self._forfeit(agent) if forfeits else TurnResult(agent)
             if self.invalid_action_penalty:
                 own = dict(turn.rewards.get(agent, {})) | {"invalid_action": -self.invalid_action_penalty}
                 turn.rewards = {**turn.rewards, agent: own}
@@ -433,31 +435,31 @@ class TextGame(AECEnv):  # type: ignore[misc]
             self._refusals = 0
         return turn
 
-    def _settle(self, agent: str, turn: Turn) -> None:
+    def _apply_turn(self, agent: str, result: TurnResult) -> None:
         """Update rewards, the end and the next agent, after ``agent``'s turn."""
-        spent = turn.truncated or (self.max_turns is not None and self._turn >= self.max_turns)
-        truncated = spent and not turn.terminated
+        spent = result.truncated or (self.max_turns is not None and self._turn >= self.max_turns)
+        truncated = spent and not result.terminated
         for name in self.agents:
-            components = {part: float(value) for part, value in turn.rewards.get(name, {}).items()}
-            self._earned_now[name] = components
-            earned = self._earned[name]
+            components = {part: float(value) for part, value in result.rewards.get(name, {}).items()}
+            self._turn_rewards[name] = components
+            earned = self._total_rewards[name]
             for part, value in components.items():
                 earned[part] = earned.get(part, 0.0) + value
             self.rewards[name] = float(sum(components.values()))
             self._cumulative_rewards[name] += self.rewards[name]
-            self.terminations[name], self.truncations[name] = turn.terminated, truncated
-            if turn.stop_reason and (turn.terminated or turn.truncated):
-                self._stop_reasons[name] = turn.stop_reason
+            self.terminations[name], self.truncations[name] = result.terminated, truncated
+            if result.stop_reason and (result.terminated or result.truncated):
+                self._stop_reasons[name] = result.stop_reason
             elif truncated:
                 self._stop_reasons[name] = StopReason.MAX_TURNS.value
-            elif turn.terminated and name in turn.success:
+            elif result.terminated and name in result.success:
                 self._stop_reasons[name] = StopReason.SUCCESS.value
-            elif turn.terminated and not self._stop_reasons[name]:
+            elif result.terminated and not self._stop_reasons[name]:
                 self._stop_reasons[name] = StopReason.FAILURE.value
-        if turn.terminated or truncated:
+        if result.terminated or truncated:
             self.agent_selection = self.agents[(self.agents.index(agent) + 1) % len(self.agents)]
         else:
-            self.agent_selection = turn.next
+            self.agent_selection = result.next
         self._write_infos()
 
     def _write_infos(self) -> None:
@@ -470,7 +472,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
                 "invalid_action": self._invalid[agent],
                 "success": self._stop_reasons[agent] == StopReason.SUCCESS.value,
                 "stop_reason": self._stop_reasons[agent],
-                "reward_components": dict(self._earned[agent]),
+                "reward_components": dict(self._total_rewards[agent]),
                 "tools": self._tools(agent),
             }
             self._add_info(agent, info)
@@ -501,7 +503,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
 
 # The fields that get_state() saves, and the required type of each.
-_BOOKS: dict[str, Any] = {
+_EPISODE_STATE: dict[str, Any] = {
     "agents": list,
     "agent_selection": str,
     "terminations": dict,
@@ -512,9 +514,9 @@ _BOOKS: dict[str, Any] = {
     "_skip_agent_selection": str | None,
     "_turn": int,
     "_refusals": int,
-    "_unheard": dict,
-    "_earned": dict,
-    "_earned_now": dict,
+    "_pending_text": dict,
+    "_total_rewards": dict,
+    "_turn_rewards": dict,
     "_invalid": dict,
     "_stop_reasons": dict,
 }

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from rllm_gym.core import Task
 from rllm_gym.envs.frozen_lake import FrozenLakeEnv
-from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.parsing.moves import Move, parse_move
 
 View = Literal["guide", "halves"]
@@ -109,56 +109,56 @@ class LakeDuo(TextGame):
         self._lake_turns = 0
         for agent in self.possible_agents:
             if self.rules:
-                self._tell(agent, self._rules_for(agent))
+                self._notify(agent, self._rules_for(agent))
             if seen := self._seen(agent):
-                self._tell(agent, seen)
+                self._notify(agent, seen)
         return self.possible_agents[0]
 
-    def _act(self, agent: str, action: str) -> Turn:
+    def _act(self, agent: str, action: str) -> TurnResult:
         message = self._message_in(action)
         if not self._walks(agent):
-            self._pass_on(agent, message)
-            return Turn(self._other(agent))
+            self._relay(agent, message)
+            return TurnResult(self._other(agent))
         return self._walk(agent, parse_move(action), message)
 
-    def _forfeit(self, agent: str) -> Turn:
+    def _forfeit(self, agent: str) -> TurnResult:
         # The turn is over, and with it a walker's move.
         if not self._walks(agent):
-            self._tell(self._other(agent), f"{agent} said nothing that could be passed on.")
-            return Turn(self._other(agent))
+            self._notify(self._other(agent), f"{agent} said nothing that could be passed on.")
+            return TurnResult(self._other(agent))
         return self._walk(agent, None, None)
 
     def _walks(self, agent: str) -> bool:
         """Return whether this agent's next reply moves: not the guide's, nor the first one with ``view="halves"``."""
         return agent != "guide_0" and self._turn > 0
 
-    def _walk(self, agent: str, move: Move | None, message: str | None) -> Turn:
+    def _walk(self, agent: str, move: Move | None, message: str | None) -> TurnResult:
         before = self._player()
         answer, reward, terminated, truncated, info = self._lake.step("" if move is None else move.word)
         self._lake_turns += 1
         other = self._other(agent)
         if message is not None:
-            self._pass_on(agent, message)
+            self._relay(agent, message)
         if terminated:
-            self._tell_all("The goal is reached." if info["success"] else "You both fell into a hole.")
+            self._notify_all("The goal is reached." if info["success"] else "You both fell into a hole.")
         else:
             self._board = answer if move is not None else self._board
             self._report(agent, move, before)
             if truncated:
-                self._tell_all("No moves are left.")
+                self._notify_all("No moves are left.")
         rewards = {name: {"goal": reward} for name in self.possible_agents}
         success = self.possible_agents if info["success"] else ()
-        return Turn(other, rewards, terminated=terminated, truncated=truncated, success=success)
+        return TurnResult(other, rewards, terminated=terminated, truncated=truncated, success=success)
 
     def _report(self, agent: str, move: Move | None, before: int) -> None:
         """Tell both what happened, and show the next player the board, if it sees one."""
         other = self._other(agent)
         if self.rules:
             happened = self._happened(move, before)
-            self._tell(agent, f"You {happened}")
-            self._tell(other, f"{agent} {happened}")
+            self._notify(agent, f"You {happened}")
+            self._notify(other, f"{agent} {happened}")
         if seen := self._seen(other):
-            self._tell(other, seen)
+            self._notify(other, seen)
 
     def _happened(self, move: Move | None, before: int) -> str:
         if move is None:
@@ -172,13 +172,13 @@ class LakeDuo(TextGame):
     def _add_info(self, agent: str, info: dict[str, Any]) -> None:
         info["moves_left"] = self._lake.max_turns - self._lake_turns
 
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         return str(self._lake.render())
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {"lake": self._lake.get_state().decode(), "board": self._board, "moves": self._lake_turns}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._lake.set_state(state["lake"].encode())
         self._board, self._lake_turns = str(state["board"]), int(state["moves"])
 
@@ -219,15 +219,15 @@ class LakeDuo(TextGame):
             text += f"With probability {self._lake.slip_probability:g} a move slips sideways. "
         text += f"You win or lose together; there are {self._lake.max_turns} moves in all. "
         answer = "Answer with one move: ```up```, ```down```, ```left``` or ```right```."
-        told = f"Your whole reply is told to {other}."
+        notice = f"Your whole reply is told to {other}."
         if agent == "guide_0":
-            return f"{text}You see the lake ({legend}); {other}, who walks, does not.\n{told}"
+            return f"{text}You see the lake ({legend}); {other}, who walks, does not.\n{notice}"
         if agent == "walker_0":
-            return f"{text}You walk and cannot see the lake; {other} sees it.\n{answer} {told}"
+            return f"{text}You walk and cannot see the lake; {other} sees it.\n{answer} {notice}"
         text += f"You see one half of the lake ({legend}; {UNKNOWN} is what only {other} sees). You move in turn.\n"
         if agent == self.possible_agents[0]:
-            return f"{text}Your first answer only tells {other} something. Then: {answer} {told}"
-        return f"{text}{answer} {told}"
+            return f"{text}Your first answer only tells {other} something. Then: {answer} {notice}"
+        return f"{text}{answer} {notice}"
 
     # For people, tests and baselines
 

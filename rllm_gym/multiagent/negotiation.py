@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from rllm_gym.core import InvalidAction, Task, TaskError, TaskSource
 from rllm_gym.data import ProceduralTaskset, load_tasks
-from rllm_gym.multiagent.division import Division, DrawDivision, row_to_division
-from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.division import Division, DivisionGenerator, row_to_division
+from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.parsing.blocks import last_block
 from rllm_gym.parsing.boxed import strip_thinking
 
@@ -101,7 +101,7 @@ class Negotiation(TextGame):
         source: TaskSource
         if tasks is None:
             split = "train" if split is None else split
-            draw = DrawDivision(kinds, total, split)
+            draw = DivisionGenerator(kinds, total, split)
             source = ProceduralTaskset(draw, name="negotiation", split=split, seed=task_seed, size=num_tasks)
         elif (kinds, total, task_seed, num_tasks) != (3, 10, 0, 10_000):
             raise TaskError("tasks= brings its own problems: leave out kinds, total, task_seed and num_tasks")
@@ -139,45 +139,45 @@ class Negotiation(TextGame):
         self._division = Division.of(task)
         self._proposal, self._agreed, self._log = None, None, []
         for agent in AGENTS:
-            self._tell(agent, self._rules_for(agent))
+            self._notify(agent, self._rules_for(agent))
         return AGENTS[0]
 
-    def _act(self, agent: str, action: str) -> Turn:
+    def _act(self, agent: str, action: str) -> TurnResult:
         message = self._message_in(action)
         command, kept = self._command_in(action, agent)
-        self._pass_on(agent, message)
+        self._relay(agent, message)
         self._log.append((agent, message))
         other = _other(agent)
         if command == "accept":
             return self._deal(agent)
         if command == "leave":
-            self._tell_all(f"{agent} leaves. There is no deal, and nobody gets anything.")
-            return Turn(rewards={name: {"payoff": 0.0} for name in AGENTS}, terminated=True)
+            self._notify_all(f"{agent} leaves. There is no deal, and nobody gets anything.")
+            return TurnResult(rewards={name: {"payoff": 0.0} for name in AGENTS}, terminated=True)
         if command == "propose":
             self._proposal = (AGENTS.index(agent), kept)
             rest = self.division.rest(kept)
-            self._tell(
+            self._notify(
                 other,
                 f"{agent} proposes to keep {self.division.words(kept)}; you would get {self.division.words(rest)}.",
             )
         if self._turn + 1 == self.max_turns:
-            self._tell_all("The turns are used up. There is no deal, and nobody gets anything.")
-        return Turn(other, {name: {"payoff": 0.0} for name in AGENTS})
+            self._notify_all("The turns are used up. There is no deal, and nobody gets anything.")
+        return TurnResult(other, {name: {"payoff": 0.0} for name in AGENTS})
 
-    def _forfeit(self, agent: str) -> Turn:
-        self._tell(_other(agent), f"{agent} said nothing that could be passed on.")
-        return Turn(_other(agent))
+    def _forfeit(self, agent: str) -> TurnResult:
+        self._notify(_other(agent), f"{agent} said nothing that could be passed on.")
+        return TurnResult(_other(agent))
 
-    def _deal(self, agent: str) -> Turn:
+    def _deal(self, agent: str) -> TurnResult:
         assert self._proposal is not None
         proposer, kept = self._proposal
         self._agreed = kept if proposer == 0 else self.division.rest(kept)
         for index, name in enumerate(AGENTS):
             got = self._agreed if index == 0 else self.division.rest(self._agreed)
-            self._tell(name, f"{agent} accepts. You get {self.division.words(got)}.")
+            self._notify(name, f"{agent} accepts. You get {self.division.words(got)}.")
         points = self.division.points(self._agreed)
         rewards = {name: {"payoff": points[i] / self.division.worth(i)} for i, name in enumerate(AGENTS)}
-        return Turn(rewards=rewards, terminated=True, success=AGENTS)
+        return TurnResult(rewards=rewards, terminated=True, success=AGENTS)
 
     def _command_in(self, action: str, agent: str) -> tuple[str, tuple[int, ...]]:
         """Return the command in a reply and what the agent would keep; ``""`` for talk.
@@ -236,7 +236,7 @@ class Negotiation(TextGame):
         info["pareto_optimal"] = agreed is not None and division.is_pareto_optimal(agreed)
         info["nash_points"] = 0 if agreed is None else division.points(division.nash())[index]
 
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         division = self.division
         lines = [f"{division.words(division.counts)}"]
         lines += [f"{name} values: {division.prices(index)}" for index, name in enumerate(AGENTS)]
@@ -247,10 +247,10 @@ class Negotiation(TextGame):
             )
         return "\n".join(lines)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {"proposal": self._proposal, "agreed": self._agreed, "log": [list(entry) for entry in self._log]}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._division = Division.of(self.task)
         proposal, agreed = state["proposal"], state["agreed"]
         self._proposal = None if proposal is None else (int(proposal[0]), tuple(map(int, proposal[1])))

@@ -14,7 +14,7 @@ from rllm_gym.multiagent.board_game import Board
 _ATTEMPTS = 10_000
 
 
-class Opening(Board, Protocol):
+class OpeningBoard(Board, Protocol):
     """A board with symmetries."""
 
     def canonical(self) -> Self:
@@ -22,15 +22,15 @@ class Opening(Board, Protocol):
 
 
 @dataclass(frozen=True)
-class DrawOpening:
+class OpeningGenerator:
     """Generates positions of one split; called by :class:`~rllm_gym.data.ProceduralTaskset`.
 
     Positions are in their canonical form, so that no mirrored training position occurs in another split.
     """
 
-    start: Opening
-    fewest: int
-    most: int
+    start: OpeningBoard
+    min_moves: int
+    max_moves: int
     split: str
 
     def __call__(self, stream: random.Random) -> tuple[str, dict[str, Any]]:
@@ -40,23 +40,23 @@ class DrawOpening:
             TaskError: No position of the split was found.
         """
         for _ in range(_ATTEMPTS):
-            board, moves = self.start, stream.randint(self.fewest, self.most)
+            board, moves = self.start, stream.randint(self.min_moves, self.max_moves)
             for _ in range(moves):
                 legal = board.moves()
                 if not legal:
                     break
                 board = board.after(legal[stream.randrange(len(legal))])
-            if not board.over and split_of(text := board.canonical().text()) == self.split:
+            if not board.is_over and split_of(text := board.canonical().text()) == self.split:
                 return text, {"opening_moves": moves}
         raise TaskError(
-            f"no start position of the split {self.split!r} after {self.fewest} to {self.most} moves was found in "
-            f"{_ATTEMPTS} draws; allow more opening_moves"
+            f"no start position of the split {self.split!r} after {self.min_moves} to {self.max_moves} moves was "
+            f"found in {_ATTEMPTS} draws; allow more opening_moves"
         )
 
 
 def opening_tasks(
     name: str,
-    start: Opening,
+    start: OpeningBoard,
     *,
     split: str | None,
     opening_moves: int | tuple[int, int] | None,
@@ -91,9 +91,9 @@ def opening_tasks(
             tasks = [{"content": task} if isinstance(task, str) else task for task in tasks]
         return load_tasks(tasks, name=name, split=split)
     bounds = (1, 4) if opening_moves is None else opening_moves
-    fewest, most = (bounds, bounds) if isinstance(bounds, int) else bounds
-    if not 1 <= fewest <= most:
+    min_moves, max_moves = (bounds, bounds) if isinstance(bounds, int) else bounds
+    if not 1 <= min_moves <= max_moves:
         raise TaskError(f"opening_moves={opening_moves!r} must be 1 or more, or a pair (fewest, most) of such numbers")
     return ProceduralTaskset(
-        DrawOpening(start, fewest, most, split), name=name, split=split, seed=task_seed, size=num_tasks
+        OpeningGenerator(start, min_moves, max_moves, split), name=name, split=split, seed=task_seed, size=num_tasks
     )

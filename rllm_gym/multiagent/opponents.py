@@ -63,22 +63,22 @@ def minimax_player(depth: int) -> Opponent:
 
     def play(info: Mapping[str, Any], rng: random.Random) -> str:
         board = board_in(info)
-        values = {move: -_looked_ahead(board.after(move), depth - 1) for move in board.moves()}
+        values = {move: -_negamax(board.after(move), depth - 1) for move in board.moves()}
         best = max(values.values())
         return str(rng.choice([move for move, value in values.items() if value == best]))
 
     return play
 
 
-def _looked_ahead(board: Board, depth: int, least: int = -1, most: int = 1) -> int:
+def _negamax(board: Board, depth: int, alpha: int = -1, beta: int = 1) -> int:
     """Return the value for the player to move by alpha-beta, 0 where it lies deeper than ``depth``."""
-    if board.over:
+    if board.is_over:
         return 0 if board.winner is None else -1
     if depth == 0:
         return 0
     value = -1
     for move in board.moves():
-        value = max(value, -_looked_ahead(board.after(move), depth - 1, -most, -max(least, value)))
-        if value >= most:
+        value = max(value, -_negamax(board.after(move), depth - 1, -beta, -max(alpha, value)))
+        if value >= beta:
             break
     return value

@@ -105,9 +105,9 @@ class ParallelGame(ParallelEnv):  # type: ignore[misc]
 
     def fork(self) -> Self:
         """See :meth:`TextGame.fork`."""
-        twin = type(self)(self.game.fork())
-        twin.agents = list(self.agents)
-        return twin
+        copy = type(self)(self.game.fork())
+        copy.agents = list(self.agents)
+        return copy
 
     def _observations(self) -> dict[str, dict[str, str]]:
         return {agent: self.game.observe(agent) for agent in self.game.agents}

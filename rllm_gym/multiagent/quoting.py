@@ -6,9 +6,9 @@ import re
 
 # Characters that move the cursor, change the direction of writing or end a line somewhere: shown as escapes. Lone
 # surrogates are among them, because no tokenizer accepts them.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _TILDES = re.compile("~+")
-MOST_CHARACTERS_FOR_ONE = 6
+MAX_ESCAPED_CHARS = 6
 """Maximum growth of a message: ``\\u202e`` for one character (and a prefix of two for an empty line)."""
 
 
@@ -45,7 +45,7 @@ def fenced(text: str) -> str:
 
 def visible(text: str) -> str:
     r"""Return the text with invisible characters as escapes (``\x1b``); tabs and line feeds stay."""
-    return _UNSEEN.sub(_escape, text)
+    return _INVISIBLE.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:

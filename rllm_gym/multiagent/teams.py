@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium
 
 from rllm_gym.core import Task, Text, TextEnv
-from rllm_gym.multiagent.game import Components, TextGame, Turn
+from rllm_gym.multiagent.game import Components, TextGame, TurnResult
 from rllm_gym.multiagent.parallel import ParallelGame
 from rllm_gym.multiagent.quoting import fenced, visible
 from rllm_gym.parsing.boxed import strip_thinking
@@ -96,8 +96,8 @@ class Team(TextGame):
         names = agent_names(roles)
         if speak not in ("always", "once"):
             raise ValueError(f"speak={speak!r} is not 'always' or 'once'")
-        for what, given in (("independent", independent), ("instructions", instructions or {})):
-            if unknown := sorted(set(given) - set(roles)):
+        for what, value in (("independent", independent), ("instructions", instructions or {})):
+            if unknown := sorted(set(value) - set(roles)):
                 raise ValueError(f"{what} names {unknown}, but the roles are {sorted(set(roles))}")
         self._shares = _shares(reward, roles)
         self._env = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
@@ -114,7 +114,7 @@ class Team(TextGame):
             max_cycles=max_cycles,
             max_invalid=0,
             max_observation_chars=answers * (2 * base.observation_space.max_length + 1_000)
-            + _told_length(instructions),
+            + _instructions_length(instructions),
             messages_per_turn=len(names) + answers,
             max_action_chars=base.action_space.max_length,  # type: ignore[attr-defined]
             max_message_chars=max_message_chars,
@@ -126,7 +126,7 @@ class Team(TextGame):
         self._env_tools = "[]"
         self._started = False
         self._log: list[tuple[str, str]] = []
-        self._paid: dict[str, float] = {}  # the highest value of a message of an agent
+        self._rewarded: dict[str, float] = {}  # the highest value of a message of an agent
 
     # Methods of TextGame
 
@@ -137,40 +137,40 @@ class Team(TextGame):
             self._base.get_state()  # raises an explanation if the environment cannot be copied
         self._env_tools = info["tools"]
         self._log = [("task", observation)]
-        self._paid = {}
+        self._rewarded = {}
         for agent in self.possible_agents:
-            self._tell(agent, f"{self._introduction(agent)}\nThe task:\n{fenced(observation)}")
+            self._notify(agent, f"{self._introduction(agent)}\nThe task:\n{fenced(observation)}")
         return self.possible_agents[0]
 
-    def _act(self, agent: str, action: str) -> Turn:
+    def _act(self, agent: str, action: str) -> TurnResult:
         if agent == self._acting:
             return self._to_environment(agent, action)
         message = self._message_in(action)
-        self._pass_on(agent, message, self._hearers(agent))
+        self._relay(agent, message, self._recipients(agent))
         self._log.append((agent, message))
-        return Turn(self._after(agent), self._own_reward(agent, action))
+        return TurnResult(self._after(agent), self._own_reward(agent, action))
 
-    def _forfeit(self, agent: str) -> Turn:
+    def _forfeit(self, agent: str) -> TurnResult:
         if agent == self._acting:  # a reply longer than the environment accepts: the environment reports it itself
             return self._to_environment(agent, "")
-        for other in self._hearers(agent):
-            self._tell(other, f"{agent} said nothing that could be passed on.")
+        for other in self._recipients(agent):
+            self._notify(other, f"{agent} said nothing that could be passed on.")
         self._log.append((agent, ""))
-        return Turn(self._after(agent))
+        return TurnResult(self._after(agent))
 
-    def _to_environment(self, agent: str, action: str) -> Turn:
+    def _to_environment(self, agent: str, action: str) -> TurnResult:
         answer, reward, terminated, truncated, info = self._env.step(action)
-        said = (strip_thinking(action) or "").strip()
-        self._pass_on(agent, said[: self.max_message_chars])
-        if len(said) > self.max_message_chars:
-            self._tell_all(f"({len(said) - self.max_message_chars} more characters of it are left out.)", but=agent)
-        self._tell_all(f"The environment answers:\n{fenced(answer)}")
-        self._log += [(agent, said), ("environment", answer)]
+        text = (strip_thinking(action) or "").strip()
+        self._relay(agent, text[: self.max_message_chars])
+        if len(text) > self.max_message_chars:
+            self._notify_all(f"({len(text) - self.max_message_chars} more characters of it are left out.)", but=agent)
+        self._notify_all(f"The environment answers:\n{fenced(answer)}")
+        self._log += [(agent, text), ("environment", answer)]
         components = info["reward_components"]
         if not math.isclose(math.fsum(components.values()), reward, rel_tol=1e-9, abs_tol=1e-12):
             components = {"environment": reward}  # a wrapper of the environment has changed it
         rewards = {name: self._share(name, components) for name in self.possible_agents}
-        return Turn(
+        return TurnResult(
             agent if self.speak == "once" else self.possible_agents[0],
             rewards,
             terminated=terminated,
@@ -192,37 +192,37 @@ class Team(TextGame):
         """Return the environment's reward for this reply, beyond that of an earlier one."""
         if self._shares[_role(agent)] != "own":
             return {}
-        twin = self._base.fork()
+        copy = self._base.fork()
         try:
-            _, reward, *_ = twin.step(action)
+            _, reward, *_ = copy.step(action)
         finally:
-            twin.close()
-        paid = self._paid.get(agent, 0.0)
-        self._paid[agent] = max(paid, reward)
+            copy.close()
+        paid = self._rewarded.get(agent, 0.0)
+        self._rewarded[agent] = max(paid, reward)
         return {agent: {"own": max(0.0, reward - paid) if reward > 0 else reward}}
 
     def _tools(self, agent: str) -> str:
         return self._env_tools if agent == self._acting else "[]"
 
-    def _picture(self) -> str:
+    def _render_text(self) -> str:
         return "\n".join(f"{who}:\n{_indented(text)}" for who, text in self._log)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {
             "env": self._base.get_state().decode(),
             "tools": self._env_tools,
             "log": [list(entry) for entry in self._log],
-            "paid": self._paid,
+            "paid": self._rewarded,
         }
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         if not self._started:  # the wrappers of an environment need a reset first
             self._env.reset(seed=0, options={"task": self.task})
             self._started = True
         self._base.set_state(state["env"].encode())
         self._env_tools = str(state["tools"])
         self._log = [(str(who), str(text)) for who, text in state["log"]]
-        self._paid = {str(who): float(value) for who, value in state["paid"].items()}
+        self._rewarded = {str(who): float(value) for who, value in state["paid"].items()}
 
     def close(self) -> None:
         """Close the environment."""
@@ -235,7 +235,7 @@ class Team(TextGame):
     def _after(self, agent: str) -> str:
         return self.possible_agents[self.possible_agents.index(agent) + 1]
 
-    def _hearers(self, agent: str) -> list[str]:
+    def _recipients(self, agent: str) -> list[str]:
         alone = _role(agent) in self.independent
         return [name for name in self.possible_agents if name != agent and not (alone and _role(name) == _role(agent))]
 
@@ -316,7 +316,7 @@ def _role(agent: str) -> str:
     return agent.rpartition("_")[0]
 
 
-def _told_length(instructions: Mapping[str, str] | None) -> int:
+def _instructions_length(instructions: Mapping[str, str] | None) -> int:
     return max((len(text) for text in (instructions or {}).values()), default=0)
 
 

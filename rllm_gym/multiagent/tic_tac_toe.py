@@ -51,7 +51,7 @@ class TicTacToeBoard:
         return _winner(self.cells)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return _winner(self.cells) is not None or "." not in self.cells
 
     def moves(self) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ def _winner(cells: str) -> int | None:
 def _value(cells: str) -> int:
     # Full minimax: there are 5,478 positions.
     board = TicTacToeBoard(cells)
-    if board.over:
+    if board.is_over:
         return 0 if board.winner is None else -1  # the winner has just moved
     return max(-_value(board.after(move).cells) for move in board.moves())
 

@@ -71,13 +71,13 @@ def last_block(text: str, tags: Sequence[str] = ("action", "answer", "move")) ->
     return _block(text[start:], name, closed=False)
 
 
-def _block(inside: str, tag: str, *, closed: bool) -> Block:
+def _block(content: str, tag: str, *, closed: bool) -> Block:
     if tag:
-        return Block(inside, tag, closed)
-    first_line, newline, rest = inside.partition("\n")
+        return Block(content, tag, closed)
+    first_line, newline, rest = content.partition("\n")
     if newline:
         return Block(rest, first_line.strip(), closed)
-    return Block(inside, "", closed)
+    return Block(content, "", closed)
 
 
 @lru_cache(maxsize=64)

@@ -11,8 +11,8 @@ from typing import Any
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.blocks import last_block
 from rllm_gym.parsing.function_calls import FunctionCall
-from rllm_gym.parsing.literal_calls import LiteralCall, Number, looks_like_call, read_call
-from rllm_gym.parsing.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN, before_end_tokens, thought_end
+from rllm_gym.parsing.literal_calls import LiteralCall, WrittenNumber, looks_like_call, read_call
+from rllm_gym.parsing.thinking import THINK_CLOSE, THINK_OPEN, before_end_tokens, think_end
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
 
@@ -44,14 +44,14 @@ class BrowserAction:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ActionParameter:
     """A parameter of an action.
 
     Attributes:
         name: The keyword, in calls and in JSON.
         field: The field of :class:`BrowserAction` that stores its value.
         kind: ``"integer"``, ``"number"``, ``"string"``, or ``"strings"`` for one or several.
-        about: Description for the model.
+        description: Description for the model.
         required: Whether it must be given.
         choices: The only allowed values; empty for any.
         default: The default value, as source text.
@@ -60,172 +60,177 @@ class Parameter:
     name: str
     field: str
     kind: str
-    about: str
+    description: str
     required: bool = True
     choices: tuple[str, ...] = ()
     default: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class ActionSignature:
     """The signature of an action.
 
     Attributes:
         name: Name of the action.
         parameters: Its parameters, in the order of a call.
-        about: What it does, in one sentence.
+        description: What it does, in one sentence.
         group: ``"page"``, ``"tabs"``, ``"mouse"`` or ``"end"``.
         example: An example call.
     """
 
     name: str
-    parameters: tuple[Parameter, ...]
-    about: str
+    parameters: tuple[ActionParameter, ...]
+    description: str
     group: str
     example: str
 
     def __str__(self) -> str:
         parts = []
-        for each in self.parameters:
-            name = f"*{each.name}" if each.kind == "strings" else each.name
-            parts.append(name if each.required else f"[{name}{f'={each.default}' if each.default else ''}]")
+        for item in self.parameters:
+            name = f"*{item.name}" if item.kind == "strings" else item.name
+            parts.append(name if item.required else f"[{name}{f'={item.default}' if item.default else ''}]")
         return f"{self.name}({', '.join(parts)})"
 
 
-_ELEMENT = Parameter("element", "element", "integer", "Number of the element, as in [12].")
-_INNER = Parameter("element", "element", "integer", "Number of an element; without it, the page.", required=False)
-_BUTTON = Parameter(
+_ELEMENT = ActionParameter("element", "element", "integer", "Number of the element, as in [12].")
+_INNER = ActionParameter("element", "element", "integer", "Number of an element; without it, the page.", required=False)
+_BUTTON = ActionParameter(
     "button", "option", "string", "Mouse button.", required=False, choices=("left", "right", "middle"), default='"left"'
 )
 _URL = "URL, absolute or relative to the page; only of the sites of the task."
 
 _SIGNATURES = (
-    Signature("click", (_ELEMENT, _BUTTON), "Click an element.", "page", "click(12)"),
-    Signature("dblclick", (_ELEMENT,), "Double-click an element.", "page", "dblclick(12)"),
-    Signature(
+    ActionSignature("click", (_ELEMENT, _BUTTON), "Click an element.", "page", "click(12)"),
+    ActionSignature("dblclick", (_ELEMENT,), "Double-click an element.", "page", "dblclick(12)"),
+    ActionSignature(
         "fill",
-        (_ELEMENT, Parameter("text", "text", "string", "The whole new content.")),
+        (_ELEMENT, ActionParameter("text", "text", "string", "The whole new content.")),
         "Replace the content of a text field, date, number or editable area.",
         "page",
         'fill(3, "blue kettle")',
     ),
-    Signature(
+    ActionSignature(
         "type",
-        (_ELEMENT, Parameter("text", "text", "string", "What to type.")),
+        (_ELEMENT, ActionParameter("text", "text", "string", "What to type.")),
         "Type at the end of what a field holds, key by key, for pages that react to keys.",
         "page",
         'type(3, "ket")',
     ),
-    Signature("clear", (_ELEMENT,), "Empty a field.", "page", "clear(3)"),
-    Signature("check", (_ELEMENT,), "Tick a checkbox or choose a radio button.", "page", "check(5)"),
-    Signature("uncheck", (_ELEMENT,), "Untick a checkbox.", "page", "uncheck(5)"),
-    Signature(
+    ActionSignature("clear", (_ELEMENT,), "Empty a field.", "page", "clear(3)"),
+    ActionSignature("check", (_ELEMENT,), "Tick a checkbox or choose a radio button.", "page", "check(5)"),
+    ActionSignature("uncheck", (_ELEMENT,), "Untick a checkbox.", "page", "uncheck(5)"),
+    ActionSignature(
         "select",
-        (_ELEMENT, Parameter("option", "options", "strings", "An option as it is shown; several for a multiple list.")),
+        (
+            _ELEMENT,
+            ActionParameter("option", "options", "strings", "An option as it is shown; several for a multiple list."),
+        ),
         "Choose in a combobox or listbox.",
         "page",
         'select(4, "Price")',
     ),
-    Signature(
+    ActionSignature(
         "press",
         (
-            Parameter("element", "element", "integer", "Element to focus first.", required=False),
-            Parameter("key", "text", "string", "A key or combination: Enter, Tab, Escape, ArrowDown, Control+a."),
+            ActionParameter("element", "element", "integer", "Element to focus first.", required=False),
+            ActionParameter("key", "text", "string", "A key or combination: Enter, Tab, Escape, ArrowDown, Control+a."),
         ),
         "Press a key, in an element or in the one that has the focus.",
         "page",
         'press("Enter")',
     ),
-    Signature("hover", (_ELEMENT,), "Move the mouse over an element.", "page", "hover(5)"),
-    Signature("focus", (_ELEMENT,), "Give an element the focus.", "page", "focus(3)"),
-    Signature(
+    ActionSignature("hover", (_ELEMENT,), "Move the mouse over an element.", "page", "hover(5)"),
+    ActionSignature("focus", (_ELEMENT,), "Give an element the focus.", "page", "focus(3)"),
+    ActionSignature(
         "drag",
-        (_ELEMENT, Parameter("target", "target", "integer", "Number of the element to drop it on.")),
+        (_ELEMENT, ActionParameter("target", "target", "integer", "Number of the element to drop it on.")),
         "Drag an element onto another.",
         "page",
         "drag(3, 4)",
     ),
-    Signature(
+    ActionSignature(
         "scroll",
         (
-            Parameter("direction", "text", "string", "Where to.", choices=("up", "down", "left", "right")),
+            ActionParameter("direction", "text", "string", "Where to.", choices=("up", "down", "left", "right")),
             _INNER,
         ),
         "Scroll by most of a screen.",
         "page",
         'scroll("down")',
     ),
-    Signature("goto", (Parameter("url", "text", "string", _URL),), "Open a URL.", "page", 'goto("/basket")'),
-    Signature("back", (), "Go back in the history of the tab.", "page", "back()"),
-    Signature("forward", (), "Go forward in the history of the tab.", "page", "forward()"),
-    Signature("reload", (), "Load the page again.", "page", "reload()"),
-    Signature("wait", (), "Wait a second for a page that is still at work.", "page", "wait()"),
-    Signature(
+    ActionSignature(
+        "goto", (ActionParameter("url", "text", "string", _URL),), "Open a URL.", "page", 'goto("/basket")'
+    ),
+    ActionSignature("back", (), "Go back in the history of the tab.", "page", "back()"),
+    ActionSignature("forward", (), "Go forward in the history of the tab.", "page", "forward()"),
+    ActionSignature("reload", (), "Load the page again.", "page", "reload()"),
+    ActionSignature("wait", (), "Wait a second for a page that is still at work.", "page", "wait()"),
+    ActionSignature(
         "new_tab",
-        (Parameter("url", "text", "string", _URL, required=False),),
+        (ActionParameter("url", "text", "string", _URL, required=False),),
         "Open a tab and switch to it.",
         "tabs",
         "new_tab()",
     ),
-    Signature(
+    ActionSignature(
         "close_tab",
-        (Parameter("tab", "index", "integer", "Number of the tab; without it, the active one.", required=False),),
+        (ActionParameter("tab", "index", "integer", "Number of the tab; without it, the active one.", required=False),),
         "Close a tab.",
         "tabs",
         "close_tab()",
     ),
-    Signature(
+    ActionSignature(
         "switch_tab",
-        (Parameter("tab", "index", "integer", "Number of the tab, as in the list of tabs."),),
+        (ActionParameter("tab", "index", "integer", "Number of the tab, as in the list of tabs."),),
         "Switch to another tab.",
         "tabs",
         "switch_tab(1)",
     ),
-    Signature(
+    ActionSignature(
         "mouse_click",
         (
-            Parameter("x", "x", "number", "Pixels from the left edge of the screenshot."),
-            Parameter("y", "y", "number", "Pixels from its upper edge."),
+            ActionParameter("x", "x", "number", "Pixels from the left edge of the screenshot."),
+            ActionParameter("y", "y", "number", "Pixels from its upper edge."),
             _BUTTON,
         ),
         "Click a place in the screenshot.",
         "mouse",
         "mouse_click(320, 200)",
     ),
-    Signature(
+    ActionSignature(
         "answer",
-        (Parameter("text", "text", "string", "The answer, short and alone.", required=False, default='""'),),
+        (ActionParameter("text", "text", "string", "The answer, short and alone.", required=False, default='""'),),
         "End the task, with the answer where one is asked for.",
         "end",
         'answer("42")',
     ),
-    Signature(
+    ActionSignature(
         "report_infeasible",
-        (Parameter("reason", "text", "string", "Why.", required=False, default='""'),),
+        (ActionParameter("reason", "text", "string", "Why.", required=False, default='""'),),
         "End the task because it cannot be done.",
         "end",
         'report_infeasible("There is no such product.")',
     ),
 )
 
-ACTIONS: Mapping[str, Signature] = {each.name: each for each in _SIGNATURES}
+ACTIONS: Mapping[str, ActionSignature] = {each.name: each for each in _SIGNATURES}
 """All actions, by name."""
 
 HOW_TO = "Write one action, such as click(12), alone in a last fenced block:\n```\nclick(12)\n```"
 
 
-def offered(*, tabs: bool = True, mouse: bool = False) -> tuple[Signature, ...]:
+def available_actions(*, tabs: bool = True, mouse: bool = False) -> tuple[ActionSignature, ...]:
     """Return the actions of an environment with or without tabs, and with or without a screenshot to click in."""
     left_out = {"tabs": not tabs, "mouse": not mouse}
-    return tuple(each for each in _SIGNATURES if not left_out.get(each.group, False))
+    return tuple(item for item in _SIGNATURES if not left_out.get(item.group, False))
 
 
 def describe_actions(*, tabs: bool = True, mouse: bool = False) -> str:
     """Return the actions as text for a prompt, one per line: an example and a description."""
     lines = []
-    for each in offered(tabs=tabs, mouse=mouse):
-        more = "; ".join(f"also {form}" for form in _OTHER_FORMS.get(each.name, ()))
-        lines.append(f"{each.example}: {each.about}{f' ({more})' if more else ''}")
+    for item in available_actions(tabs=tabs, mouse=mouse):
+        more = "; ".join(f"also {form}" for form in _OTHER_FORMS.get(item.name, ()))
+        lines.append(f"{item.example}: {item.description}{f' ({more})' if more else ''}")
     return "\n".join(lines)
 
 
@@ -246,28 +251,28 @@ def action_tools(*, tabs: bool = True, mouse: bool = False) -> list[dict[str, An
         {
             "type": "function",
             "function": {
-                "name": each.name,
-                "description": each.about,
+                "name": item.name,
+                "description": item.description,
                 "parameters": {
                     "type": "object",
-                    "properties": {parameter.name: _schema(parameter) for parameter in each.parameters},
-                    "required": [parameter.name for parameter in each.parameters if parameter.required],
+                    "properties": {parameter.name: _schema(parameter) for parameter in item.parameters},
+                    "required": [parameter.name for parameter in item.parameters if parameter.required],
                     "additionalProperties": False,
                 },
             },
         }
-        for each in offered(tabs=tabs, mouse=mouse)
+        for item in available_actions(tabs=tabs, mouse=mouse)
     ]
 
 
-def _schema(parameter: Parameter) -> dict[str, Any]:
+def _schema(parameter: ActionParameter) -> dict[str, Any]:
     if parameter.kind == "strings":
         kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     else:
         kinds = {"type": parameter.kind}
     if parameter.choices:
         kinds["enum"] = list(parameter.choices)
-    return {**kinds, "description": parameter.about}
+    return {**kinds, "description": parameter.description}
 
 
 # Finding the action in a reply
@@ -324,19 +329,19 @@ _TOOL_CALL = re.compile(r'<tool_call>|<function=|<\|python_tag\|>|\[?\s*+\{\s*+"
 
 def _after_thought(text: str) -> str:
     """Return the text after the reasoning. Arguments may contain ``<think>`` and ``</think>`` as well."""
-    if text.startswith(THOUGHT_OPEN):
+    if text.startswith(THINK_OPEN):
         try:
-            return _after_thought(text[thought_end(text, 0) :].strip())
+            return _after_thought(text[think_end(text, 0) :].strip())
         except InvalidAction as error:
             raise InvalidAction(f"{error} {HOW_TO}") from None
-    _, mark, after = text.rpartition(THOUGHT_CLOSE)
+    _, mark, after = text.rpartition(THINK_CLOSE)
     block = _last_block(text)
-    if block is not None and (THOUGHT_CLOSE in block or THOUGHT_OPEN in block) and _looks_like_action(block):
+    if block is not None and (THINK_CLOSE in block or THINK_OPEN in block) and _looks_like_action(block):
         return text
     # Many templates open <think> in the prompt: such a reply contains only </think>.
-    if mark and THOUGHT_OPEN not in after:
+    if mark and THINK_OPEN not in after:
         return after
-    if THOUGHT_OPEN in text and not mark:
+    if THINK_OPEN in text and not mark:
         raise InvalidAction(f"The reply ends inside <think>, so it holds no action. Close it with </think>. {HOW_TO}")
     return text
 
@@ -398,7 +403,7 @@ def _from_calls(calls: Sequence[FunctionCall]) -> BrowserAction:
 # Interpreting the arguments
 
 
-def _signature(name: str) -> Signature:
+def _signature(name: str) -> ActionSignature:
     found = ACTIONS.get(name)
     if found is None:
         raise InvalidAction(
@@ -415,36 +420,36 @@ def _nearest(name: str) -> str:
 def _from_literals(call: LiteralCall) -> BrowserAction:
     signature = _signature(call.name)
     values, parameters = list(call.positional), signature.parameters
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if call.name == "press" and len(values) == 1 and not call.keyword:
-        given["key"] = values.pop()
+        arguments["key"] = values.pop()
     for parameter in parameters:
         if not values:
             break
         if parameter.kind == "strings":
-            given[parameter.name] = values[0] if len(values) == 1 else values
+            arguments[parameter.name] = values[0] if len(values) == 1 else values
             values = []
         else:
-            given[parameter.name] = values.pop(0)
+            arguments[parameter.name] = values.pop(0)
     if values:
         raise InvalidAction(f"{call.name} takes at most {len(parameters)} arguments: {signature}.")
     for key, value in call.keyword.items():
-        if key in given:
+        if key in arguments:
             raise InvalidAction(f"{call.name} is given {key} twice; give it once: {signature}.")
-        given[key] = value
-    return _bound(signature, given)
+        arguments[key] = value
+    return _bound(signature, arguments)
 
 
-def _bound(signature: Signature, given: Mapping[str, Any]) -> BrowserAction:
-    known = {each.name: each for each in signature.parameters}
-    for key in given:
+def _bound(signature: ActionSignature, arguments: Mapping[str, Any]) -> BrowserAction:
+    known = {item.name: item for item in signature.parameters}
+    for key in arguments:
         if key not in known:
             near = difflib.get_close_matches(key[:40].lower(), list(known), n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise InvalidAction(f"{signature.name} takes no {_quoted(key)}.{hint} It is {signature}.")
     fields: dict[str, Any] = {}
     for parameter in signature.parameters:
-        value = given.get(parameter.name)
+        value = arguments.get(parameter.name)
         if value is None:
             if parameter.required:
                 raise InvalidAction(f"{signature.name} lacks its {parameter.name}: {signature}.")
@@ -455,13 +460,13 @@ def _bound(signature: Signature, given: Mapping[str, Any]) -> BrowserAction:
     return BrowserAction(signature.name, **fields)
 
 
-def _value(signature: Signature, parameter: Parameter, value: Any) -> Any:
+def _value(signature: ActionSignature, parameter: ActionParameter, value: Any) -> Any:
     wrong = f"The {parameter.name} of {signature.name} is {_quoted(value)}"
     if parameter.kind == "strings":
         several = value if isinstance(value, list) else [value]
         if not several or len(several) > 64:
             raise InvalidAction(f"{wrong}; give one option, or up to 64 of them: {signature}.")
-        return tuple(_text(each, wrong, signature) for each in several)
+        return tuple(_text(item, wrong, signature) for item in several)
     if parameter.kind == "integer":
         return _integer(value, wrong, signature)
     if parameter.kind == "number":
@@ -476,22 +481,22 @@ _DIGITS = re.compile(r"\s*\[?([0-9]{1,9})\]?\s*")
 _DECIMAL = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{0,9})?)\s*")
 
 
-def _integer(value: Any, wrong: str, signature: Signature) -> int:
+def _integer(value: Any, wrong: str, signature: ActionSignature) -> int:
     digits = _DIGITS.fullmatch(_as_written(value))
     if digits is None:
         raise InvalidAction(f"{wrong}; it is a whole number such as 12: {signature}.")
     return int(digits[1])
 
 
-def _number(value: Any, wrong: str, signature: Signature) -> float:
+def _number(value: Any, wrong: str, signature: ActionSignature) -> float:
     decimal = _DECIMAL.fullmatch(_as_written(value))
     if decimal is None:
         raise InvalidAction(f"{wrong}; it is a number of pixels such as 320: {signature}.")
     return float(decimal[1])
 
 
-def _text(value: Any, wrong: str, signature: Signature) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Number):
+def _text(value: Any, wrong: str, signature: ActionSignature) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float | WrittenNumber):
         raise InvalidAction(f"{wrong}; it is a text in quotes: {signature}.")
     text = _as_written(value)
     if any("\ud800" <= char <= "\udfff" for char in text):
@@ -503,7 +508,7 @@ def _as_written(value: Any) -> str:
     """Return the text of a text or number, ``""`` for other types. JSON numbers are decimal: 12.0 becomes 12."""
     if isinstance(value, str):
         return value
-    if isinstance(value, Number):
+    if isinstance(value, WrittenNumber):
         return value.written
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""

@@ -10,7 +10,7 @@ from rllm_gym.core import InvalidAction
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class WrittenNumber:
     """A number as written, so that a text field receives ``1.50`` and not 1.5."""
 
     written: str
@@ -19,7 +19,7 @@ class Number:
         return self.written
 
 
-Literal = str | Number | bool | None | list["Literal"] | dict[str, "Literal"]
+Literal = str | WrittenNumber | bool | None | list["Literal"] | dict[str, "Literal"]
 
 MAX_DEPTH = 64
 """Maximum levels of lists and dicts within an argument, where nesting is allowed."""
@@ -55,7 +55,7 @@ _SIMPLE = {
     "\n": "", "\\": "\\", "'": "'", '"': '"', "/": "/",
 }  # fmt: skip
 _TYPOGRAPHIC = "“”‘’«»„"
-_MOST_ARGUMENTS = 64
+_MAX_ARGUMENTS = 64
 
 
 def looks_like_call(text: str, at: int = 0) -> bool:
@@ -101,8 +101,8 @@ def read_arguments(text: str, at: int, name: str, *, depth: int = 1) -> LiteralC
     keyword: dict[str, Literal] = {}
     at = _after_space(text, at)
     while not text.startswith(")", at):
-        if len(positional) + len(keyword) == _MOST_ARGUMENTS:
-            raise InvalidAction(f"{name} has more than {_MOST_ARGUMENTS} arguments.")
+        if len(positional) + len(keyword) == _MAX_ARGUMENTS:
+            raise InvalidAction(f"{name} has more than {_MAX_ARGUMENTS} arguments.")
         key = _KEYWORD.match(text, at)
         if key is not None:
             value, at = _literal(text, key.end(), depth)
@@ -141,7 +141,7 @@ def _literal(text: str, at: int, depth: int) -> tuple[Literal, int]:
         return _dict(text, at, depth - 1)
     number = _NUMBER.match(text, at)
     if number is not None:
-        return Number(number[0]), number.end()
+        return WrittenNumber(number[0]), number.end()
     word = _NAME.match(text, at)
     if word is not None and word[0] in _WORDS and not text.startswith("(", word.end()):
         return _WORDS[word[0]], word.end()
@@ -157,8 +157,8 @@ def _list(text: str, at: int, depth: int) -> tuple[list[Literal], int]:
     values: list[Literal] = []
     at = _after_space(text, at + 1)
     while not text.startswith(closing, at):
-        if not depth and len(values) == _MOST_ARGUMENTS:
-            raise InvalidAction(f"A list has more than {_MOST_ARGUMENTS} values.")
+        if not depth and len(values) == _MAX_ARGUMENTS:
+            raise InvalidAction(f"A list has more than {_MAX_ARGUMENTS} values.")
         value, at = _literal(text, at, depth)
         values.append(value)
         at = _next(text, at, closing, "A list")

@@ -53,7 +53,7 @@ def program_of(reply: str) -> str:
 
 
 @dataclass(slots=True)
-class _Block:
+class _FencedBlock:
     """A fenced block of lines."""
 
     lines: list[str]
@@ -75,7 +75,7 @@ class _Block:
         return "".join(f"{_dedented(line, self.indent)}\n" for line in inside)
 
 
-def _chosen(blocks: list[_Block]) -> _Block:
+def _chosen(blocks: list[_FencedBlock]) -> _FencedBlock:
     labelled = [block for block in blocks if block.python]
     if labelled:
         return labelled[-1]
@@ -88,10 +88,10 @@ def _chosen(blocks: list[_Block]) -> _Block:
     return blocks[0]
 
 
-def _blocks(lines: list[str]) -> list[_Block]:
+def _blocks(lines: list[str]) -> list[_FencedBlock]:
     """Return all blocks in the order in which they open."""
-    found: list[_Block] = []
-    still_open: list[_Block] = []
+    found: list[_FencedBlock] = []
+    still_open: list[_FencedBlock] = []
     for number, line in enumerate(lines):
         fence = _FENCE.match(line)
         if fence is None:
@@ -108,7 +108,7 @@ def _blocks(lines: list[str]) -> list[_Block]:
                 continue
             if not info or not _begins_another(block, mark, info):
                 continue
-        opened = _Block(lines, number + 1, indent, mark, _PYTHON.match(info) is not None)
+        opened = _FencedBlock(lines, number + 1, indent, mark, _PYTHON.match(info) is not None)
         still_open.append(opened)
         found.append(opened)
     if found and not found[-1].closed:
@@ -118,7 +118,7 @@ def _blocks(lines: list[str]) -> list[_Block]:
     return [block for block in found if block.closed or block.python or block.start <= last]
 
 
-def _begins_another(block: _Block, mark: str, info: str) -> bool:
+def _begins_another(block: _FencedBlock, mark: str, info: str) -> bool:
     """Return whether a labelled fence inside ``block`` begins a new block and is not a line of its text."""
     if block.python:
         return mark[0] == block.mark[0] and len(mark) >= len(block.mark) and _is_label(info)
@@ -129,7 +129,7 @@ def _is_label(info: str) -> bool:
     return _PYTHON.match(info) is not None or len(info.split()) == 1
 
 
-def _close_at_the_end_of_a_line(block: _Block) -> None:
+def _close_at_the_end_of_a_line(block: _FencedBlock) -> None:
     for number in range(block.start, len(block.lines)):
         line = block.lines[number].rstrip()
         bare = line.rstrip(block.mark[0])

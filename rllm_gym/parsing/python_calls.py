@@ -8,7 +8,7 @@ from typing import Any
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.function_calls import FunctionCall, after_space
-from rllm_gym.parsing.literal_calls import MAX_DEPTH, Literal, Number, read_arguments
+from rllm_gym.parsing.literal_calls import MAX_DEPTH, Literal, WrittenNumber, read_arguments
 
 PYTHON_EXAMPLE = 'name_of_the_tool.call(key="value")'
 
@@ -70,7 +70,7 @@ def _past(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _plain(value: Literal) -> Any:
-    if isinstance(value, Number):
+    if isinstance(value, WrittenNumber):
         return _number(value.written)
     if isinstance(value, list):
         return [_plain(item) for item in value]

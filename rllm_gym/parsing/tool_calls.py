@@ -22,21 +22,21 @@ from rllm_gym.parsing.function_calls import (
     tagged_calls,
 )
 from rllm_gym.parsing.python_calls import is_python_call, python_calls, untagged_python_calls
-from rllm_gym.parsing.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN, before_end_tokens, thought_end
+from rllm_gym.parsing.thinking import THINK_CLOSE, THINK_OPEN, before_end_tokens, think_end
 
 PYTHON_TAG, PHI_OPEN, PHI_CLOSE, MISTRAL_OPEN = "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>", "[TOOL_CALLS]"
 DEEPSEEK_OPEN, DEEPSEEK_CLOSE = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 DEEPSEEK_CALL, DEEPSEEK_CALL_CLOSE, DEEPSEEK_SEP = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
 
 _MARKS = (TOOL_CALL_OPEN, FUNCTION_OPEN, PYTHON_TAG, PHI_OPEN, MISTRAL_OPEN, DEEPSEEK_OPEN, DEEPSEEK_CALL)
-_MARK = re.compile("|".join(map(re.escape, (*_MARKS, THOUGHT_OPEN))))
+_MARK = re.compile("|".join(map(re.escape, (*_MARKS, THINK_OPEN))))
 
 _NAME_CHARS = r"[A-Za-z0-9_.:/-]{1,200}"
 _MISTRAL_HEAD = re.compile(rf"\s*+({_NAME_CHARS})(?:\[CALL_ID\][A-Za-z0-9_-]{{1,100}})?\s*+(?:\[ARGS\])?\s*+(?=\{{)")
 _FENCED_HEAD = rf"function{DEEPSEEK_SEP}\s*+({_NAME_CHARS})\s*+```(?:json)?+\s*+"
 _DEEPSEEK_HEAD = re.compile(rf"\s*+(?:{_FENCED_HEAD}|({_NAME_CHARS}){DEEPSEEK_SEP}\s*+)(?=\{{)")
 
-_THOUGHT_MARK = re.compile(f"{THOUGHT_OPEN}|{THOUGHT_CLOSE}")
+_THOUGHT_MARK = re.compile(f"{THINK_OPEN}|{THINK_CLOSE}")
 
 # JSON without a tag: a line that begins with an object or list whose first key is one of those that begin calls …
 _FIRST_KEYS = "name|function|type|id|index|tool_calls|function_call|role|content|arguments|parameters"
@@ -56,7 +56,7 @@ _EMPTY_FENCE = re.compile(r"```[a-zA-Z_]{0,20}+\s*+```")
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ParsedReply:
     """The parsed content of a reply.
 
     Attributes:
@@ -69,7 +69,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _NonTextSpan:
     """A part of the reply that is not text: calls, or reasoning."""
 
     start: int
@@ -77,7 +77,7 @@ class _Span:
     calls: tuple[FunctionCall, ...] = ()
 
 
-def parse_tool_calls(reply: str) -> Reply:
+def parse_tool_calls(reply: str) -> ParsedReply:
     """Return the calls of a reply and the text besides them. Linear time in its length.
 
     The supported notations, also several in one reply, are:
@@ -98,7 +98,7 @@ def parse_tool_calls(reply: str) -> Reply:
     Text in the reasoning is not a call. Arguments from XML are text (``FunctionCall.typed`` is false).
 
     >>> parse_tool_calls('Let me look. <tool_call>{"name": "read", "arguments": {"path": "a.txt"}}</tool_call>')
-    Reply(calls=(FunctionCall(name='read', arguments={'path': 'a.txt'}),), text='Let me look.')
+    ParsedReply(calls=(FunctionCall(name='read', arguments={'path': 'a.txt'}),), text='Let me look.')
     >>> parse_tool_calls('<think>easy</think>It is {"name": "Ada", "age": 36}.').calls
     ()
 
@@ -110,36 +110,36 @@ def parse_tool_calls(reply: str) -> Reply:
     begin = _after_thought(text)
     # Text right after </think> counts as the start of a line. Padding keeps the positions of the reply.
     text = "\n" * begin + text[begin:]
-    spans, said = _spans(text, begin)
+    spans, message_text = _spans(text, begin)
     calls = tuple(call for span in spans for call in span.calls)
-    return Reply(calls, _beside(text, begin, spans) if said is None else said)
+    return ParsedReply(calls, _text_beside(text, begin, spans) if message_text is None else message_text)
 
 
-def _spans(text: str, begin: int) -> tuple[list[_Span], str | None]:
+def _spans(text: str, begin: int) -> tuple[list[_NonTextSpan], str | None]:
     """Return calls and reasoning, in order, and the text of a message of OpenAI's API if the reply is one."""
-    spans: list[_Span] = []
+    spans: list[_NonTextSpan] = []
     if _AT_START.match(text, after_space(text, begin)):
         # Parse leading JSON first, because its strings may contain anything, including tags.
-        spans, said = _bare(text, begin, only_first=True)
-        if said is not None:
-            return spans, said
+        spans, message_text = _bare(text, begin, only_first=True)
+        if message_text is not None:
+            return spans, message_text
     at = spans[-1].end if spans else begin
     tagged = _tagged(text, at)
     if any(span.calls for span in tagged):
         return spans + tagged, None
-    bare, said = _bare(text, at)
+    bare, message_text = _bare(text, at)
     if not spans and not tagged and not bare:
         calls, end = untagged_python_calls(text, begin)
-        return ([_Span(begin, end, calls)] if calls else []), said
-    return sorted(spans + tagged + bare, key=lambda span: span.start), said
+        return ([_NonTextSpan(begin, end, calls)] if calls else []), message_text
+    return sorted(spans + tagged + bare, key=lambda span: span.start), message_text
 
 
 def _after_thought(text: str) -> int:
     """Return where the reply after the reasoning begins. If the prompt opens ``<think>``, it has only ``</think>``."""
     start = after_space(text, 0)
-    if text.startswith(THOUGHT_OPEN, start):
-        return thought_end(text, start)
-    if THOUGHT_CLOSE not in text:
+    if text.startswith(THINK_OPEN, start):
+        return think_end(text, start)
+    if THINK_CLOSE not in text:
         return 0
     try:
         held = [span for span in _spans(text, 0)[0] if span.calls]  # an argument may contain <think> or </think>
@@ -151,13 +151,13 @@ def _after_thought(text: str) -> int:
             at += 1
         if at < len(held) and held[at].start < mark.start():
             continue
-        if mark[0] == THOUGHT_CLOSE and not opened:
+        if mark[0] == THINK_CLOSE and not opened:
             begin = mark.end()
-        opened = mark[0] == THOUGHT_OPEN
+        opened = mark[0] == THINK_OPEN
     return begin
 
 
-def _beside(text: str, begin: int, spans: list[_Span]) -> str:
+def _text_beside(text: str, begin: int, spans: list[_NonTextSpan]) -> str:
     pieces, at = [], begin
     for span in spans:
         pieces.append(text[at : span.start])
@@ -169,16 +169,16 @@ def _beside(text: str, begin: int, spans: list[_Span]) -> str:
 # Tagged calls
 
 
-def _tagged(text: str, begin: int) -> list[_Span]:
-    spans: list[_Span] = []
+def _tagged(text: str, begin: int) -> list[_NonTextSpan]:
+    spans: list[_NonTextSpan] = []
     at = begin
     while (mark := _MARK.search(text, at)) is not None:
         start = mark.start()
-        if mark[0] == THOUGHT_OPEN:
-            span = _Span(start, thought_end(text, start))
+        if mark[0] == THINK_OPEN:
+            span = _NonTextSpan(start, think_end(text, start))
         else:
             calls, end = _READERS[mark[0]](text, start)
-            span = _Span(start, end, calls)
+            span = _NonTextSpan(start, end, calls)
         spans.append(span)
         at = span.end
     return spans
@@ -244,8 +244,8 @@ def _deepseek(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
         head = _DEEPSEEK_HEAD.match(text, opened + len(DEEPSEEK_CALL))
         if head is None:
             raise _refuse(DEEPSEEK_CALL, opened, f"a name, {DEEPSEEK_SEP} and the arguments as a JSON object")
-        made, at = _named(text, head[1] or head[2], head.end())
-        calls += made
+        parsed, at = _named(text, head[1] or head[2], head.end())
+        calls += parsed
         at = after_space(text, at)
         if head[1] and text.startswith("```", at):
             at = after_space(text, at + 3)
@@ -280,9 +280,9 @@ _READERS: dict[str, Callable[[str, int], tuple[tuple[FunctionCall, ...], int]]] 
 # JSON without a tag
 
 
-def _bare(text: str, begin: int, *, only_first: bool = False) -> tuple[list[_Span], str | None]:
+def _bare(text: str, begin: int, *, only_first: bool = False) -> tuple[list[_NonTextSpan], str | None]:
     """Return the calls without a tag, and the text of a message of OpenAI's API if there is one."""
-    spans: list[_Span] = []
+    spans: list[_NonTextSpan] = []
     at, unreadable = begin, 0
     while unreadable < _UNREADABLE_BARE and (looks := _BARE.search(text, at)) is not None:
         start = after_space(text, looks.start())
@@ -294,11 +294,11 @@ def _bare(text: str, begin: int, *, only_first: bool = False) -> tuple[list[_Spa
             unreadable, at = unreadable + 1, looks.end()
         else:
             if _is_message(value):
-                return [_Span(start, at, _calls_of_message(value, start))], _content_of(value)
+                return [_NonTextSpan(start, at, _calls_of_message(value, start))], _content_of(value)
             if _is_call(value):
                 calls = calls_of(value, start)
                 more, at = _further_objects(text, at)
-                spans.append(_Span(start, at, calls + more))
+                spans.append(_NonTextSpan(start, at, calls + more))
         if only_first:
             break
     return spans, None

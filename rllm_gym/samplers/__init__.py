@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 from rllm_gym.samplers.protocol import (
     Completion,
     Probe,
-    Request,
     Sampler,
     SamplerError,
     SamplingParams,
+    SamplingRequest,
     WeightUpdate,
 )
 from rllm_gym.samplers.scripted import ScriptedSampler
@@ -24,10 +24,10 @@ __all__ = [
     "OpenAISampler",
     "Probe",
     "RateLimit",
-    "Request",
     "Sampler",
     "SamplerError",
     "SamplingParams",
+    "SamplingRequest",
     "ScriptedSampler",
     "TorchSampler",
     "VLLMSampler",

@@ -1,7 +1,8 @@
 """The decoding thread: requests join and leave running batches between steps.
 
-This module decides the order of requests and weight updates, and which weights are served under which names. ``lane``
-decodes the replies of one set of weights; ``torch_sampler`` contains the asynchronous interface for callers.
+This module decides the order of requests and weight updates, and which weights are served under which names.
+``batch_type`` decodes the replies of one set of weights; ``torch_sampler`` contains the asynchronous interface for
+callers.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 
 import torch
 
-from rllm_gym.samplers.lane import Job, Lane
+from rllm_gym.samplers.decode_batch import DecodeBatch, DecodeJob
 from rllm_gym.samplers.protocol import SamplerError, WeightUpdate, unknown_weights
 from rllm_gym.samplers.weight_sets import WeightSets
 
 
 @dataclass(eq=False, slots=True)
-class Push:
+class WeightSync:
     """A weight update and the callback for its result."""
 
     update: WeightUpdate
@@ -28,7 +29,7 @@ class Push:
 
 
 @dataclass(eq=False, slots=True)
-class Drop:
+class WeightDrop:
     """A request to free weights and the callback for its result."""
 
     name: str
@@ -36,13 +37,13 @@ class Drop:
 
 
 class DecodeLoop:
-    """Runs jobs in a separate thread, with one ``Lane`` for each set of weights. Close it with :meth:`stop`.
+    """Runs jobs in a separate thread, with one ``DecodeBatch`` for each set of weights. Close it with :meth:`stop`.
 
     Args:
         model: The decoder.
         decode: Function from ids to text without special tokens.
         flush: Called after each step, from the decode thread, to deliver all finished results at once.
-        lane: Class that decodes replies.
+        batch_type: Class that decodes replies.
         max_batch: Maximum number of replies in progress.
         cache_bytes: Maximum memory for kept prefixes.
         slot_bytes: Maximum memory for the replies in progress.
@@ -58,7 +59,7 @@ class DecodeLoop:
         decode: Callable[[list[int]], str],
         flush: Callable[[], None],
         *,
-        lane: type[Lane],
+        batch_type: type[DecodeBatch],
         max_batch: int,
         cache_bytes: int,
         slot_bytes: int | None,
@@ -67,16 +68,16 @@ class DecodeLoop:
         self._model = model
         self._decode = decode
         self._flush = flush
-        self._lane_type = lane
+        self._batch_type = batch_type
         self._max_batch = max_batch
         self._num_threads = num_threads
         self._cache_bytes = cache_bytes
         self._slot_bytes = slot_bytes
         self.version = 0
-        self._lanes: dict[str, Lane] = {}
-        self._joining: dict[Lane, list[Job]] = {}
+        self._batches: dict[str, DecodeBatch] = {}
+        self._joining: dict[DecodeBatch, list[DecodeJob]] = {}
         self._prefilled_by_dropped = 0
-        self._inbox: deque[Job | Push | Drop] = deque()
+        self._inbox: deque[DecodeJob | WeightSync | WeightDrop] = deque()
         self._releases: deque[str] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -93,9 +94,9 @@ class DecodeLoop:
     @property
     def prefilled(self) -> int:
         """Number of prompt tokens computed so far."""
-        return self._prefilled_by_dropped + sum(lane.prefilled for lane in list(self._lanes.values()))
+        return self._prefilled_by_dropped + sum(batch.prefilled for batch in list(self._batches.values()))
 
-    def put(self, items: list[Job] | list[Push] | list[Drop]) -> None:
+    def put(self, items: list[DecodeJob] | list[WeightSync] | list[WeightDrop]) -> None:
         """Queue jobs, a push or a drop, in order.
 
         Raises:
@@ -125,14 +126,14 @@ class DecodeLoop:
     # Called in the decode thread
 
     def _run(self) -> None:
-        queue: deque[Job | Push | Drop] = deque()
+        queue: deque[DecodeJob | WeightSync | WeightDrop] = deque()
         with torch.inference_mode():
             try:
                 if self._num_threads is not None:
                     torch.set_num_threads(self._num_threads)
                 self._model.eval()
                 self._weights = WeightSets(self._model)
-                self._lanes[""] = self._make_lane("")
+                self._batches[""] = self._make_batch("")
                 self._layouts = {"": self._weights.layout("")}
             except BaseException as error:
                 self._ready = error
@@ -146,12 +147,12 @@ class DecodeLoop:
                     self._closing = True
                     queue.extend(self._inbox)
                 closed = SamplerError("the sampler was closed while this was under way")
-                for item in [*self._under_way(), *queue]:
+                for item in [*self._running_jobs(), *queue]:
                     item.done(closed)
                 self._flush()
 
-    def _make_lane(self, name: str) -> Lane:
-        return self._lane_type(
+    def _make_batch(self, name: str) -> DecodeBatch:
+        return self._batch_type(
             self._weights.model(name),
             self._decode,
             max_batch=self._max_batch,
@@ -159,7 +160,7 @@ class DecodeLoop:
             slot_bytes=self._slot_bytes,
         )
 
-    def _serve(self, queue: deque[Job | Push | Drop]) -> None:
+    def _serve(self, queue: deque[DecodeJob | WeightSync | WeightDrop]) -> None:
         while True:
             with self._wake:
                 while not (self._inbox or queue or self._busy() or self._releases or self._closing):
@@ -170,23 +171,23 @@ class DecodeLoop:
                 self._releases.clear()
                 if self._closing:
                     return
-            for lane in self._lanes.values():
+            for batch in self._batches.values():
                 for name in releases:
-                    lane.forget(name)
+                    batch.forget(name)
             try:
-                self._turn(queue)
+                self._between_steps(queue)
             except Exception as error:
                 self._fail(error)
             self._flush()
 
-    def _turn(self, queue: deque[Job | Push | Drop]) -> None:
+    def _between_steps(self, queue: deque[DecodeJob | WeightSync | WeightDrop]) -> None:
         """Between two steps, let jobs leave and join or load new weights; then run one step of every batch."""
-        for lane in self._lanes.values():
-            lane.evaluate()
-            lane.leave_cancelled()
+        for batch in self._batches.values():
+            batch.eval_mode()
+            batch.remove_cancelled()
         while queue:
             item = queue[0]
-            if isinstance(item, Job):
+            if isinstance(item, DecodeJob):
                 if not item.cancelled and not self._admit(item):
                     break
             elif self._busy():
@@ -196,53 +197,53 @@ class DecodeLoop:
                 self._change_weights(item)
             queue.popleft()
         while self._joining:
-            lane, jobs = next(iter(self._joining.items()))
-            lane.join(jobs)
-            del self._joining[lane]
-        for lane in self._lanes.values():
-            if lane.jobs:
-                lane.step()
+            batch, jobs = next(iter(self._joining.items()))
+            batch.add(jobs)
+            del self._joining[batch]
+        for batch in self._batches.values():
+            if batch.jobs:
+                batch.step()
 
-    def _admit(self, job: Job) -> bool:
+    def _admit(self, job: DecodeJob) -> bool:
         """Let a job join, or report to its callback that it cannot; return False while there is no room."""
-        lane = self._lanes.get(job.request.weights)
-        if lane is None:
-            job.done(unknown_weights(job.request.weights, self._lanes))
+        batch = self._batches.get(job.request.weights)
+        if batch is None:
+            job.done(unknown_weights(job.request.weights, self._batches))
             return True
-        joining = self._joining.get(lane, [])
-        if len(self._under_way()) == self._max_batch or len(lane.jobs) + len(joining) == lane.max_batch:
+        joining = self._joining.get(batch, [])
+        if len(self._running_jobs()) == self._max_batch or len(batch.jobs) + len(joining) == batch.max_batch:
             return False
-        if not lane.fits([*joining, job]):
+        if not batch.fits([*joining, job]):
             return False
-        self._joining[lane] = [*joining, job]
+        self._joining[batch] = [*joining, job]
         return True
 
-    def _under_way(self) -> list[Job]:
-        jobs = [*(lane.jobs for lane in self._lanes.values()), *self._joining.values()]
+    def _running_jobs(self) -> list[DecodeJob]:
+        jobs = [*(batch.jobs for batch in self._batches.values()), *self._joining.values()]
         return list(dict.fromkeys(job for some in jobs for job in some))
 
     def _busy(self) -> bool:
-        return bool(self._joining) or any(lane.jobs for lane in self._lanes.values())
+        return bool(self._joining) or any(batch.jobs for batch in self._batches.values())
 
     def _fail(self, error: Exception) -> None:
         """Fail all jobs in progress; queued jobs are tried with clean slots."""
-        failed = self._under_way()
+        failed = self._running_jobs()
         failure = SamplerError(
             f"the sampler failed while decoding {len(failed)} replies: {type(error).__name__}: {error}. If memory ran "
             "out, give a smaller max_batch, cache_bytes or context_length"
         )
         failure.__cause__ = error
         self._joining = {}
-        for lane in self._lanes.values():
-            lane.clear()
+        for batch in self._batches.values():
+            batch.clear()
         for job in failed:
             job.done(failure)
 
     # Weights
 
-    def _change_weights(self, item: Push | Drop) -> None:
+    def _change_weights(self, item: WeightSync | WeightDrop) -> None:
         try:
-            result = self._take(item.update) if isinstance(item, Push) else self._drop(item.name)
+            result = self._take(item.update) if isinstance(item, WeightSync) else self._drop(item.name)
         except Exception as error:
             item.done(error)
         else:
@@ -253,43 +254,43 @@ class DecodeLoop:
         if self._weights.apply(update):  # a new model, although the name may be known
             self._remove(name)
             try:
-                self._lanes[name] = self._make_lane(name)
+                self._batches[name] = self._make_batch(name)
             except BaseException:
                 self._weights.drop(name)
                 raise
             self._share_memory()
         self.version += 1
-        self._lanes[name].renew(self.version)
+        self._batches[name].set_version(self.version)
         self._forget_old_steps()
         return self.version
 
     def _drop(self, name: str) -> int:
         if not name:
             raise ValueError("the weights without a name cannot be dropped: push others, or close the sampler")
-        if name not in self._lanes:
-            raise unknown_weights(name, self._lanes)
+        if name not in self._batches:
+            raise unknown_weights(name, self._batches)
         self._remove(name)
         self._weights.drop(name)
         self._share_memory()
         return self.version
 
     def _remove(self, name: str) -> None:
-        lane = self._lanes.pop(name, None)
+        batch = self._batches.pop(name, None)
         self._layouts.pop(name, None)
-        if lane is not None:
-            self._prefilled_by_dropped += lane.prefilled
+        if batch is not None:
+            self._prefilled_by_dropped += batch.prefilled
 
     def _share_memory(self) -> None:
-        """Divide the memory of one ``Lane`` among all of them."""
-        count = len(self._lanes)
-        slot_bytes = self._lanes[""].slot_bytes // count
-        for lane in self._lanes.values():
-            lane.limit_memory(cache_bytes=self._cache_bytes // count, slot_bytes=slot_bytes)
+        """Divide the memory of one ``DecodeBatch`` among all of them."""
+        count = len(self._batches)
+        slot_bytes = self._batches[""].slot_bytes // count
+        for batch in self._batches.values():
+            batch.limit_memory(cache_bytes=self._cache_bytes // count, slot_bytes=slot_bytes)
 
     def _forget_old_steps(self) -> None:
         """Clear the recorded steps of batches whose weights moved: a push may move weights that others shared."""
-        for name, lane in self._lanes.items():
+        for name, batch in self._batches.items():
             layout = self._weights.layout(name)
             if self._layouts.get(name) != layout:
                 self._layouts[name] = layout
-                lane.forget_steps()
+                batch.forget_steps()

@@ -105,7 +105,7 @@ class KVSlots(Cache):  # type: ignore[misc]
     @property
     def is_plain(self) -> bool:
         """Whether passes are computed by :class:`~rllm_gym.samplers.plain_decoder.PlainDecoder` now."""
-        return self._plain is not None and self._plain.stands_for_model
+        return self._plain is not None and self._plain.matches_model
 
     def fits(self, slots: int, length: int) -> bool:
         """Return whether this many slots of this many positions fit ``max_bytes``."""
@@ -191,7 +191,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._places = (base_N1Q + self._head_offsets_H1).reshape(-1)
         self._span = span
         self._first, self._last = first, first + ids_NQ.shape[0]
-        if self._plain is not None and self._plain.stands_for_model:
+        if self._plain is not None and self._plain.matches_model:
             self._plain_mask = self._mask(positions_NQ, span)
             return self._plain.logits(ids_NQ, positions_NQ, self._attend, keep)
         if ids_NQ.shape[1] == 1 and self._attention == "sdpa":
@@ -265,7 +265,7 @@ class KVSlots(Cache):  # type: ignore[misc]
                 f"TorchSampler needs a decoder that keeps keys and values for every layer; {name} is not one ({error})"
             ) from error
         self._recording = False
-        if self._windows.get("all") and not self._heeds_window(ids):
+        if self._windows.get("all") and not self._uses_window(ids):
             self._windows = {"all": None}
         if not bool(torch.isfinite(expected).all()):
             raise ValueError(f"{name} gives NaN or infinite logits: its weights are broken; load others")
@@ -281,26 +281,26 @@ class KVSlots(Cache):  # type: ignore[misc]
             gap = self._gap(ids, positions, expected)
         except Exception as error:
             raise ValueError(f"{name} does not compute with a cache in slots ({error}); use another sampler") from error
-        most = 1e-3 if dtype == torch.float32 else 0.1
-        if not gap < most:
+        tolerance = 1e-3 if dtype == torch.float32 else 0.1
+        if not gap < tolerance:
             raise ValueError(
                 f"{name} computes other logits with a cache in slots than without (relative gap {gap:.2g}); its "
                 "attention is of a kind TorchSampler does not know; use another sampler"
             )
         if self._attention == "sdpa" and len(self._windows) == 1:
             self._plain = PlainDecoder.of(model)
-            if self._plain is not None and not self._plain_agrees(ids, positions, expected, max(gap, most / 100)):
+            if self._plain is not None and not self._plain_agrees(ids, positions, expected, max(gap, tolerance / 100)):
                 self._plain = None  # use the model's own pass
 
-    def _plain_agrees(self, ids: Tensor, positions: Tensor, expected: Tensor, most: float) -> bool:
+    def _plain_agrees(self, ids: Tensor, positions: Tensor, expected: Tensor, tolerance: float) -> bool:
         assert self._plain is not None
         self._plain.reserve(self.length)
         try:
-            return self._gap(ids, positions, expected) < most
+            return self._gap(ids, positions, expected) < tolerance
         except (AttributeError, RuntimeError, TypeError):
             return False  # a part of a known model was replaced
 
-    def _heeds_window(self, ids: Tensor) -> bool:
+    def _uses_window(self, ids: Tensor) -> bool:
         """Return whether the model applies its configured window: Llama's code ignores it."""
         config, window = self._config, self._config.sliding_window
         if any(getattr(module, "sliding_window", None) for module in self._model.modules()):

@@ -65,7 +65,7 @@ class MergedWeights:
     def _apply_full(self, update: WeightUpdate) -> None:
         own = self._model.state_dict(keep_vars=True)
         tensors = {name.removeprefix("module."): tensor for name, tensor in update.tensors}
-        given = set()
+        names = set()
         for name, tensor in tensors.items():
             if name not in own:
                 raise ValueError(
@@ -73,8 +73,8 @@ class MergedWeights:
                     "Hugging Face model (adapters merged or kind='lora')"
                 )
             _check_shape(name, tensor, own[name])
-            given.add(own[name].data_ptr())
-        missing = sorted(name for name, tensor in own.items() if tensor.data_ptr() not in given)
+            names.add(own[name].data_ptr())
+        missing = sorted(name for name, tensor in own.items() if tensor.data_ptr() not in names)
         if missing:
             raise ValueError(
                 f"a full update lacks {len(missing)} of {len(own)} tensors, such as {missing[0]!r}; give the whole "

@@ -30,7 +30,7 @@ class ServedAdapters:
         # Unique to this sampler: an endpoint may outlive a run, and remembers names.
         self._run = f"{model}-{uuid.uuid4().hex[:8]}"
         self._model = model
-        self._served: dict[str, list[_Served]] = {"": [_Served(model, 0)]}  # oldest first
+        self._served: dict[str, list[_ServedAdapter]] = {"": [_ServedAdapter(model, 0)]}  # oldest first
         self._written = 0
         self.pending = ""
         """The endpoint's name for the adapter that was written last, whether it is served yet or not."""
@@ -88,16 +88,16 @@ class ServedAdapters:
                                "adapter_folder") from error  # fmt: skip
         return "/load_lora_adapter", {"lora_name": self.pending, "lora_path": str(folder)}
 
-    def advance(self, name: str, *, base: bool = False) -> list[str]:
+    def commit(self, name: str, *, base: bool = False) -> list[str]:
         """Serve the written adapter, or the base itself, under this name; return the adapters to unload.
 
         The previous version stays loaded, because its replies may be in progress.
         """
         self.version += 1
         versions = self._served.setdefault(name, [])
-        versions.append(_Served(self._model if base else self.pending, self.version))
+        versions.append(_ServedAdapter(self._model if base else self.pending, self.version))
         old, self._served[name] = versions[:-2], versions[-2:]
-        return [each.model for each in old if each.model != self._model]
+        return [item.model for item in old if item.model != self._model]
 
     def drop(self, name: str) -> list[str]:
         """Remove the weights of a name; return the adapters to unload.
@@ -107,7 +107,7 @@ class ServedAdapters:
         """
         if not name or name not in self._served:
             raise unknown_weights(name, self._served)
-        return [each.model for each in self._served.pop(name) if each.model != self._model]
+        return [item.model for item in self._served.pop(name) if item.model != self._model]
 
     def remove(self, model: str) -> None:
         """Delete the files of an unloaded adapter."""
@@ -115,7 +115,7 @@ class ServedAdapters:
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
+class _ServedAdapter:
     """The endpoint's name for a version of some weights, and its number."""
 
     model: str

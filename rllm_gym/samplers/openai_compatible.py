@@ -16,19 +16,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from rllm_gym.samplers import openai_replies as replies
+from rllm_gym.samplers import openai_responses as replies
 from rllm_gym.samplers.openai_adapters import ServedAdapters
-from rllm_gym.samplers.openai_http import Answer, Call, Endpoint, Refused
+from rllm_gym.samplers.openai_http import Endpoint, HttpExchange, HttpResponse, RequestRefused
 from rllm_gym.samplers.protocol import (
     Completion,
     Probe,
-    Request,
     SamplerError,
     SamplingParams,
+    SamplingRequest,
     WeightUpdate,
     unknown_weights,
 )
-from rllm_gym.samplers.rate_limit import Pace, RateLimit
+from rllm_gym.samplers.rate_limit import RateLimit, RateLimiter
 from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
 Read = TypeVar("Read")
@@ -64,8 +64,8 @@ class OpenAISampler:
             tokens.
         context_length: Maximum tokens of prompt and reply together; ``None``: what the endpoint reports, with token
             ids.
-        adapter_folder: A folder that the endpoint can read too: :meth:`push` writes adapters there and requests that
-            they be loaded (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs
+        adapter_folder: A folder that the endpoint can read too: :meth:`sync_weights` writes adapters there and
+            requests that they be loaded (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs
             ``token_ids=True``.
         probe_tolerance: Maximum difference between log-probs of a pushed adapter and the trainer's, where the update
             has a probe: what rounding of the endpoint's dtype explains (bfloat16: about 0.25).
@@ -134,17 +134,17 @@ class OpenAISampler:
         self.tokenizer = _load_tokenizer(tokenizer)
         self.context_length = context_length
         self.returns_tokens = False
-        self.why_no_tokens = "chat completions carry no token ids; make the sampler with token_ids=True"
+        self.no_tokens_reason = "chat completions carry no token ids; make the sampler with token_ids=True"
         """Why replies have no token ids and log-probs; ``""`` if they have them."""
         self._logprobs: replies.LogprobMode = "unknown"
         self._probe_tolerance = probe_tolerance
         self._extra = dict(extra_body or {})
         self._timeout, self._retries, self._max_pause = timeout, retries, max_pause
-        self._pace = Pace(rate_limit or RateLimit())
+        self._rate_limiter = RateLimiter(rate_limit or RateLimit())
         self._length_field = "max_tokens"
         self._jitter = random.Random()
         self._closed = False
-        self._under_way: set[asyncio.Task[Answer]] = set()
+        self._in_flight: set[asyncio.Task[HttpResponse]] = set()
         self._threads = WorkerPool("thread", max_workers=parallel, name="openai-sampler")
         self._finalizer = weakref.finalize(self, self._endpoint.close)
         self._adapters = None if adapter_folder is None else ServedAdapters(model, adapter_folder)
@@ -161,7 +161,7 @@ class OpenAISampler:
         """Number of the last push; 0 before the first."""
         return self._adapters.version if self._adapters is not None else 0
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Sample one reply per request. See :class:`~rllm_gym.samplers.Sampler`.
 
         A prompt that the endpoint rejects as too long gives an empty completion with
@@ -187,7 +187,7 @@ class OpenAISampler:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         """Write an adapter to ``adapter_folder``, have the endpoint load it, and return the new version.
 
         Each version has its own name at the endpoint, so that a reply cannot come from another version than it reports.
@@ -206,19 +206,19 @@ class OpenAISampler:
         self._adapters.check(update)
         tensors = list(update.tensors)
         if not tensors:  # an adapter that changes nothing is the base
-            await self._unload(self._adapters.advance(update.name, base=True))
+            await self._unload(self._adapters.commit(update.name, base=True))
             return self._adapters.version
         path, body = await asyncio.to_thread(self._adapters.write, replace(update, tensors=tensors))
         try:
-            await self._ask(path, body, 0, read=replies.said_yes)
+            await self._ask(path, body, 0, read=replies.check_ok)
             if update.probe is not None:
                 await self._check_probe(update.probe)
-        except Refused as refused:
+        except RequestRefused as refused:
             raise SamplerError(
                 f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must see {body['lora_path']}, "
                 "and vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
             ) from refused
-        await self._unload(self._adapters.advance(update.name))
+        await self._unload(self._adapters.commit(update.name))
         return self._adapters.version
 
     async def drop(self, name: str) -> None:
@@ -236,10 +236,10 @@ class OpenAISampler:
         assert self._adapters is not None
         for model in models:
             try:
-                await self._ask("/unload_lora_adapter", {"lora_name": model}, 0, read=replies.said_yes)
-            except Refused as refused:
-                said = self._endpoint.clean(str(refused))
-                raise SamplerError(f"{self._endpoint.url} does not unload {model!r}: {said}") from refused
+                await self._ask("/unload_lora_adapter", {"lora_name": model}, 0, read=replies.check_ok)
+            except RequestRefused as refused:
+                message = self._endpoint.clean(str(refused))
+                raise SamplerError(f"{self._endpoint.url} does not unload {model!r}: {message}") from refused
             await asyncio.to_thread(self._adapters.remove, model)
 
     async def _check_probe(self, probe: Probe) -> None:
@@ -248,16 +248,16 @@ class OpenAISampler:
         Raises:
             SamplerError: They differ: the endpoint serves other weights.
         """
-        from rllm_gym.samplers.vllm.probing import compare
+        from rllm_gym.samplers.vllm.weight_probe import compare
 
         assert self._adapters is not None
         body = {"model": self._adapters.pending, "prompt": list(probe.ids), "max_tokens": 1, "prompt_logprobs": 0}
 
-        def read(answer: Answer) -> list[float]:
-            return replies.prompt_logprobs(replies.parse(answer), probe.ids)
+        def read(response: HttpResponse) -> list[float]:
+            return replies.prompt_logprobs(replies.parse(response), probe.ids)
 
-        said = await self._ask("/completions", self._with_extra(body), len(probe.ids) + 1, read=read)
-        compare(probe, said, self._probe_tolerance, "after a push")
+        logprobs = await self._ask("/completions", self._with_extra(body), len(probe.ids) + 1, read=read)
+        compare(probe, logprobs, self._probe_tolerance, "after a push")
 
     async def release(self, conversation: str) -> None:
         """Do nothing: the client keeps no cache."""
@@ -288,7 +288,7 @@ class OpenAISampler:
             raise unknown_weights(weights, ())
         return self.model, 0
 
-    def _check(self, index: int, request: Request) -> None:
+    def _check(self, index: int, request: SamplingRequest) -> None:
         if not self.returns_tokens:
             if not request.messages:
                 raise SamplerError("this sampler needs messages, and the request has token ids only")
@@ -301,12 +301,12 @@ class OpenAISampler:
                 f"the prompt of request {index} has {length} tokens, which leaves no room for a reply in a context of "
                 f"{self.context_length}; shorten the conversation"
             )
-        why = _unlike(request.params, self._logprobs)
-        if why:
-            raise SamplerError(f"{self._endpoint.url}: {why}")
+        reason = _logprob_mismatch(request.params, self._logprobs)
+        if reason:
+            raise SamplerError(f"{self._endpoint.url}: {reason}")
 
-    async def _one(self, request: Request) -> Completion:
-        tokens = _booked(request)
+    async def _one(self, request: SamplingRequest) -> Completion:
+        tokens = _reserved_tokens(request)
         limited = True
         while True:
             name, version = self._serving(request.weights)
@@ -319,25 +319,25 @@ class OpenAISampler:
                 # Prompt and max_tokens together may be too long. Without max_tokens the reply gets the remaining
                 # context.
                 limited = False
-            except Refused as refused:
-                raise SamplerError(await self._explained(refused)) from refused
+            except RequestRefused as refused:
+                raise SamplerError(await self._with_explanation(refused)) from refused
 
-    def _completion(self, request: Request, version: int, answer: Answer) -> Completion:
-        content = replies.parse(answer)
+    def _completion(self, request: SamplingRequest, version: int, response: HttpResponse) -> Completion:
+        content = replies.parse(response)
         used = replies.used_tokens(content)
         if used is not None:
-            self._pace.correct(used - _booked(request))
+            self._rate_limiter.correct(used - _reserved_tokens(request))
         if not self.returns_tokens:
             return replies.chat_completion(content, version)
         completion = replies.token_completion(content, version)
         if len(completion.ids) > request.params.max_tokens:
-            raise Refused(
+            raise RequestRefused(
                 f"{request.params.max_tokens} tokens were asked for at most, and {len(completion.ids)} came",
-                may_pass=False,
+                retryable=False,
             )
         return completion
 
-    def _body(self, request: Request, name: str, *, limited: bool) -> tuple[str, dict[str, Any]]:
+    def _body(self, request: SamplingRequest, name: str, *, limited: bool) -> tuple[str, dict[str, Any]]:
         """Return path and content of a request; ``limited``: with its ``max_tokens``."""
         params = request.params
         body: dict[str, Any] = {"model": name, "temperature": params.temperature, "top_p": params.top_p}
@@ -365,7 +365,7 @@ class OpenAISampler:
     def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in {**body, **self._extra}.items() if value is not None}
 
-    async def _ask(self, path: str, body: dict[str, Any], tokens: int, *, read: Callable[[Answer], Read]) -> Read:
+    async def _ask(self, path: str, body: dict[str, Any], tokens: int, *, read: Callable[[HttpResponse], Read]) -> Read:
         """Send a POST, with retries, and return what ``read`` makes of the answer.
 
         Raises:
@@ -377,50 +377,52 @@ class OpenAISampler:
             await self._turn(tokens)
             try:
                 answer = await self._attempt(path, json.dumps(body).encode())
-                self._pace.hear(answer.headers, tokens, self._max_pause)
+                self._rate_limiter.observe_headers(answer.headers, tokens, self._max_pause)
                 return read(answer)
-            except Refused as refused:
-                if self._renames_length(refused, body):
+            except RequestRefused as refused:
+                if self._switch_length_field(refused, body):
                     continue
-                if not refused.may_pass or attempt == self._retries:
+                if not refused.retryable or attempt == self._retries:
                     raise
                 await self._back_off(refused, attempt)
                 attempt += 1
 
     async def _turn(self, tokens: int) -> None:
         """Wait for the request's place in the queue, and for the end of a pause."""
-        wait = max(self._pace.book(tokens), self._pace.paused())
+        wait = max(self._rate_limiter.reserve(tokens), self._rate_limiter.paused())
         while wait > 0:
             await asyncio.sleep(wait)
-            wait = self._pace.paused()
+            wait = self._rate_limiter.paused()
 
-    async def _back_off(self, refused: Refused, attempt: int) -> None:
+    async def _back_off(self, error: RequestRefused, attempt: int) -> None:
         pause = min(30.0, 0.5 * 2**attempt) * self._jitter.uniform(0.5, 1.5)
-        if refused.pause is not None:
-            if refused.pause > self._max_pause:
+        if error.retry_after is not None:
+            if error.retry_after > self._max_pause:
                 raise SamplerError(
-                    f"{self._endpoint.url} asks to come back in {refused.pause:g} s, and max_pause is "
-                    f"{self._max_pause:g} s ({self._endpoint.clean(str(refused))})"
-                ) from refused
+                    f"{self._endpoint.url} asks to come back in {error.retry_after:g} s, and max_pause is "
+                    f"{self._max_pause:g} s ({self._endpoint.clean(str(error))})"
+                ) from error
             # Other requests would be refused meanwhile, too.
-            self._pace.pause(refused.pause)
-            pause = refused.pause + self._jitter.uniform(0, 0.1 * refused.pause)
+            self._rate_limiter.pause(error.retry_after)
+            pause = error.retry_after + self._jitter.uniform(0, 0.1 * error.retry_after)
         await asyncio.sleep(pause)
 
-    async def _attempt(self, path: str, body: bytes) -> Answer:
+    async def _attempt(self, path: str, body: bytes) -> HttpResponse:
         """Send one POST in a thread; abort it at the deadline and when the caller is cancelled."""
-        call = Call()
+        call = HttpExchange()
         timeout = self._timeout
 
-        def exchange() -> Answer:
+        def exchange() -> HttpResponse:
             return self._endpoint.exchange(call, "POST", path, body)
 
-        async def in_thread() -> Answer:
-            answer: Answer = await self._threads.arun(exchange, timeout=timeout + _MARGIN, queue_timeout=_LINE_SECONDS)
+        async def in_thread() -> HttpResponse:
+            answer: HttpResponse = await self._threads.arun(
+                exchange, timeout=timeout + _MARGIN, queue_timeout=_LINE_SECONDS
+            )
             return answer
 
         task = asyncio.create_task(in_thread())
-        self._under_way.add(task)
+        self._in_flight.add(task)
         task.add_done_callback(self._forget)
         loop = asyncio.get_running_loop()
         deadline = loop.call_later(timeout, call.abort)
@@ -429,7 +431,7 @@ class OpenAISampler:
         except asyncio.CancelledError:
             call.abort()
             raise
-        except (DeadlineExceeded, Refused) as error:
+        except (DeadlineExceeded, RequestRefused) as error:
             # By default silence has the same limit, and the thread may notice it before this event loop does.
             silent = isinstance(error.__cause__, TimeoutError) and loop.time() >= deadline.when()
             if isinstance(error, DeadlineExceeded) or call.aborted or silent:
@@ -440,47 +442,47 @@ class OpenAISampler:
         finally:
             deadline.cancel()
 
-    def _forget(self, task: asyncio.Task[Answer]) -> None:
-        self._under_way.discard(task)
+    def _forget(self, task: asyncio.Task[HttpResponse]) -> None:
+        self._in_flight.discard(task)
         if not task.cancelled():
             task.exception()  # the exception was delivered to the caller, if there still is one
 
-    def _renames_length(self, refused: Refused, body: dict[str, Any]) -> bool:
+    def _switch_length_field(self, error: RequestRefused, body: dict[str, Any]) -> bool:
         """Rename ``max_tokens`` if the endpoint asks for OpenAI's newer name; return whether it was renamed."""
-        if refused.status != 400 or "max_completion_tokens" not in str(refused) or "max_tokens" not in body:
+        if error.status != 400 or "max_completion_tokens" not in str(error) or "max_tokens" not in body:
             return False
         body["max_completion_tokens"] = body.pop("max_tokens")
         self._length_field = "max_completion_tokens"
         return True
 
-    async def _explained(self, refused: Refused) -> str:
-        said = f"{self._endpoint.url}: {self._endpoint.clean(str(refused))}"
-        if refused.status == 404:
+    async def _with_explanation(self, error: RequestRefused) -> str:
+        message = f"{self._endpoint.url}: {self._endpoint.clean(str(error))}"
+        if error.status == 404:
             names = await asyncio.to_thread(self._names)
-            said += f" (asked for model {self.model!r}; " + (
+            message += f" (asked for model {self.model!r}; " + (
                 f"the endpoint has {', '.join(names[:10])})" if names else "is base_url right? Most end in /v1)"
             )
-        return said
+        return message
 
     # At the start
 
     def _blocking(self, method: str, path: str, body: dict[str, Any] | None, seconds: float) -> Any:
-        call = Call()
+        call = HttpExchange()
         data = None if body is None else json.dumps(body).encode()
 
-        def exchange() -> Answer:
+        def exchange() -> HttpResponse:
             return self._endpoint.exchange(call, method, path, data)
 
         try:
             return replies.parse(self._threads.run(exchange, timeout=seconds))
         except DeadlineExceeded as error:
             call.abort()
-            raise Refused(f"no answer within {seconds:g} s", may_pass=True) from error
+            raise RequestRefused(f"no answer within {seconds:g} s", retryable=True) from error
 
     def _names(self) -> list[str]:
         try:
             return replies.model_names(self._blocking("GET", "/models", None, _LIST_SECONDS))
-        except (Refused, RuntimeError):
+        except (RequestRefused, RuntimeError):
             return []
 
     def _probe(self, *, must: bool) -> None:
@@ -499,24 +501,24 @@ class OpenAISampler:
                 )
                 for temperature in (1.0, 0.5)
             ]
-        except Refused as refused:
-            self.why_no_tokens = self._endpoint.clean(str(refused))
+        except RequestRefused as refused:
+            self.no_tokens_reason = self._endpoint.clean(str(refused))
             # An endpoint that cannot be reached, or rejects the key, cannot chat either.
-            if must or refused.may_pass or refused.status in (401, 403):
+            if must or refused.retryable or refused.status in (401, 403):
                 raise SamplerError(
                     f"{self._endpoint.url} gives no token ids and log-probs for model {self.model!r}, which training "
-                    f"needs: {self.why_no_tokens}. vLLM's server does; any endpoint can be evaluated with "
+                    f"needs: {self.no_tokens_reason}. vLLM's server does; any endpoint can be evaluated with "
                     "token_ids=False"
                 ) from refused
             return
-        self.returns_tokens, self.why_no_tokens = True, ""
+        self.returns_tokens, self.no_tokens_reason = True, ""
         self._logprobs = replies.logprob_mode(*tables)
 
     def _learn_context(self) -> None:
         try:
             self.context_length = replies.context_of(self._blocking("GET", "/models", None, _PROBE_SECONDS), self.model)
-        except Refused as refused:
-            if refused.status in (401, 403) or refused.may_pass:
+        except RequestRefused as refused:
+            if refused.status in (401, 403) or refused.retryable:
                 raise  # other statuses: an endpoint without this list
 
     def _probe_body(self, temperature: float) -> dict[str, Any]:
@@ -536,7 +538,7 @@ _TOKEN_FIELDS: dict[str, Any] = {
 }
 
 
-def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
+def _logprob_mismatch(params: SamplingParams, mode: replies.LogprobMode) -> str:
     """Return why the endpoint's log-probs are not those that :class:`SamplingParams` defines; ``""`` if they are."""
     cuts = params.temperature > 0 and (params.top_p < 1 or params.top_k > 0)
     scaled = params.temperature not in (0, 1)
@@ -553,7 +555,7 @@ def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
     return ""
 
 
-def _booked(request: Request) -> int:
+def _reserved_tokens(request: SamplingRequest) -> int:
     """Return tokens of prompt and longest reply, for rate limits; of messages an estimate, four characters each."""
     written = sum(len(str(message.get("content") or "")) for message in request.messages) // 4
     return (len(request.ids) or written) + request.params.max_tokens

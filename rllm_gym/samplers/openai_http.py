@@ -23,25 +23,25 @@ _ERROR_BYTES = 1 << 14
 _MAX_REDIRECTS = 3
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The endpoint did not serve a request.
 
     Args:
         message: The reason, without the key.
-        may_pass: Whether the same request may succeed later.
+        retryable: Whether the same request may succeed later.
         status: The HTTP status, 0 where there was none.
-        pause: Seconds that the endpoint asks to wait.
+        retry_after: Seconds that the endpoint asks to wait.
     """
 
-    def __init__(self, message: str, *, may_pass: bool, status: int = 0, pause: float | None = None) -> None:
+    def __init__(self, message: str, *, retryable: bool, status: int = 0, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.may_pass = may_pass
+        self.retryable = retryable
         self.status = status
-        self.pause = pause
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A response: a status below 300 or above 399, lower-case header names, and the body (cut for errors)."""
 
     status: int
@@ -49,7 +49,7 @@ class Answer:
     body: bytes
 
 
-class Call:
+class HttpExchange:
     """One request in progress, which :meth:`abort` ends from any thread."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Call:
         """
         with self._lock:
             if self.aborted:
-                raise Refused("the request was given up", may_pass=False)
+                raise RequestRefused("the request was given up", retryable=False)
             self._socket = connected
 
     def detach(self) -> None:
@@ -127,11 +127,11 @@ class Endpoint:
         self._idle: list[http.client.HTTPConnection] = []
         self._closed = False
 
-    def exchange(self, call: Call, method: str, path: str, body: bytes | None = None) -> Answer:
+    def exchange(self, http_exchange: HttpExchange, method: str, path: str, body: bytes | None = None) -> HttpResponse:
         """Send one request and return its reply. Blocks.
 
         Args:
-            call: Handle to abort the request.
+            http_exchange: Handle to abort the request.
             method: ``GET`` or ``POST``.
             path: Below the base URL, such as ``/chat/completions``.
             body: JSON.
@@ -142,11 +142,11 @@ class Endpoint:
         """
         target = self._path + path + (f"?{self._query}" if self._query else "")
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = self._exchange(call, method, target, body)
+            answer = self._exchange(http_exchange, method, target, body)
             if not 300 <= answer.status < 400:
                 return answer
             target = self._redirected(answer, target)
-        raise Refused(f"more than {_MAX_REDIRECTS} redirects", may_pass=False)
+        raise RequestRefused(f"more than {_MAX_REDIRECTS} redirects", retryable=False)
 
     def clean(self, text: str) -> str:
         """Return the text without the key: some endpoints quote it."""
@@ -160,34 +160,39 @@ class Endpoint:
         for connection in idle:
             connection.close()
 
-    def _exchange(self, call: Call, method: str, target: str, body: bytes | None) -> Answer:
+    def _exchange(self, exchange: HttpExchange, method: str, target: str, body: bytes | None) -> HttpResponse:
         kept = self._take()
         if kept is not None:
             try:
-                return self._converse(kept, call, method, target, body)
+                return self._send(kept, exchange, method, target, body)
             except ConnectionError as error:
                 # The server closed the connection just when it was taken. Nothing was answered, so retry on a new one.
-                if call.aborted:
-                    raise self._failure(error, call) from error
+                if exchange.aborted:
+                    raise self._failure(error, exchange) from error
             except (OSError, http.client.HTTPException) as error:
-                raise self._failure(error, call) from error
+                raise self._failure(error, exchange) from error
         try:
-            return self._converse(self._connect(), call, method, target, body)
+            return self._send(self._connect(), exchange, method, target, body)
         except (OSError, http.client.HTTPException) as error:
-            raise self._failure(error, call) from error
+            raise self._failure(error, exchange) from error
 
-    def _converse(
-        self, connection: http.client.HTTPConnection, call: Call, method: str, target: str, body: bytes | None
-    ) -> Answer:
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        exchange: HttpExchange,
+        method: str,
+        target: str,
+        body: bytes | None,
+    ) -> HttpResponse:
         keep = False
         try:
             if connection.sock is None:
                 try:
                     connection.connect()
                 except TimeoutError as error:
-                    raise Refused(f"no connection within {self._connect_timeout:g} s", may_pass=True) from error
+                    raise RequestRefused(f"no connection within {self._connect_timeout:g} s", retryable=True) from error
             connection.sock.settimeout(self._silence_timeout)
-            call.attach(connection.sock)
+            exchange.attach(connection.sock)
             headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
             if body is not None:
                 headers["Content-Type"] = "application/json"
@@ -198,21 +203,21 @@ class Endpoint:
                 headers |= self._proxy.headers
             connection.request(method, target, body, headers)
             response = connection.getresponse()
-            answer, whole = self._read(response)
+            answer, complete = self._read(response)
             response.close()  # releases the connection for the next request
-            if call.aborted:
+            if exchange.aborted:
                 # The shutdown looks like the end of the reply, even of its headers.
-                raise Refused("the request was given up", may_pass=False)
-            keep = whole and not response.will_close
+                raise RequestRefused("the request was given up", retryable=False)
+            keep = complete and not response.will_close
             return answer
         finally:
-            call.detach()
+            exchange.detach()
             if keep:
                 self._keep(connection)
             else:
                 connection.close()
 
-    def _read(self, response: http.client.HTTPResponse) -> tuple[Answer, bool]:
+    def _read(self, response: http.client.HTTPResponse) -> tuple[HttpResponse, bool]:
         """Return the answer, and whether all of it was read."""
         failed = response.status >= 300
         most = _ERROR_BYTES if failed else self._max_bytes
@@ -223,30 +228,32 @@ class Endpoint:
                 break
             data += piece
         if len(data) > most and not failed:
-            raise Refused(f"the reply has more than {most} bytes", may_pass=False)
-        whole = len(data) <= most
-        if whole and response.length:  # bytes that the header announced are missing
+            raise RequestRefused(f"the reply has more than {most} bytes", retryable=False)
+        complete = len(data) <= most
+        if complete and response.length:  # bytes that the header announced are missing
             raise http.client.IncompleteRead(b"", response.length)
         if response.getheader("Content-Encoding", "identity") not in ("identity", "") and not failed:
-            raise Refused(
-                f"the reply is encoded as {response.getheader('Content-Encoding')!r}, unasked for", may_pass=False
+            raise RequestRefused(
+                f"the reply is encoded as {response.getheader('Content-Encoding')!r}, unasked for", retryable=False
             )
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, headers, bytes(data[:most])), whole
+        return HttpResponse(response.status, headers, bytes(data[:most])), complete
 
-    def _failure(self, error: Exception, call: Call) -> Refused:
+    def _failure(self, error: Exception, exchange: HttpExchange) -> RequestRefused:
         if isinstance(error, TimeoutError):
-            return Refused(f"silent for {self._silence_timeout:g} s", may_pass=not call.aborted)
+            return RequestRefused(f"silent for {self._silence_timeout:g} s", retryable=not exchange.aborted)
         if isinstance(error, http.client.IncompleteRead):
-            return Refused("the reply broke off in the middle", may_pass=not call.aborted)
+            return RequestRefused("the reply broke off in the middle", retryable=not exchange.aborted)
         # A certificate error, or a server without TLS, is permanent.
         lasting = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
-        return Refused(self.clean(f"{type(error).__name__}: {error}"), may_pass=not lasting and not call.aborted)
+        return RequestRefused(
+            self.clean(f"{type(error).__name__}: {error}"), retryable=not lasting and not exchange.aborted
+        )
 
-    def _redirected(self, answer: Answer, target: str) -> str:
+    def _redirected(self, response: HttpResponse, target: str) -> str:
         """Return the target of a redirect within this origin: the key must not be sent elsewhere."""
         origin = f"{self._scheme}://{_netloc(self._host, self._port)}"
-        location = answer.headers.get("location", "")
+        location = response.headers.get("location", "")
         try:
             parts = urllib.parse.urlsplit(urllib.parse.urljoin(origin + target, location))
             same = (parts.scheme, parts.hostname) == (self._scheme, self._host)
@@ -254,11 +261,11 @@ class Endpoint:
         except ValueError:
             same = False
         if not location or not same:
-            raise Refused(
-                f"{answer.status}: it redirects to {self.clean(location[:200])!r}, and the key goes to {origin} alone; "
-                "if that address is right, give it as base_url",
-                may_pass=False,
-                status=answer.status,
+            raise RequestRefused(
+                f"{response.status}: it redirects to {self.clean(location[:200])!r}, and the key goes to {origin} "
+                f"alone; if that address is right, give it as base_url",
+                retryable=False,
+                status=response.status,
             )
         return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
 

@@ -53,10 +53,10 @@ class PlainDecoder:
         if getattr(rotary, "rope_type", None) not in _FIXED_ROPE:
             return None
         plain = cls(model)
-        return plain if plain.stands_for_model else None
+        return plain if plain.matches_model else None
 
     @property
-    def stands_for_model(self) -> bool:
+    def matches_model(self) -> bool:
         """Whether the bypassed modules are unchanged, and have no new hooks.
 
         Wrappers around modules (offloading, measuring, steering) must be called.

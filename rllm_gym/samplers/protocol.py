@@ -46,7 +46,7 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SamplingRequest:
     """A request for one reply.
 
     Attributes:
@@ -160,7 +160,7 @@ class WeightUpdate:
 
 def unknown_weights(name: str, known: Iterable[str]) -> ValueError:
     """Return the error for a request, or a :meth:`Sampler.drop`, that names weights which were never pushed."""
-    names = ", ".join(repr(each) for each in sorted(known) if each) or "none with a name"
+    names = ", ".join(repr(item) for item in sorted(known) if item) or "none with a name"
     return ValueError(
         f"there are no weights named {name!r}: this sampler has {names} beside those without one; push them first "
         "(WeightUpdate(name=...))"
@@ -176,8 +176,8 @@ class Sampler(Protocol):
     """The interface that the engine needs. Close it with ``async with`` or ``await sampler.close()``.
 
     In addition to the default weights, a sampler may hold named weights (``WeightUpdate.name``) for requests that name
-    them (``Request.weights``). One counter numbers all pushes; a completion carries the number of the push that loaded
-    the weights it was sampled with.
+    them (``SamplingRequest.weights``). One counter numbers all pushes; a completion carries the number of the push
+    that loaded the weights it was sampled with.
 
     Attributes:
         returns_tokens: Whether completions carry ids and log-probs. Without them episodes can be evaluated but not
@@ -192,7 +192,7 @@ class Sampler(Protocol):
     @property
     def weight_version(self) -> int: ...
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Sample one completion per request, in order. Calls may overlap: requests of all calls share one batch.
 
         Raises:
@@ -202,7 +202,7 @@ class Sampler(Protocol):
         """
         ...
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version. Replies in progress keep their version."""
         ...
 

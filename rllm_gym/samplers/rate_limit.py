@@ -40,7 +40,7 @@ class RateLimit:
                 raise ValueError(f"{name}={value!r} must be above 0; leave it out for no limit")
 
 
-class Pace:
+class RateLimiter:
     """Computes when the next request may be sent. Thread-safe.
 
     Args:
@@ -54,7 +54,7 @@ class Pace:
         self._lock = threading.Lock()
         self._next_request = self._next_token = self._paused_until = -math.inf
 
-    def book(self, tokens: int) -> float:
+    def reserve(self, tokens: int) -> float:
         """Reserve the next place in the queue for a request of this many tokens; return seconds until its turn."""
         with self._lock:
             now = self._clock()
@@ -81,7 +81,7 @@ class Pace:
         with self._lock:
             return max(0.0, self._paused_until - self._clock())
 
-    def hear(self, headers: Mapping[str, str], tokens: int, longest: float) -> None:
+    def observe_headers(self, headers: Mapping[str, str], tokens: int, longest: float) -> None:
         """Pause, at most ``longest`` seconds, if ``x-ratelimit-*`` headers report that the limit is reached.
 
         Args:
@@ -104,12 +104,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
-    said = headers.get("retry-after")
-    seconds = _number(said)
+    header = headers.get("retry-after")
+    seconds = _number(header)
     if seconds is not None:
         return max(0.0, seconds)
     try:
-        when = parsedate_to_datetime(said) if said else None
+        when = parsedate_to_datetime(header) if header else None
     except ValueError:
         return None
     if when is None:
@@ -119,23 +119,23 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, (when - datetime.now(UTC)).total_seconds())
 
 
-def duration(said: str | None) -> float | None:
+def duration(text: str | None) -> float | None:
     """Return the seconds of ``"6m0s"``, ``"20ms"`` or ``"1.5"``; ``None`` for anything else.
 
     >>> duration("1m30s"), duration("250ms"), duration("2"), duration("soon")
     (90.0, 0.25, 2.0, None)
     """
-    plain = _number(said)
+    plain = _number(text)
     if plain is not None:
         return max(0.0, plain)
-    if said is None or not _DURATION.fullmatch(said.strip()):
+    if text is None or not _DURATION.fullmatch(text.strip()):
         return None
-    return sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(said))
+    return sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
 
 
-def _number(said: str | None) -> float | None:
+def _number(text: str | None) -> float | None:
     try:
-        value = float(said) if said is not None else math.nan
+        value = float(text) if text is not None else math.nan
     except ValueError:
         return None
     return value if math.isfinite(value) else None

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate, unknown_weights
+from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 
 Reply = str | Completion
-ReplyFunction = Callable[[Request], Reply | Awaitable[Reply]]
+ReplyFunction = Callable[[SamplingRequest], Reply | Awaitable[Reply]]
 
 
 class ScriptedSampler:
@@ -63,7 +63,7 @@ class ScriptedSampler:
         self.weight_version = 0
         self._versions = {"": 0}
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Return the next replies. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
@@ -83,7 +83,7 @@ class ScriptedSampler:
             completions.append(reply if isinstance(reply, Completion) else self._complete(request, reply))
         return completions
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         """Increase the version and record the name; a script has no weights."""
         self.weight_version += 1
         self._versions[update.name] = self.weight_version
@@ -111,7 +111,7 @@ class ScriptedSampler:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    def _next(self, request: Request) -> str:
+    def _next(self, request: SamplingRequest) -> str:
         name = request.conversation if self._per_conversation else ""
         place = self._places.get(name, 0)
         self._places[name] = place + 1
@@ -122,17 +122,17 @@ class ScriptedSampler:
             )
         return self._list[place % len(self._list)]
 
-    def _complete(self, request: Request, text: str) -> Completion:
+    def _complete(self, request: SamplingRequest, text: str) -> Completion:
         if not isinstance(text, str):
             raise TypeError(f"a scripted reply is a str or a Completion; got {type(text).__name__}")
         for stop in request.params.stop:
             text = text.split(stop, 1)[0]
         if self.tokenizer is None:
             return Completion((), (), text, "stop", self._versions[request.weights])
-        room = request.params.max_tokens
+        budget = request.params.max_tokens
         if self.context_length is not None:
-            room = min(room, self.context_length - len(request.ids))
-            if room < 1:
+            budget = min(budget, self.context_length - len(request.ids))
+            if budget < 1:
                 raise ValueError(
                     f"a prompt of {len(request.ids)} tokens leaves no room for a reply in a context of "
                     f"{self.context_length}"
@@ -141,8 +141,8 @@ class ScriptedSampler:
         if self.tokenizer.eos_token_id is not None:
             ids.append(self.tokenizer.eos_token_id)
         finish = "stop"
-        if len(ids) > room:
-            ids, finish = ids[:room], "length"
+        if len(ids) > budget:
+            ids, finish = ids[:budget], "length"
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
         return Completion(tuple(ids), (0.0,) * len(ids), text, finish, self._versions[request.weights])
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from rllm_gym.samplers.decode_loop import DecodeLoop, Drop, Push
-from rllm_gym.samplers.fixed_shape_lane import FixedShapeLane
-from rllm_gym.samplers.lane import Job, Lane
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+from rllm_gym.samplers.decode_batch import DecodeBatch, DecodeJob
+from rllm_gym.samplers.decode_loop import DecodeLoop, WeightDrop, WeightSync
+from rllm_gym.samplers.fixed_shape_batch import FixedShapeDecodeBatch
+from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate
 
 
 class TorchSampler:
@@ -33,7 +33,8 @@ class TorchSampler:
     and ``slot_bytes``.
 
     The model is used as it is, not copied. A trainer that trains all its weights can pass the model it trains, if it
-    never steps while replies are in progress, and call ``push(WeightUpdate((), kind="shared"))`` after each step.
+    never steps while replies are in progress, and call ``sync_weights(WeightUpdate((), kind="shared"))`` after each
+    step.
 
     Args:
         model: A loaded ``transformers`` causal language model, or the path of one.
@@ -87,14 +88,14 @@ class TorchSampler:
         self.context_length: int | None = min(context_length or built_for, built_for)
         self._vocabulary = model.get_input_embeddings().weight.shape[0]
         self._eos = frozenset(_eos_ids(model, tokenizer) if eos_token_ids is None else eos_token_ids)
-        self._outbox = _Outbox()
+        self._dispatcher = _ResultDispatcher()
         if deterministic and num_threads is None:
             num_threads = 1  # threads split sums, and the splits depend on the number of threads
         self._loop = DecodeLoop(
             model,
             lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
-            self._outbox.flush,
-            lane=FixedShapeLane if deterministic else Lane,
+            self._dispatcher.flush,
+            batch_type=FixedShapeDecodeBatch if deterministic else DecodeBatch,
             max_batch=max_batch,
             cache_bytes=cache_bytes,
             slot_bytes=slot_bytes,
@@ -113,7 +114,7 @@ class TorchSampler:
         """Number of prompt tokens computed so far, without those taken from a cache."""
         return self._loop.prefilled
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
@@ -132,9 +133,9 @@ class TorchSampler:
             completions[index] = result
             missing -= 1
             if isinstance(result, BaseException):
-                self._outbox.add(future, result)
+                self._dispatcher.add(future, result)
             elif missing == 0:
-                self._outbox.add(future, completions)
+                self._dispatcher.add(future, completions)
 
         jobs = [
             self._job(request, index, lambda result, index=index: receive(index, result))
@@ -148,7 +149,7 @@ class TorchSampler:
                 job.cancelled = True
             raise
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
         Requests made before the push get the old weights, those made after it the new ones.
@@ -166,7 +167,7 @@ class TorchSampler:
             SamplerError: The sampler is closed.
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._loop.put([Push(update, lambda result: self._outbox.add(future, result))])
+        self._loop.put([WeightSync(update, lambda result: self._dispatcher.add(future, result))])
         return await future
 
     async def drop(self, name: str) -> None:
@@ -177,7 +178,7 @@ class TorchSampler:
             SamplerError: The sampler is closed.
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._loop.put([Drop(name, lambda result: self._outbox.add(future, result))])
+        self._loop.put([WeightDrop(name, lambda result: self._dispatcher.add(future, result))])
         await future
 
     async def release(self, conversation: str) -> None:
@@ -197,7 +198,7 @@ class TorchSampler:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    def _job(self, request: Request, index: int, done: Any) -> Job:
+    def _job(self, request: SamplingRequest, index: int, done: Any) -> DecodeJob:
         if type(request.ids) is not tuple:
             request = replace(request, ids=tuple(map(int, request.ids)))
         length = len(request.ids)
@@ -216,7 +217,7 @@ class TorchSampler:
             )
         if not isinstance(request.seed, int):
             raise TypeError(f"the seed of request {index} is a {type(request.seed).__name__}; it must be an int")
-        return Job(
+        return DecodeJob(
             request=request,
             limit=min(request.params.max_tokens, self.context_length - length),
             stops=self._eos.union(request.params.stop_token_ids) if request.params.stop_token_ids else self._eos,
@@ -224,7 +225,7 @@ class TorchSampler:
         )
 
 
-class _Outbox:
+class _ResultDispatcher:
     """Results from the decoding thread; one wake-up of an event loop delivers all results of a step."""
 
     def __init__(self) -> None:
@@ -255,8 +256,8 @@ def _settle(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
 def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
     ids: set[int] = set()
     for config in (getattr(model, "generation_config", None), model.config):
-        given = getattr(config, "eos_token_id", None)
-        ids.update(given if isinstance(given, list | tuple) else [] if given is None else [given])
+        token_ids = getattr(config, "eos_token_id", None)
+        ids.update(token_ids if isinstance(token_ids, list | tuple) else [] if token_ids is None else [token_ids])
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)
     return ids

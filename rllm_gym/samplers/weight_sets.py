@@ -27,16 +27,16 @@ class WeightSets:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._main = MergedWeights(model, self._let_go)
-        self._beside: dict[str, _Beside | _ActiveAdapter] = {}
+        self._main = MergedWeights(model, self._detach_shared)
+        self._named: dict[str, _NamedModel | _ActiveAdapter] = {}
 
     def model(self, name: str) -> nn.Module:
         """Return the model that serves these weights."""
-        return self._beside[name].model if name else self._model
+        return self._named[name].model if name else self._model
 
     def layout(self, name: str) -> tuple[int, ...]:
         """Return what a recorded step of these weights depends on; see :attr:`MergedWeights.layout`."""
-        return self._beside[name].layout if name else self._main.layout
+        return self._named[name].layout if name else self._main.layout
 
     def apply(self, update: WeightUpdate) -> bool:
         """Apply an update; return whether there is a new model for its name.
@@ -50,37 +50,37 @@ class WeightSets:
                 self._check_base_may_change(update)
                 self._main.apply(update)
                 return False
-            before = self._beside.get(update.name)
-            kind = _ActiveAdapter if update.kind == "shared" else _Beside
+            before = self._named.get(update.name)
+            kind = _ActiveAdapter if update.kind == "shared" else _NamedModel
             if isinstance(before, kind):
                 before.apply(update)
                 return False
-            made = kind(self._model, self._main)
-            made.apply(update)
-            self._beside[update.name] = made
+            added = kind(self._model, self._main)
+            added.apply(update)
+            self._named[update.name] = added
             return True
 
     def drop(self, name: str) -> None:
         """Remove a named model."""
-        del self._beside[name]
+        del self._named[name]
 
     def _check_base_may_change(self, update: WeightUpdate) -> None:
-        adapters = [name for name, each in self._beside.items() if isinstance(each, _Beside) and each.shares]
+        adapters = [name for name, item in self._named.items() if isinstance(item, _NamedModel) and item.shares]
         if update.kind == "shared" and adapters:
             raise ValueError(
                 "kind='shared' says that the model was changed in place, under adapters that were merged into what it "
                 f"was ({', '.join(adapters)}); push those as kind='full', or drop them first"
             )
 
-    def _let_go(self, parameter: Tensor, kept: Tensor | None) -> None:
+    def _detach_shared(self, parameter: Tensor, kept: Tensor | None) -> None:
         """Before a parameter of the model is overwritten, let the models that share it keep the old value."""
-        for each in self._beside.values():
-            if isinstance(each, _Beside) and each.has(parameter):
+        for item in self._named.values():
+            if isinstance(item, _NamedModel) and item.has(parameter):
                 kept = parameter.data.clone() if kept is None else kept
-                each.move(parameter, kept)
+                item.move(parameter, kept)
 
 
-class _Beside(MergedWeights):
+class _NamedModel(MergedWeights):
     """A copy of a model's code that shares the model's parameters until something else is pushed.
 
     Adapters are merged into the model's weights as of the push, without the model's own adapters.
@@ -92,9 +92,9 @@ class _Beside(MergedWeights):
         for parameter in model.parameters():
             shared = id(parameter) in quantised  # adapters are added to its outputs; it is never overwritten
             memo[id(parameter)] = parameter if shared else nn.Parameter(parameter.data, requires_grad=False)
-        self._of = {id(parameter): memo[id(parameter)] for parameter in model.parameters()}
-        self._twins = {id(twin) for twin in self._of.values()} - quantised
-        self._shared = set(self._twins)
+        self._shared_with = {id(parameter): memo[id(parameter)] for parameter in model.parameters()}
+        self._copies = {id(other_copy) for other_copy in self._shared_with.values()} - quantised
+        self._shared = set(self._copies)
         self.model = copy.deepcopy(model, memo).eval()
         UnmergedAdapters.strip(self.model)
         super().__init__(self.model)
@@ -107,12 +107,12 @@ class _Beside(MergedWeights):
 
     def has(self, parameter: Tensor) -> bool:
         """Return whether it shares this parameter of the model."""
-        twin = self._of.get(id(parameter))
-        return twin is not None and id(twin) in self._shared and twin.data_ptr() == parameter.data_ptr()
+        copy = self._shared_with.get(id(parameter))
+        return copy is not None and id(copy) in self._shared and copy.data_ptr() == parameter.data_ptr()
 
     def move(self, parameter: Tensor, kept: Tensor) -> None:
         """Share this tensor, which is never overwritten, in place of a parameter of the model."""
-        self._of[id(parameter)].data = kept
+        self._shared_with[id(parameter)].data = kept
 
     def _write(self, parameter: Tensor, value: Tensor) -> None:
         if id(parameter) in self._shared:
@@ -128,7 +128,7 @@ class _Beside(MergedWeights):
         self._base = {name: bases[name] for name in names}
         written = {id(own[name]) for name in self._base}
         for name, parameter in own.items():
-            if id(parameter) in self._twins and id(parameter) not in written:
+            if id(parameter) in self._copies and id(parameter) not in written:
                 parameter.data = bases[name]
                 self._shared.add(id(parameter))
 

@@ -3,12 +3,12 @@
 This package does not judge correctness; see ``rllm_gym.grading``. Start with :mod:`rllm_gym.sandbox.pool`.
 """
 
-from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable
+from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
 from rllm_gym.sandbox.pool import SandboxPool, shared_pool
-from rllm_gym.sandbox.program import Ended, Limits, Program, Result
-from rllm_gym.sandbox.running import Running
+from rllm_gym.sandbox.program import Ended, Limits, Program, ProgramResult
+from rllm_gym.sandbox.running_program import RunningProgram
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
+from rllm_gym.sandbox.session import ExecResult, SandboxSession, SessionLimits
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import Changes, TreeFile, TreeTooLarge
 
@@ -18,13 +18,13 @@ __all__ = [
     "ExecResult",
     "Limits",
     "Program",
-    "Result",
-    "Running",
+    "ProgramResult",
+    "RunningProgram",
     "Runtime",
-    "SandboxBroke",
+    "SandboxFault",
     "SandboxPool",
+    "SandboxSession",
     "SandboxUnavailable",
-    "Session",
     "SessionLimits",
     "Tier",
     "TreeFile",

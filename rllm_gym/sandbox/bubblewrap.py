@@ -52,7 +52,7 @@ def environment(runtime: Runtime) -> dict[str, str]:
     }
 
 
-class Outer:
+class BubblewrapCommand:
     """One ``bwrap`` command line and the descriptors it reads its small files from. Close it once the process runs."""
 
     def __init__(

@@ -22,14 +22,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from rllm_gym.core import RllmGymError
-from rllm_gym.sandbox.crew import Job
-from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable
-from rllm_gym.sandbox.host import Channel
-from rllm_gym.sandbox.local import LocalSession
-from rllm_gym.sandbox.loop import Loop
-from rllm_gym.sandbox.program import Ended, Program, Result
-from rllm_gym.sandbox.running import Running, settle
+from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
+from rllm_gym.sandbox.local_session import LocalSession
+from rllm_gym.sandbox.program import Ended, Program, ProgramResult
+from rllm_gym.sandbox.running_program import RunningProgram, resolve_future
+from rllm_gym.sandbox.scheduler import ProgramJob
+from rllm_gym.sandbox.selector_loop import SelectorLoop
 from rllm_gym.sandbox.session import SessionLimits
+from rllm_gym.sandbox.session_process import SessionChannel
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import TreeTooLarge
 from rllm_gym.sandbox.worker import sources
@@ -45,7 +45,7 @@ _WORKDIR = "/workspace"
 _ASK_S, _PULL_S, _START_S, _END_S = 60.0, 1800.0, 300.0, 20.0
 _ENGINE_PROCESSES = 8
 _ENGINE_MB = 64
-_MODULES = ("confine", "seccomp", "processes", "files", "mounts", "workspace", "agent", "session")
+_MODULES = ("syscalls", "seccomp", "processes", "files", "mounts", "workspace", "command_confinement", "session")
 _BOOT = """
 import json, os, struct, sys, types
 def exactly(size):
@@ -94,10 +94,10 @@ def ask(*arguments: str, timeout: float = _ASK_S) -> str:
             f"'docker {arguments[0]}' did not answer within {timeout:.0f} s: is the engine running? 'docker info' tells"
         ) from None
     if ended.returncode != 0:
-        said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
-        if "connect to the Docker daemon" in said or "Is the docker daemon running" in said:
-            raise SandboxUnavailable(f"the docker client is here but no engine answers: {said}")
-        raise SandboxUnavailable(f"'docker {arguments[0]}' failed: {said}")
+        message = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+        if "connect to the Docker daemon" in message or "Is the docker daemon running" in message:
+            raise SandboxUnavailable(f"the docker client is here but no engine answers: {message}")
+        raise SandboxUnavailable(f"'docker {arguments[0]}' failed: {message}")
     return ended.stdout
 
 
@@ -145,26 +145,26 @@ def owner() -> str:
     return f"{_boot()}:{os.getpid()}:{_start_of(os.getpid())}"
 
 
-def strays(listing: str) -> list[str]:
+def orphans(listing: str) -> list[str]:
     """Return the containers in a listing of ``ID OWNER`` lines whose owner was a process of this boot and has ended."""
     found = []
     for line in listing.splitlines():
-        identity, _, whose = line.partition(" ")
-        boot, _, process = whose.partition(":")
+        identity, _, owner_id = line.partition(" ")
+        boot, _, process = owner_id.partition(":")
         pid, _, start = process.partition(":")
         if boot == _boot() and pid.isdigit() and _start_of(int(pid)) != start:
             found.append(identity)
     return found
 
 
-def remove_strays() -> None:
+def remove_orphans() -> None:
     """Remove the containers of trainers that were killed together with their docker client.
 
     Raises:
         SandboxUnavailable: No engine answers.
     """
     shown = ["--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}']
-    if left := strays(ask("ps", "--all", "--no-trunc", "--filter", f"label={LABEL}", *shown)):
+    if left := orphans(ask("ps", "--all", "--no-trunc", "--filter", f"label={LABEL}", *shown)):
         ask("rm", "--force", *left)
 
 
@@ -211,18 +211,18 @@ class Container:
         self._lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
-        self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._stderr_fd = os.memfd_create("stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair()
-        self.channel = Channel(ours)
+        self.channel = SessionChannel(ours)
         try:
             self._process = subprocess.Popen(
                 command_line(self.name, image, python, limits, workdir),
-                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._said, start_new_session=True,
+                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._stderr_fd, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             ours.close()
-            os.close(self._said)
-            raise SandboxBroke(f"'docker run' could not be started: {error}") from error
+            os.close(self._stderr_fd)
+            raise SandboxFault(f"'docker run' could not be started: {error}") from error
         finally:
             theirs.close()
         settings = json.dumps({"confinement": "container", "mount_proc": False, "folder": None,
@@ -235,15 +235,17 @@ class Container:
             # The client prints why a container did not start only when it exits.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2)
-            why = f"a container of {image!r} did not start ({python} must be in it): {error}{self.last_words()}"
+            message = f"a container of {image!r} did not start ({python} must be in it): {error}{self.stderr_tail()}"
             self.close()
-            raise SandboxBroke(why) from error
+            raise SandboxFault(message) from error
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """Return the end of what the client wrote to standard error, for error messages."""
         if self._closed:
             return ""
-        words = os.pread(self._said, 2000, max(0, os.fstat(self._said).st_size - 2000)).decode(errors="replace")
+        words = os.pread(self._stderr_fd, 2000, max(0, os.fstat(self._stderr_fd).st_size - 2000)).decode(
+            errors="replace"
+        )
         return f": {' '.join(words.split())}" if words.strip() else ""
 
     def close(self) -> None:
@@ -263,7 +265,7 @@ class Container:
                 self._process.kill()
                 self._process.wait()
             self.channel.close()
-            os.close(self._said)
+            os.close(self._stderr_fd)
 
 
 class DockerSession(LocalSession):
@@ -314,7 +316,7 @@ class Containers:
         image = image or self.image
         with self._lock:
             if image not in self._known:
-                remove_strays()
+                remove_orphans()
                 require_image(image)
                 self._known.add(image)
         container = Container(image, self.python, limits, workdir)
@@ -331,34 +333,34 @@ class Containers:
 # Programs
 
 
-class Containment:
+class ContainerScheduler:
     """The runner of a pool's programs, each in its own container. Has the interface of ``Crew``.
 
     Args:
         containers: Opens the sessions.
-        most: Maximum number of programs that run concurrently.
+        max_workers: Maximum number of programs that run concurrently.
         name: Name of the thread that serves callers.
     """
 
-    def __init__(self, containers: Containers, most: int, name: str) -> None:
-        self.loop = Loop(name)
+    def __init__(self, containers: Containers, max_workers: int, name: str) -> None:
+        self.loop = SelectorLoop(name)
         self._containers = containers
-        self._threads = ThreadPoolExecutor(most, thread_name_prefix="docker-program")
-        self._sessions: dict[Running, DockerSession] = {}
-        self._futures: dict[Running, Future[None]] = {}
+        self._threads = ThreadPoolExecutor(max_workers, thread_name_prefix="docker-program")
+        self._sessions: dict[RunningProgram, DockerSession] = {}
+        self._futures: dict[RunningProgram, Future[None]] = {}
         self._lock = threading.Lock()
         self.closed = False
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: ProgramJob) -> None:
         for run in job.runs:
             with self._lock:
                 if self.closed:
-                    settle(run.outcome, _closed())
+                    resolve_future(run.outcome, _closed())
                 else:
-                    self._futures[run] = self._threads.submit(self._play, run)
-        settle(job.seated, None)
+                    self._futures[run] = self._threads.submit(self._run, run)
+        resolve_future(job.assigned, None)
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: ProgramJob) -> None:
         for run in job.runs:
             with self._lock:
                 future, session = self._futures.get(run), self._sessions.get(run)
@@ -375,41 +377,41 @@ class Containment:
             session.close_sync()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for run in list(self._futures):
-            settle(run.outcome, _closed())
+            resolve_future(run.outcome, _closed())
         self.loop.stop(_END_S)
 
-    def _play(self, run: Running) -> None:
+    def _run(self, run: RunningProgram) -> None:
         try:
             limits = _session_limits(run.program)
             with self._containers.open(None, limits, {}) as session:
                 with self._lock:
                     self._sessions[run] = session
-                settle(run.outcome, run_in(session, run.program, self._containers.python))
+                resolve_future(run.outcome, run_in(session, run.program, self._containers.python))
         except (RllmGymError, ValueError) as error:
-            settle(run.outcome, error)
+            resolve_future(run.outcome, error)
         except Exception as error:  # any error must reach the caller that waits for the outcome
-            why = _closed() if self.closed else SandboxBroke(f"a program could not be run: {error!r}")
-            settle(run.outcome, why)
+            fault = _closed() if self.closed else SandboxFault(f"a program could not be run: {error!r}")
+            resolve_future(run.outcome, fault)
         finally:
             with self._lock:
                 self._sessions.pop(run, None)
                 self._futures.pop(run, None)
 
 
-def _closed() -> SandboxBroke:
-    return SandboxBroke("the sandbox's pool was closed; make a new SandboxPool", kind="pool_closed")
+def _closed() -> SandboxFault:
+    return SandboxFault("the sandbox's pool was closed; make a new SandboxPool", kind="pool_closed")
 
 
 def _session_limits(program: Program) -> SessionLimits:
     limits = program.limits
     # The outputs are files next to the scratch space until they have been read.
-    room = 2 * (10 * limits.output_bytes >> 20) + 2
+    spare_mb = 2 * (10 * limits.output_bytes >> 20) + 2
     return SessionLimits(
-        limits.memory_mb, limits.processes, limits.scratch_mb + room, limits.scratch_files + 16, 1000, limits.cpu_s
+        limits.memory_mb, limits.processes, limits.scratch_mb + spare_mb, limits.scratch_files + 16, 1000, limits.cpu_s
     )
 
 
-def run_in(session: LocalSession, program: Program, python: str) -> Result:
+def run_in(session: LocalSession, program: Program, python: str) -> ProgramResult:
     """Run a program in a session of its own.
 
     Raises:
@@ -447,21 +449,21 @@ def run_in(session: LocalSession, program: Program, python: str) -> Result:
         ended, number = Ended.SIGNALLED, code - 128
         if code == 128 + signal.SIGXCPU or cpu_s >= seconds:
             ended, number = Ended.CPU, None
-    return Result(
+    return ProgramResult(
         ended, code if ended is Ended.EXITED else None, number, out, err, out_bytes, err_bytes,
         cpu_s, done.wall_s, Tier.DOCKER.value,
     )  # fmt: skip
 
 
-def _output(session: LocalSession, path: str, most: int) -> tuple[bytes, int]:
+def _output(session: LocalSession, path: str, max_bytes: int) -> tuple[bytes, int]:
     """Return the beginning of an output file and its length. The program may have tampered with the file."""
     try:
-        data = session.read_sync(path, 10 * most + 1)
+        data = session.read_sync(path, 10 * max_bytes + 1)
     except TreeTooLarge:
-        return session.exec_sync(f"head -c {min(most, 1000)} {path}", 10).output, 10 * most + 1
+        return session.exec_sync(f"head -c {min(max_bytes, 1000)} {path}", 10).output, 10 * max_bytes + 1
     except OSError:
         return b"", 0
-    return data[:most], len(data)
+    return data[:max_bytes], len(data)
 
 
 def _cpu_s(session: LocalSession, path: str) -> float:

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Self
 
 from rllm_gym.sandbox import probe
-from rllm_gym.sandbox.crew import Crew, Job
-from rllm_gym.sandbox.docker import Containers, Containment
+from rllm_gym.sandbox.docker import Containers, ContainerScheduler
 from rllm_gym.sandbox.errors import SandboxUnavailable
-from rllm_gym.sandbox.local import Stock
-from rllm_gym.sandbox.program import Program, Result
-from rllm_gym.sandbox.running import Running
+from rllm_gym.sandbox.local_session import SessionPool
+from rllm_gym.sandbox.program import Program, ProgramResult
+from rllm_gym.sandbox.running_program import RunningProgram
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.session import Opening, Session, SessionLimits
+from rllm_gym.sandbox.scheduler import ProgramJob, WorkerScheduler
+from rllm_gym.sandbox.session import PendingSession, SandboxSession, SessionLimits
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import check
 
@@ -59,17 +59,17 @@ class SandboxPool:
         self._pid = os.getpid()
         # The crew and its thread hold no reference to the pool, so that an unclosed pool can be collected and closed.
         name = f"rllm-gym sandbox {self.tier.value}"
-        self._crew: Crew | Containment
-        self._stock: Stock | Containers
+        self._scheduler: WorkerScheduler | ContainerScheduler
+        self._sessions: SessionPool | Containers
         if self.tier is Tier.DOCKER:
-            self._stock = Containers()
-            self._crew = Containment(self._stock, self.max_workers, name)
+            self._sessions = Containers()
+            self._scheduler = ContainerScheduler(self._sessions, self.max_workers, name)
         else:
-            self._stock = Stock(self.tier)
-            self._crew = Crew(self.tier, self.max_workers, name)
-        self._finalizer = weakref.finalize(self, _close, self._crew, self._stock, self._pid)
+            self._sessions = SessionPool(self.tier)
+            self._scheduler = WorkerScheduler(self.tier, self.max_workers, name)
+        self._finalizer = weakref.finalize(self, _close, self._scheduler, self._sessions, self._pid)
 
-    async def run(self, program: Program) -> Result:
+    async def run(self, program: Program) -> ProgramResult:
         """Run a program to its end. Cancelling the call stops the program.
 
         Raises:
@@ -79,7 +79,7 @@ class SandboxPool:
         """
         return await asyncio.wrap_future(self._submit(program))
 
-    def run_sync(self, program: Program) -> Result:
+    def run_sync(self, program: Program) -> ProgramResult:
         """Run :meth:`run` from code without an event loop, blocking."""
         future = self._submit(program)
         try:
@@ -87,7 +87,7 @@ class SandboxPool:
         finally:
             future.cancel()  # on Ctrl-C, stop the program too
 
-    def start(self, *programs: Program) -> Start:
+    def start(self, *programs: Program) -> ProgramStart:
         """Run programs concurrently, each with a channel to this process: ``async with pool.start(a, b) as (a, b)``.
 
         All programs get their workers at the same time, so that two groups never wait for each other. ``with`` does the
@@ -108,7 +108,7 @@ class SandboxPool:
                 "programs in containers have no channel to the trainer, which tests of functions need: use "
                 "sandbox='namespaces' or 'landlock' for them"
             )
-        return Start(self, [Running(program, self._crew.loop) for program in programs])
+        return ProgramStart(self, [RunningProgram(program, self._scheduler.loop) for program in programs])
 
     def open_session(
         self,
@@ -119,14 +119,14 @@ class SandboxPool:
         environment: Mapping[str, str] | None = None,
         image: str | None = None,
         workdir: str | None = None,
-    ) -> Opening:
-        """Open a workspace for many commands, with ``await`` or ``async with``; see :meth:`Session.open`.
+    ) -> PendingSession:
+        """Open a workspace for many commands, with ``await`` or ``async with``; see :meth:`SandboxSession.open`.
 
         With ``sandbox="docker"`` the container runs ``image``, which replaces the runtime, and ``workdir`` names the
         directory of the image that is the workspace. Sessions do not count as workers of the pool, and closing the pool
         does not close them.
         """
-        return Opening(
+        return PendingSession(
             lambda: self.open_session_sync(
                 base, limits=limits, runtime=runtime, environment=environment, image=image, workdir=workdir
             )
@@ -141,7 +141,7 @@ class SandboxPool:
         environment: Mapping[str, str] | None = None,
         image: str | None = None,
         workdir: str | None = None,
-    ) -> Session:
+    ) -> SandboxSession:
         """Run :meth:`open_session` from code without an event loop.
 
         Raises:
@@ -149,29 +149,29 @@ class SandboxPool:
         """
         self._check_owner()
         limits, environment = limits or SessionLimits(), environment or {}
-        if isinstance(self._stock, Containers):
+        if isinstance(self._sessions, Containers):
             if runtime is not None:
                 raise ValueError(
                     "runtime= is of no use with sandbox='docker': the image has its own; name it as image="
                 )
-            return self._stock.open(base, limits, environment, image=image, workdir=workdir)
+            return self._sessions.open(base, limits, environment, image=image, workdir=workdir)
         if image is not None or workdir is not None:
             raise ValueError(
                 f"image={image!r}, workdir={workdir!r} need sandbox='docker'; tier {self.tier.value} has none"
             )
-        return self._stock.open(base, limits, runtime or Runtime.default(), environment)
+        return self._sessions.open(base, limits, runtime or Runtime.default(), environment)
 
-    def _submit(self, program: Program) -> Future[Result]:
+    def _submit(self, program: Program) -> Future[ProgramResult]:
         check(program)
         self._check_owner()
-        running = Running(program)
-        job = Job([running])
-        crew = self._crew
-        crew.loop.call(lambda: crew.submit(job))
+        running = RunningProgram(program)
+        job = ProgramJob([running])
+        scheduler = self._scheduler
+        scheduler.loop.call(lambda: scheduler.submit(job))
 
-        def left(future: Future[Result]) -> None:
+        def left(future: Future[ProgramResult]) -> None:
             if future.cancelled():
-                crew.loop.call(lambda: crew.drop(job))
+                scheduler.loop.call(lambda: scheduler.drop(job))
 
         running.outcome.add_done_callback(left)
         return running.outcome
@@ -183,7 +183,7 @@ class SandboxPool:
             raise RuntimeError("this SandboxPool is closed; make a new one")
 
     def close(self) -> None:
-        """Stop all programs and end all workers. Pending calls raise ``SandboxBroke``. Closing twice is allowed."""
+        """Stop all programs and end all workers. Pending calls raise ``SandboxFault``. Closing twice is allowed."""
         self._finalizer()
 
     async def aclose(self) -> None:
@@ -205,25 +205,25 @@ class SandboxPool:
         await self.aclose()
 
 
-class Start:
+class ProgramStart:
     """The context manager returned by :meth:`SandboxPool.start`; enter it once, with ``async with`` or ``with``."""
 
-    def __init__(self, pool: SandboxPool, runs: list[Running]) -> None:
+    def __init__(self, pool: SandboxPool, runs: list[RunningProgram]) -> None:
         self._pool = pool
-        self._job = Job(runs)
-        self._crew = pool._crew
+        self._job = ProgramJob(runs)
+        self._scheduler = pool._scheduler
 
     def _enter(self) -> Future[None]:
-        job, crew = self._job, self._crew
-        crew.loop.call(lambda: crew.submit(job))
-        return job.seated
+        job, scheduler = self._job, self._scheduler
+        scheduler.loop.call(lambda: scheduler.submit(job))
+        return job.assigned
 
-    def _leave(self) -> list[Future[Result]]:
-        job, crew = self._job, self._crew
-        crew.loop.call(lambda: crew.drop(job))
+    def _leave(self) -> list[Future[ProgramResult]]:
+        job, scheduler = self._job, self._scheduler
+        scheduler.loop.call(lambda: scheduler.drop(job))
         return [run.outcome for run in job.runs]
 
-    async def __aenter__(self) -> tuple[Running, ...]:
+    async def __aenter__(self) -> tuple[RunningProgram, ...]:
         try:
             await asyncio.wrap_future(self._enter())
         except BaseException:
@@ -235,7 +235,7 @@ class Start:
         # Every program ends and frees its worker, even if this wait is cancelled.
         await asyncio.wait([asyncio.wrap_future(outcome) for outcome in self._leave()])
 
-    def __enter__(self) -> tuple[Running, ...]:
+    def __enter__(self) -> tuple[RunningProgram, ...]:
         try:
             self._enter().result()
         except BaseException:
@@ -265,10 +265,10 @@ def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
         return pool
 
 
-def _close(crew: Crew | Containment, stock: Stock | Containers, pid: int) -> None:
+def _close(scheduler: WorkerScheduler | ContainerScheduler, sessions: SessionPool | Containers, pid: int) -> None:
     if os.getpid() == pid:
-        stock.close()
-        crew.close()
+        sessions.close()
+        scheduler.close()
 
 
 def _new_lock_after_fork() -> None:

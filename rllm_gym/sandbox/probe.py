@@ -21,8 +21,8 @@ from pathlib import Path
 from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.inside import landlock
-from rllm_gym.sandbox.inside import look as _look
-from rllm_gym.sandbox.program import Limits, Program, Result
+from rllm_gym.sandbox.inside import probe_inside as _look
+from rllm_gym.sandbox.program import Limits, Program, ProgramResult
 from rllm_gym.sandbox.tier import SANDBOXES, Tier
 
 AUTOMATIC = (Tier.NAMESPACES, Tier.LANDLOCK)
@@ -52,16 +52,16 @@ for number in range(4):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """The result for one tier. ``reason`` and ``way_out`` are ``""`` if it works."""
+class TierProbe:
+    """The result for one tier. ``reason`` and ``fix`` are ``""`` if it works."""
 
     tier: Tier
     works: bool
     reason: str = ""
-    way_out: str = ""
+    fix: str = ""
 
 
-_findings: dict[Tier, Finding] = {}
+_findings: dict[Tier, TierProbe] = {}
 _lock = threading.Lock()
 
 
@@ -89,58 +89,58 @@ def choose(sandbox: str | Tier) -> Tier:
     if sandbox == "auto":
         findings = []
         for tier in AUTOMATIC:
-            findings.append(examine(tier))
+            findings.append(probe_tier(tier))
             if findings[-1].works:
                 return tier
         raise SandboxUnavailable(
             "no sandbox works on this machine.\n"
-            + "".join(f"  tier {f.tier.value}: {f.reason} To change that: {f.way_out}\n" for f in findings)
+            + "".join(f"  tier {f.tier.value}: {f.reason} To change that: {f.fix}\n" for f in findings)
             + "sandbox='unsafe' runs programs without one: only for programs you would run yourself."
         )
     if sandbox not in SANDBOXES:
         raise ValueError(f"sandbox is {sandbox!r}; it is one of 'auto', {', '.join(map(repr, SANDBOXES))}")
-    finding = examine(SANDBOXES[sandbox])
+    finding = probe_tier(SANDBOXES[sandbox])
     if not finding.works:
         raise SandboxUnavailable(
-            f"sandbox={sandbox!r} does not work here: {finding.reason} To change that: {finding.way_out}"
+            f"sandbox={sandbox!r} does not work here: {finding.reason} To change that: {finding.fix}"
         )
     return finding.tier
 
 
-def examine(tier: Tier) -> Finding:
+def probe_tier(tier: Tier) -> TierProbe:
     """Return whether a tier works here, by running programs in it. Cached for the process.
 
     Docker is checked each time: its engine may start or end at any moment, and answers quickly.
     """
     if tier is Tier.DOCKER:
-        return _examine(tier)
+        return _probe(tier)
     with _lock:
         if tier not in _findings:
-            _findings[tier] = _examine(tier)
+            _findings[tier] = _probe(tier)
         return _findings[tier]
 
 
-def _examine(tier: Tier) -> Finding:
+def _probe(tier: Tier) -> TierProbe:
     if tier is Tier.UNSAFE:
-        return Finding(tier, True)
+        return TierProbe(tier, True)
     try:
         if tier is Tier.DOCKER:
             from rllm_gym.sandbox.docker import require_engine  # docker.py imports the pool, as below
 
             require_engine()  # the container engine provides the isolation
-            return Finding(tier, True)
-        could = _what_a_program_could_do(tier)
+            return TierProbe(tier, True)
+        could = _escapes(tier)
     except (RllmGymError, OSError) as error:
         message = " ".join(str(error).split())
-        reason, way_out = _explain(tier, message)
-        return Finding(tier, False, reason, way_out)
+        reason, hint = _explain(tier, message)
+        return TierProbe(tier, False, reason, hint)
     if could:
         reason = f"a program in it could {', '.join(could)}."
-        return Finding(tier, False, reason, "report this with the output of 'rllm-gym doctor --json'.")
-    return Finding(tier, True)
+        return TierProbe(tier, False, reason, "report this with the output of 'rllm-gym doctor --json'.")
+    return TierProbe(tier, True)
 
 
-def _what_a_program_could_do(tier: Tier) -> list[str]:
+def _escapes(tier: Tier) -> list[str]:
     """Run everything that must fail in a sandbox of that tier; return what did not fail."""
     from rllm_gym.sandbox.pool import SandboxPool  # the pool imports this module to choose its tier
 
@@ -160,7 +160,7 @@ def _what_a_program_could_do(tier: Tier) -> list[str]:
             os.chmod(unix_path, 0o777)
             unix.listen()
             arguments = (str(file), str(unix_path), str(tcp.getsockname()[1]), str(witness.pid))
-            could = _said(pool.run_sync(Program(Path(_look.__file__).read_text(), args=arguments, limits=_LIMITS)))
+            could = _printed(pool.run_sync(Program(Path(_look.__file__).read_text(), args=arguments, limits=_LIMITS)))
             if witness.poll() is not None:
                 could.append("end a process outside")
             for excess, source in _EXCESSES.items():
@@ -172,9 +172,9 @@ def _what_a_program_could_do(tier: Tier) -> list[str]:
     return could
 
 
-def _said(result: Result) -> list[str]:
+def _printed(result: ProgramResult) -> list[str]:
     try:
-        said = json.loads(result.stdout)
+        printed = json.loads(result.stdout)
     except ValueError:
         end = result.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise SandboxUnavailable(
@@ -182,9 +182,11 @@ def _said(result: Result) -> list[str]:
             f"signal {result.signal}: {' '.join(end) or 'it said nothing'}"
         ) from None
     strange = [
-        name for name in said["environment"] if name not in _ENVIRONMENT and not name.startswith(_ENVIRONMENT_PREFIXES)
+        name
+        for name in printed["environment"]
+        if name not in _ENVIRONMENT and not name.startswith(_ENVIRONMENT_PREFIXES)
     ]
-    return [*said["could"], *(f"see the environment variable {name}" for name in strange)]
+    return [*printed["could"], *(f"see the environment variable {name}" for name in strange)]
 
 
 def _explain(tier: Tier, message: str) -> tuple[str, str]:
@@ -201,12 +203,12 @@ def _explain(tier: Tier, message: str) -> tuple[str, str]:
         return reason, "see docs/sandbox.md."
     if shutil.which("bwrap") is None:
         return "bwrap is not installed.", "apt-get install bubblewrap (or your system's package of that name)."
-    refusal = _what_bubblewrap_says()
+    refusal = _bubblewrap_error()
     if not refusal:
         return reason, "see docs/sandbox.md: bubblewrap itself works here."
-    for hinders, what, way_out in _HINDRANCES:
+    for hinders, what, hint in _OBSTACLES:
         if hinders():
-            return f"{_sentence(refusal)} {what}", f"{way_out}, or be content with tier B."
+            return f"{_sentence(refusal)} {what}", f"{hint}, or be content with tier B."
     return _sentence(refusal), "see docs/sandbox.md, or be content with tier B."
 
 
@@ -214,7 +216,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _what_bubblewrap_says() -> str:
+def _bubblewrap_error() -> str:
     """Return why bubblewrap cannot create the namespaces that tier A needs; ``""`` if it can."""
     namespaces = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     if os.geteuid() != 0:
@@ -255,7 +257,7 @@ _UNCONFINED = (
     "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
     "--security-opt systempaths=unconfined"
 )
-_HINDRANCES: tuple[tuple[Callable[[], bool], str, str], ...] = (
+_OBSTACLES: tuple[tuple[Callable[[], bool], str, str], ...] = (
     (
         lambda: (_in_a_container() or _under_a_filter()) and os.geteuid() == 0,
         "This is a container that may make no namespaces.",

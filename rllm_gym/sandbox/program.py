@@ -76,7 +76,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProgramResult:
     """The result of a program. It contains no judgement: an exit code of 0 is only the program's own claim.
 
     Attributes:

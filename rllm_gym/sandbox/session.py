@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from rllm_gym.sandbox.program import Ended
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import LEFT_OUT, MAX_BYTES, MAX_FILES, Changes, Tree
+from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Changes, Tree
 
 if TYPE_CHECKING:
     from rllm_gym.sandbox.pool import SandboxPool
@@ -82,7 +82,7 @@ class ExecResult:
     ended: Ended = Ended.EXITED
 
 
-class Session(ABC):
+class SandboxSession(ABC):
     """An agent's workspace and its processes. Open it with :meth:`open`; close it, or use ``with``/``async with``.
 
     **Commands** run as ``bash -c`` (``sh`` if there is no bash) in :attr:`workdir`, each in a fresh shell: variables
@@ -92,7 +92,7 @@ class Session(ABC):
 
     **Files** are read and written by a trusted process that follows no link out of the workspace, reads regular files
     only, and never blocks on one. Mistakes of the agent raise ``OSError`` or :class:`TreeTooLarge`; only a failure of
-    the sandbox raises :class:`SandboxBroke`. :meth:`read_tree` and :meth:`changes` exclude ``.git``: grading does not
+    the sandbox raises :class:`SandboxFault`. :meth:`read_tree` and :meth:`changes` exclude ``.git``: grading does not
     use the agent's history, and reading it would not be safe.
 
     A session does one thing at a time; calls from several tasks or threads are queued. Cancelling a call stops it, and
@@ -104,7 +104,7 @@ class Session(ABC):
         """The path of the workspace inside."""
         self.tier = tier
         self.limits = limits
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._now = threading.Lock()
         self._running: object | None = None
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
@@ -120,7 +120,7 @@ class Session(ABC):
         limits: SessionLimits | None = None,
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Opening:
+    ) -> PendingSession:
         """Open a session whose workspace starts as ``base``. Use it with ``await`` or ``async with``.
 
         Args:
@@ -136,8 +136,10 @@ class Session(ABC):
             NotADirectoryError: ``base`` is not a directory.
             SandboxBroke: The session could not be started.
         """
-        return Opening(
-            lambda: Session.open_sync(base, sandbox=sandbox, limits=limits, runtime=runtime, environment=environment)
+        return PendingSession(
+            lambda: SandboxSession.open_sync(
+                base, sandbox=sandbox, limits=limits, runtime=runtime, environment=environment
+            )
         )
 
     @staticmethod
@@ -148,7 +150,7 @@ class Session(ABC):
         limits: SessionLimits | None = None,
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Session:
+    ) -> SandboxSession:
         """Run :meth:`open`, blocking."""
         from rllm_gym.sandbox.pool import SandboxPool, shared_pool
 
@@ -206,10 +208,10 @@ class Session(ABC):
             raise ValueError(f"timeout is {timeout!r} seconds; it must be above 0")
         raw = command.encode("utf-8", "surrogateescape") if _encodable(command) else command.encode("utf-8", "replace")
         if b"\0" in raw or len(raw) > MAX_COMMAND:
-            why = b"it has a NUL byte" if b"\0" in raw else b"it has more than %d bytes" % MAX_COMMAND
-            text = b"the command cannot be run: " + why + b"\n"
+            reason = b"it has a NUL byte" if b"\0" in raw else b"it has more than %d bytes" % MAX_COMMAND
+            text = b"the command cannot be run: " + reason + b"\n"
             return ExecResult(text, len(text), 126, False, 0.0)
-        return self._alone(lambda: self._exec(raw, timeout))
+        return self._exclusive(lambda: self._exec(raw, timeout))
 
     async def exec(self, command: str, timeout: float = 60.0) -> ExecResult:
         """Run :meth:`exec_sync` without blocking the event loop. Cancelling the call kills the command."""
@@ -222,7 +224,7 @@ class Session(ABC):
             OSError: It does not exist, is not a regular file, or leads out of the workspace.
             TreeTooLarge: It has more than ``max_bytes``.
         """
-        return self._alone(lambda: self._read(path, max_bytes))
+        return self._exclusive(lambda: self._read(path, max_bytes))
 
     async def read(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
         """Run :meth:`read_sync` without blocking the event loop."""
@@ -239,7 +241,7 @@ class Session(ABC):
         Raises:
             OSError: No space is left, a directory is in the way, or ``path`` leads out of the workspace.
         """
-        self._alone(lambda: self._write(path, bytes(data), executable))
+        self._exclusive(lambda: self._write(path, bytes(data), executable))
 
     async def write(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
         """Run :meth:`write_sync` without blocking the event loop."""
@@ -252,7 +254,7 @@ class Session(ABC):
             TreeTooLarge: It has more bytes or files than allowed, or is too deep.
             OSError: A file or directory cannot be read.
         """
-        return self._alone(lambda: self._read_tree(max_bytes, max_files, LEFT_OUT))
+        return self._exclusive(lambda: self._read_tree(max_bytes, max_files, EXCLUDED))
 
     async def read_tree(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Tree:
         """Run :meth:`read_tree_sync` without blocking the event loop."""
@@ -265,7 +267,7 @@ class Session(ABC):
             TreeTooLarge: The written files have more bytes or are more than allowed, or the tree is too deep.
             OSError: A file or directory cannot be read.
         """
-        return self._alone(lambda: self._changes(max_bytes, max_files, LEFT_OUT))
+        return self._exclusive(lambda: self._changes(max_bytes, max_files, EXCLUDED))
 
     async def changes(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Changes:
         """Run :meth:`changes_sync` without blocking the event loop."""
@@ -297,8 +299,8 @@ class Session(ABC):
 
     # Serialization of calls
 
-    def _alone(self, work: Callable[[], _T]) -> _T:
-        with self._turn:
+    def _exclusive(self, work: Callable[[], _T]) -> _T:
+        with self._lock:
             self._check_open()
             return work()
 
@@ -332,17 +334,17 @@ class Session(ABC):
             raise
 
 
-class Opening(Awaitable[Session]):
+class PendingSession(Awaitable[SandboxSession]):
     """A session that is being opened, for ``await`` and for ``async with``."""
 
-    def __init__(self, start: Callable[[], Session]) -> None:
+    def __init__(self, start: Callable[[], SandboxSession]) -> None:
         self._start = start
-        self._session: Session | None = None
+        self._session: SandboxSession | None = None
 
-    def __await__(self) -> Generator[Any, None, Session]:
+    def __await__(self) -> Generator[Any, None, SandboxSession]:
         return self._opened().__await__()
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> SandboxSession:
         self._session = await self._opened()
         return self._session
 
@@ -352,7 +354,7 @@ class Opening(Awaitable[Session]):
         if self._session is not None:
             await self._session.close()
 
-    async def _opened(self) -> Session:
+    async def _opened(self) -> SandboxSession:
         opening = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             return await asyncio.shield(opening)
@@ -362,7 +364,7 @@ class Opening(Awaitable[Session]):
             raise
 
 
-def _close_unwanted(opening: asyncio.Future[Session]) -> None:
+def _close_unwanted(opening: asyncio.Future[SandboxSession]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close_sync()
 

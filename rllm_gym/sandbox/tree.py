@@ -12,7 +12,7 @@ from typing import Literal
 from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox.inside import files
 
-LEFT_OUT = frozenset({".git"})
+EXCLUDED = frozenset({".git"})
 """Top-level names excluded from a workspace's tree: grading does not use the agent's history."""
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -80,7 +80,7 @@ class Changes:
         return bool(self.written or self.removed)
 
 
-def tree_of(entries: Iterable[files.Entry]) -> Tree:
+def tree_of(entries: Iterable[files.FileEntry]) -> Tree:
     """Return the entries of a reading, by path."""
     return {entry.path: TreeFile(_kind(entry.kind), entry.data, entry.executable) for entry in entries}
 
@@ -94,7 +94,7 @@ def read_directory(
     *,
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
-    leave_out: frozenset[str] = LEFT_OUT,
+    leave_out: frozenset[str] = EXCLUDED,
 ) -> Tree:
     """Return all files and links below ``directory``, which may be hostile.
 
@@ -106,8 +106,8 @@ def read_directory(
     """
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return tree_of(files.walk(root, files.Budget(max_bytes, max_files), leave_out))
-    except files.TooLarge as error:
+        return tree_of(files.walk(root, files.ReadBudget(max_bytes, max_files), leave_out))
+    except files.FileTooLarge as error:
         raise TreeTooLarge(f"{directory}: {error}") from None
     finally:
         os.close(root)
@@ -156,7 +156,7 @@ def _parents(path: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class DirectoryStats:
     """The content of a directory, counted recursively.
 
     Attributes:
@@ -170,7 +170,7 @@ class Survey:
     size: int
 
 
-def survey(directory: Path) -> Survey:
+def directory_stats(directory: Path) -> DirectoryStats:
     """Count everything below a trusted directory, without opening files.
 
     Raises:
@@ -191,4 +191,4 @@ def survey(directory: Path) -> Survey:
                     todo.append(entry.path)
                 else:
                     size += status.st_size
-    return Survey(owner, entries, size)
+    return DirectoryStats(owner, entries, size)

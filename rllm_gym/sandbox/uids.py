@@ -14,10 +14,10 @@ _taken: dict[int, socket.socket] = {}
 _next = 0
 
 
-def take() -> int | None:
-    """Return a spare user id; ``None`` if this process may not change its own. Release it with :func:`give_back`."""
+def acquire() -> int | None:
+    """Return a spare user id; ``None`` if this process may not change its own. Release it with :func:`release`."""
     global _next
-    if os.geteuid() != 0 or not _is_mighty():
+    if os.geteuid() != 0 or not _can_switch_users():
         return None
     with _lock:
         for _ in range(_HIGHEST - _LOWEST):
@@ -29,7 +29,7 @@ def take() -> int | None:
     return None
 
 
-def _is_mighty() -> bool:
+def _can_switch_users() -> bool:
     """Return whether root has the rights to use other user ids, which it may lack in a container."""
     needed = sum(1 << capability for capability in (0, 1, 3, 5, 6, 7, 8))  # chown ... setpcap, see capabilities(7)
     with open("/proc/self/status") as file:
@@ -37,7 +37,7 @@ def _is_mighty() -> bool:
     return effective & needed == needed
 
 
-def give_back(uid: int | None) -> None:
+def release(uid: int | None) -> None:
     with _lock:
         if uid is not None and (claim := _taken.pop(uid, None)) is not None:
             claim.close()

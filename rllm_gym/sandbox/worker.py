@@ -19,13 +19,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.sandbox import uids
-from rllm_gym.sandbox.bubblewrap import DEVICES, READABLE, SCRATCH, Outer, environment
-from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable
-from rllm_gym.sandbox.inside.landlocked import open_to_others, remove
-from rllm_gym.sandbox.loop import Loop, Timer
-from rllm_gym.sandbox.program import Ended, Program, Result
-from rllm_gym.sandbox.running import Running, end
+from rllm_gym.sandbox.bubblewrap import DEVICES, READABLE, SCRATCH, BubblewrapCommand, environment
+from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
+from rllm_gym.sandbox.inside.landlock_worker import open_to_others, remove
+from rllm_gym.sandbox.program import Ended, Program, ProgramResult
+from rllm_gym.sandbox.running_program import RunningProgram, end
 from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.selector_loop import SelectorLoop, Timer
 from rllm_gym.sandbox.tier import Tier
 
 _FRAME = struct.Struct(">II")
@@ -43,15 +43,15 @@ _LONGEST_NAME = 85
 """Maximum characters of a name in any file system: 255 bytes."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("confine", "processes", "seccomp", "life", "program", "worker")
+_MODULES = ("syscalls", "processes", "seccomp", "main_module", "program", "worker")
 _LOWER_MODULES = (
-    "confine",
+    "syscalls",
     "processes",
     "seccomp",
     "landlock",
     "named_memory",
-    "landlocked",
-    "life",
+    "landlock_worker",
+    "main_module",
     "program",
     "worker",
 )
@@ -73,22 +73,22 @@ program = sys.modules[room + ".program"]
 try:
     sys.modules[room + ".worker"].main(control, owner, settings)
     order = None
-except program.Become as become:
-    order, home = become.order, become.home
+except program.BecomeProgram as become:
+    order, home = become.request, become.home
 if order is not None:
     source, args, modules = order.source, order.args, order.modules
     order = None
-    sys.modules[room + ".life"].run(source, args, modules, home)
+    sys.modules[room + ".main_module"].run(source, args, modules, home)
 """
 
 
 def sources(modules: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the name and text of modules of ``inside``, to send to a worker."""
-    room = resources.files("rllm_gym.sandbox.inside")
-    return [(name, (room / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
+    folder = resources.files("rllm_gym.sandbox.inside")
+    return [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
 
 
-class Worker:
+class WorkerProcess:
     """One worker process. All methods run in the loop's thread.
 
     Args:
@@ -105,18 +105,18 @@ class Worker:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: SelectorLoop,
         tier: Tier,
         runtime: Runtime,
         preload: tuple[str, ...],
         *,
-        freed: Callable[[Worker], None],
-        died: Callable[[Worker], None],
+        freed: Callable[[WorkerProcess], None],
+        died: Callable[[WorkerProcess], None],
     ) -> None:
         self.preload = preload
         self.tier = tier
         self._loop, self._freed, self._died = loop, freed, died
-        self.running: Running | None = None
+        self.running: RunningProgram | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._outbox: list[memoryview] = []
@@ -125,27 +125,27 @@ class Worker:
         self._fds: list[int] = []
         self._folder: str | None = None
         self._dead = False
-        self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
-        self._uid = uids.take() if tier in (Tier.NAMESPACES, Tier.LANDLOCK) else None
+        self._stderr_fd = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._uid = uids.acquire() if tier in (Tier.NAMESPACES, Tier.LANDLOCK) else None
         ours, theirs = socket.socketpair()
         self._sock = ours
         try:
             self._start(theirs, runtime)
         except BaseException:
             self._sock.close()
-            self._let_go()
+            self._release()
             raise
         finally:
             theirs.close()
         ours.setblocking(False)
         loop.watch(ours.fileno(), selectors.EVENT_READ, self._ready)
-        self._expect(_START_S)
+        self._set_deadline(_START_S)
 
     # Starting and ending
 
     def _start(self, theirs: socket.socket, runtime: Runtime) -> None:
         owner = os.pidfd_open(os.getpid())
-        said = os.memfd_create("sources", os.MFD_CLOEXEC)
+        sources_fd = os.memfd_create("sources", os.MFD_CLOEXEC)
         outer = None
         try:
             settings: dict[str, Any] = {
@@ -156,11 +156,11 @@ class Worker:
                 "scratch": SCRATCH,
                 "modules": sources(_MODULES if self.tier is Tier.NAMESPACES else _LOWER_MODULES),
             }
-            fds = [theirs.fileno(), owner, said]
+            fds = [theirs.fileno(), owner, sources_fd]
             command = [runtime.python, "-c", _BOOT, *map(str, fds)]
             variables: dict[str, str] = {}
             if self.tier is Tier.NAMESPACES:
-                outer = Outer(runtime, command)
+                outer = BubblewrapCommand(runtime, command)
                 command, fds = outer.command, [*fds, *outer.fds]
             else:
                 self._folder = tempfile.mkdtemp(prefix="rllm-gym-", dir=_temporary(self._uid))
@@ -175,20 +175,20 @@ class Worker:
                 settings |= _landlock(runtime, site)
                 variables = environment(runtime) | {"PYTHONPATH": site}
                 command[1:1] = ["-S"]
-            os.write(said, json.dumps(settings).encode())
-            os.lseek(said, 0, os.SEEK_SET)
+            os.write(sources_fd, json.dumps(settings).encode())
+            os.lseek(sources_fd, 0, os.SEEK_SET)
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr_fd,
                 pass_fds=fds,
                 env=variables,
                 start_new_session=True,
             )
         finally:
             os.close(owner)
-            os.close(said)
+            os.close(sources_fd)
             if outer is not None:
                 outer.close()
 
@@ -200,7 +200,7 @@ class Worker:
                 self._timer.cancelled = True
             self._loop.watch(self._sock.fileno(), 0, self._ready)
             # A fork of this process may hold the socket too: closing it alone need not end the connection.
-            with _quietly():
+            with _ignore_os_errors():
                 self._sock.shutdown(socket.SHUT_RDWR)
             self._sock.close()
             while self._fds:
@@ -214,44 +214,48 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
-        if self._said >= 0:
-            os.close(self._said)
-            self._said = -1
-            uids.give_back(self._uid)
+    def _release(self) -> None:
+        if self._stderr_fd >= 0:
+            os.close(self._stderr_fd)
+            self._stderr_fd = -1
+            uids.release(self._uid)
             if self._folder is not None:
                 with contextlib.suppress(OSError):  # a killed worker left a hostile tree: remove what can be removed
                     remove(self._folder)
 
-    def _broke(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         """Handle a failure of the worker: report it to the waiting caller and remove the worker."""
         if self._dead:
             return
         self.hang_up()
         assert self.process is not None
-        with _quietly():
+        with _ignore_os_errors():
             self.process.wait(0.2)
         self.process.kill()
-        words = os.pread(self._said, 2000, max(0, os.fstat(self._said).st_size - 2000)).decode(errors="replace").strip()
+        words = (
+            os.pread(self._stderr_fd, 2000, max(0, os.fstat(self._stderr_fd).st_size - 2000))
+            .decode(errors="replace")
+            .strip()
+        )
         code = self.process.wait()
-        self._let_go()
+        self._release()
         running, self.running = self.running, None
         if running is not None:
-            what = f"the sandbox's worker {why} (exit code {code})" + (f": {words}" if words else "")
-            end(running, SandboxBroke(what))
+            what = f"the sandbox's worker {reason} (exit code {code})" + (f": {words}" if words else "")
+            end(running, SandboxFault(what))
         self._died(self)
 
-    def _expect(self, seconds: float) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         """Require an answer of the worker within that many seconds."""
         if self._timer is not None:
             self._timer.cancelled = True
-        self._timer = self._loop.later(seconds, lambda: self._broke(f"did not answer for {seconds:.0f} s"))
+        self._timer = self._loop.later(seconds, lambda: self._fail(f"did not answer for {seconds:.0f} s"))
 
     # Programs
 
-    def take(self, running: Running) -> None:
+    def take(self, running: RunningProgram) -> None:
         """Run a program."""
         program = running.program
         self.running = running
@@ -281,13 +285,13 @@ class Worker:
         }
         self._send(header, source, program.stdin, *program.files.values(), *bodies)
         if self._timer is None:  # the worker has already started
-            self._expect(_longest(program))
+            self._set_deadline(_response_deadline(program))
 
-    def stop(self, running: Running) -> None:
+    def stop(self, running: RunningProgram) -> None:
         """End the program, if the worker still runs it."""
         if self.running is running and not self._dead:
             self._send({"op": "stop"})
-            self._expect(_SLACK_S)
+            self._set_deadline(_SLACK_S)
 
     def _send(self, header: dict[str, Any], *bodies: bytes) -> None:
         text = json.dumps(header).encode()
@@ -306,7 +310,7 @@ class Worker:
         except BlockingIOError:
             pass
         except OSError:
-            self._loop.call(lambda: self._broke("ended"))
+            self._loop.call(lambda: self._fail("ended"))
             return
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
         self._loop.watch(self._sock.fileno(), events, self._ready)
@@ -326,13 +330,13 @@ class Worker:
         self._buffer += piece
         try:
             for header, body in self._frames():
-                self._heard(header, body)
+                self._on_frame(header, body)
         except (ValueError, KeyError, TypeError) as error:
-            self._broke(f"said something unintelligible: {type(error).__name__}: {error}")
+            self._fail(f"said something unintelligible: {type(error).__name__}: {error}")
         if not piece:
-            self._broke("ended")
+            self._fail("ended")
         elif len(self._fds) > 1:
-            self._broke("sent descriptors that nobody asked for")
+            self._fail("sent descriptors that nobody asked for")
 
     def _frames(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         while len(self._buffer) >= _FRAME.size:
@@ -343,16 +347,16 @@ class Worker:
             start, end = _FRAME.size + header, _FRAME.size + header + body
             if len(self._buffer) < end:
                 return
-            said = json.loads(self._buffer[_FRAME.size : start])
+            message = json.loads(self._buffer[_FRAME.size : start])
             data = bytes(memoryview(self._buffer)[start:end])
             del self._buffer[:end]
-            yield said, data
+            yield message, data
 
-    def _heard(self, header: dict[str, Any], body: bytes) -> None:
+    def _on_frame(self, header: dict[str, Any], body: bytes) -> None:
         running, op = self.running, header["op"]
         if op == "ready":
             if running is not None:
-                self._expect(_longest(running.program))
+                self._set_deadline(_response_deadline(running.program))
             elif self._timer is not None:
                 self._timer.cancelled = True
                 self._timer = None
@@ -361,19 +365,19 @@ class Worker:
         elif op == "started" and running.channel is not None and self._fds:
             running.channel.connect(_socket_of(self._fds.pop()))
         elif op == "ended":
-            self._is_free(running, _result(header, body, running.program, self.tier))
+            self._finish(running, _result(header, body, running.program, self.tier))
         elif op == "broke":
-            self._is_free(running, SandboxBroke(f"the sandbox could not run a program: {str(header['why'])[:2000]}"))
+            self._finish(running, SandboxFault(f"the sandbox could not run a program: {str(header['why'])[:2000]}"))
         elif op == "cannot preload":
-            name, why = str(header["name"]), str(header["why"])
-            error = ValueError(f"preload={name!r} cannot be imported where programs run: {why}")
+            name, reason = str(header["name"]), str(header["why"])
+            error = ValueError(f"preload={name!r} cannot be imported where programs run: {reason}")
             self.running = None
             end(running, error)
-            self._broke("ended")
+            self._fail("ended")
         else:
             raise ValueError(f"{op!r}")
 
-    def _is_free(self, running: Running, outcome: Result | SandboxBroke) -> None:
+    def _finish(self, running: RunningProgram, outcome: ProgramResult | SandboxFault) -> None:
         self.running = None
         if self._timer is not None:
             self._timer.cancelled = True
@@ -432,12 +436,12 @@ def check(program: Program) -> None:
         raise ValueError(f"{len(program.files)} files and their directories are above {limits.scratch_files=}")
 
 
-def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -> Result:
+def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -> ProgramResult:
     cut = int(header["stdout"])
     if not 0 <= cut <= len(body) or len(body) - cut != int(header["stderr"]):
         raise ValueError("the lengths of its output do not add up")
     ended = Ended(header["ended"])
-    return Result(
+    return ProgramResult(
         ended=ended,
         exit_code=int(header["exit_code"]) if ended is Ended.EXITED else None,
         signal=int(header["signal"]) if ended is Ended.SIGNALLED else None,
@@ -451,7 +455,7 @@ def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -
     )
 
 
-def _longest(program: Program) -> float:
+def _response_deadline(program: Program) -> float:
     """Return the seconds after which a silent worker is hung. It waits longer for programs; see inside/worker.py."""
     return 10 * program.limits.wall_s + _SLACK_S
 
@@ -463,5 +467,5 @@ def _socket_of(fd: int) -> socket.socket:
     return socket.socket(fileno=fd)
 
 
-def _quietly() -> contextlib.suppress:
+def _ignore_os_errors() -> contextlib.suppress:
     return contextlib.suppress(OSError, subprocess.TimeoutExpired)

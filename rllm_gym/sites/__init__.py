@@ -1,6 +1,6 @@
 """The built-in web sites: pages generated in Python, state that can be compared, and tasks. Contains no browser code.
 
-See :mod:`rllm_gym.sites.errand` for the types and :mod:`rllm_gym.envs.web` for the environment that uses them.
+See :mod:`rllm_gym.sites.task` for the types and :mod:`rllm_gym.envs.web` for the environment that uses them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rllm_gym.sites.errand import Errand, Template, World
+from rllm_gym.sites.task import SiteState, WebTask, WebTaskTemplate
 
 if TYPE_CHECKING:
-    TEMPLATES: dict[str, Template]
+    TEMPLATES: dict[str, WebTaskTemplate]
 
 SITES: tuple[str, ...] = ("shop", "forum", "wiki", "calendar", "mail", "tracker", "admin", "desk")
 """Names of the built-in sites in listing order; each is a module with ``TEMPLATES``."""
 
-__all__ = ["SITES", "TEMPLATES", "Errand", "Template", "World", "templates"]
+__all__ = ["SITES", "TEMPLATES", "SiteState", "WebTask", "WebTaskTemplate", "templates"]
 
 
 @cache
-def templates() -> dict[str, Template]:
+def templates() -> dict[str, WebTaskTemplate]:
     """Return the templates of all sites by name, the same dictionary each time (also ``rllm_gym.sites.TEMPLATES``)."""
-    collected: dict[str, Template] = {}
+    collected: dict[str, WebTaskTemplate] = {}
     for site in SITES:
         for template in import_module(f"rllm_gym.sites.{site}").TEMPLATES:
             if template.name in collected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(ValueError):
+class FormError(ValueError):
     """A form that cannot be accepted. The page that contains the form shows the message to the visitor."""
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from datetime import date
 
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.wording import long_date, weekday
 
-MOST_CENTS = 1_000_000_000
+MAX_CENTS = 1_000_000_000
 
 
 def day_of(text: str, label: str = "The date") -> date:
@@ -22,14 +22,14 @@ def day_of(text: str, label: str = "The date") -> date:
             return date.fromisoformat(text.strip())
         except ValueError:
             pass
-    raise Refused(f"{label} must be a date such as 2025-03-04, not {text[:40]!r}.")
+    raise FormError(f"{label} must be a date such as 2025-03-04, not {text[:40]!r}.")
 
 
 def day_or(text: str, default: date) -> date:
     """Parse the date in a query, or return the default, so that a malformed link still shows a page."""
     try:
         return day_of(text)
-    except Refused:
+    except FormError:
         return default
 
 
@@ -41,7 +41,7 @@ def minutes_of(text: str, label: str = "The time") -> int:
     """
     match = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(:00)?", text.strip())
     if match is None:
-        raise Refused(f"{label} must be a time such as 14:30, not {text[:40]!r}.")
+        raise FormError(f"{label} must be a time such as 14:30, not {text[:40]!r}.")
     return int(match[1]) * 60 + int(match[2])
 
 
@@ -53,8 +53,8 @@ def cents_of(text: str, label: str = "The amount") -> int:
     """
     match = re.fullmatch(r"\$? ?([0-9]{1,9})(?:\.([0-9]{1,2}))?", text.strip().replace(",", ""))
     cents = int(match[1]) * 100 + int((match[2] or "").ljust(2, "0")) if match else -1
-    if not 0 <= cents <= MOST_CENTS:
-        raise Refused(f"{label} must be an amount such as 1234.50, not {text[:40]!r}.")
+    if not 0 <= cents <= MAX_CENTS:
+        raise FormError(f"{label} must be an amount such as 1234.50, not {text[:40]!r}.")
     return cents
 
 

@@ -43,7 +43,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """The page that a view returns; the site adds the layout.
 
     Attributes:
@@ -73,7 +73,7 @@ class Flash:
     tone: str = "done"
 
 
-def render(frame: Frame, page: Page, flashes: Sequence[Flash] = ()) -> str:
+def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
     """Return the complete HTML document."""
     search = frame.search and h(
         "form.search",
@@ -240,7 +240,7 @@ def link_button(label: str, path: str, *, tone: str = "quiet") -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(Generic[Item]):
+class PageSlice(Generic[Item]):
     """One page of a list."""
 
     items: Sequence[Item]
@@ -249,14 +249,14 @@ class Slice(Generic[Item]):
     total: int
 
 
-def paginate(items: Sequence[Item], page: int, size: int) -> Slice[Item]:
+def paginate(items: Sequence[Item], page: int, size: int) -> PageSlice[Item]:
     """Return the requested page of the list, or the last one if there are fewer pages."""
     pages = max(1, -(-len(items) // size))
     page = min(max(page, 1), pages)
-    return Slice(items[(page - 1) * size : page * size], page, pages, len(items))
+    return PageSlice(items[(page - 1) * size : page * size], page, pages, len(items))
 
 
-def page_links(part: Slice[Item], path: str, **query: object) -> Markup | None:
+def page_links(part: PageSlice[Item], path: str, **query: object) -> Markup | None:
     """Return links to the other pages, or ``None`` if there is only one. ``path`` must not be quoted yet."""
     if part.pages == 1:
         return None

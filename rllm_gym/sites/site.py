@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.http import Handler, Request, Response
 from rllm_gym.sites.markup import h
-from rllm_gym.sites.pages import Flash, Frame, Page, render
+from rllm_gym.sites.pages import Flash, Frame, HtmlPage, render
 
-MOST_POSTS = 300
+MAX_POSTS = 300
 """Maximum number of forms per episode and site; further ones get an error page. It bounds the size of the state."""
 
-MOST_BODY_BYTES = 100_000
-MOST_URL_CHARS = 8_000
+MAX_BODY_BYTES = 100_000
+MAX_URL_CHARS = 8_000
 
 State = TypeVar("State")
 
@@ -72,7 +72,7 @@ class Visit:
         """
         number = whole_number(self.form.get(name, ""))
         if number is None or not low <= number <= high:
-            raise Refused(f"{label} must be a whole number from {low} to {high}.")
+            raise FormError(f"{label} must be a whole number from {low} to {high}.")
         return number
 
     def values(self, name: str) -> list[str]:
@@ -81,9 +81,9 @@ class Visit:
 
     def _checked(self, text: str, label: str, limit: int, required: bool) -> str:
         if required and not text:
-            raise Refused(f"{label} must not be empty.")
+            raise FormError(f"{label} must not be empty.")
         if len(text) > limit:
-            raise Refused(f"{label} is too long: {len(text)} characters, at most {limit} are allowed.")
+            raise FormError(f"{label} is too long: {len(text)} characters, at most {limit} are allowed.")
         return text
 
 
@@ -107,15 +107,15 @@ def json_response(value: object) -> Response:
     return Response(json.dumps(value).encode(), headers={"content-type": "application/json"})
 
 
-View = Callable[..., "Page | Redirect | Response"]
+View = Callable[..., "HtmlPage | Redirect | Response"]
 
 
 class Site(Generic[State]):
     """The routes of a site, one instance per module. :meth:`handler` serves the state of one episode.
 
-    A view is a function ``view(state, visit, **parts of the path)`` that returns a :class:`Page`, a :class:`Redirect`
-    or a :class:`Response`, and raises :class:`Refused` or :class:`NotFound`. Patterns contain ``<name>`` for one
-    segment of a path, ``<int:name>`` for a number and ``<path:name>`` for the rest.
+    A view is a function ``view(state, visit, **parts of the path)`` that returns a :class:`HtmlPage`, a
+    :class:`Redirect` or a :class:`Response`, and raises :class:`FormError` or :class:`NotFound`. Patterns contain
+    ``<name>`` for one segment of a path, ``<int:name>`` for a number and ``<path:name>`` for the rest.
     """
 
     def __init__(self, frame: Callable[[State], Frame]) -> None:
@@ -130,7 +130,7 @@ class Site(Generic[State]):
 
     def handler(self, state: State) -> Handler:
         """Return a handler for one episode, with its own pending messages and form counter."""
-        return _Visitor(self, state)
+        return _SiteSession(self, state)
 
     def find(self, method: str, path: str) -> tuple[View, dict[str, Any]] | None:
         for route_method, pattern, numbers, view in self._routes:
@@ -153,7 +153,7 @@ class Site(Generic[State]):
         return register
 
 
-class _Visitor(Generic[State]):
+class _SiteSession(Generic[State]):
     """The handler of one episode on one site."""
 
     def __init__(self, site: Site[State], state: State) -> None:
@@ -176,19 +176,19 @@ class _Visitor(Generic[State]):
             self._last_page = _within_site(request.url)
         return Response(render(self._site.frame(self._state), answer, flashes).encode(), answer.status)
 
-    def _answer(self, request: Request) -> Page | Redirect | Response:
+    def _answer(self, request: Request) -> HtmlPage | Redirect | Response:
         try:
-            if len(request.url) > MOST_URL_CHARS:
-                return _plain(414, "Address too long", f"Addresses here have at most {MOST_URL_CHARS:,} characters.")
+            if len(request.url) > MAX_URL_CHARS:
+                return _plain(414, "Address too long", f"Addresses here have at most {MAX_URL_CHARS:,} characters.")
             path, query, form = request.path, request.query, {}
         except ValueError:
             return _plain(400, "Bad address", "This address cannot be read.")
         if request.method == "POST":
-            if len(request.body) > MOST_BODY_BYTES:
-                return _plain(413, "Too much text", f"A form may hold at most {MOST_BODY_BYTES:,} bytes.")
+            if len(request.body) > MAX_BODY_BYTES:
+                return _plain(413, "Too much text", f"A form may hold at most {MAX_BODY_BYTES:,} bytes.")
             self._posts += 1
-            if self._posts > MOST_POSTS:
-                return _plain(429, "Too many changes", f"At most {MOST_POSTS} forms can be sent in one visit.")
+            if self._posts > MAX_POSTS:
+                return _plain(429, "Too many changes", f"At most {MAX_POSTS} forms can be sent in one visit.")
             form = request.form
         elif path == "/favicon.ico":
             return Response(status=204)
@@ -200,7 +200,7 @@ class _Visitor(Generic[State]):
             return view(self._state, Visit(request, query, form), **parts)
         except NotFound as missing:
             return _plain(404, "Page not found", str(missing) or "There is no page at this address.")
-        except Refused as refused:
+        except FormError as refused:
             if request.method != "POST":
                 return _plain(400, "This did not work", str(refused))
             self._flashes = [*self._flashes[-2:], Flash(str(refused), "problem")]
@@ -208,7 +208,7 @@ class _Visitor(Generic[State]):
 
     def _came_from(self, request: Request) -> str:
         """Return the page that contains the rejected form: the referer, or otherwise the last page shown."""
-        referer = request.headers.get("referer", "")[:MOST_URL_CHARS]
+        referer = request.headers.get("referer", "")[:MAX_URL_CHARS]
         try:
             same_site = urlsplit(referer).netloc == urlsplit(request.url).netloc
             return _within_site(referer) if same_site and referer else self._last_page
@@ -216,8 +216,8 @@ class _Visitor(Generic[State]):
             return self._last_page
 
 
-def _plain(status: int, title: str, message: str) -> Page:
-    return Page(title, [h("p", message), h("p", h("a.button", "Back to the start page", href="/"))], status=status)
+def _plain(status: int, title: str, message: str) -> HtmlPage:
+    return HtmlPage(title, [h("p", message), h("p", h("a.button", "Back to the start page", href="/"))], status=status)
 
 
 def _see_other(location: str) -> Response:

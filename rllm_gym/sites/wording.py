@@ -56,8 +56,8 @@ def weekday(day: date) -> str:
 
 def money(cents: int, sign: str = "$") -> str:
     """Format cents as an amount: 120450 as ``$1,204.50``."""
-    whole, rest = divmod(abs(cents), 100)
-    return f"{'-' if cents < 0 else ''}{sign}{whole:,}.{rest:02d}"
+    dollars, rest = divmod(abs(cents), 100)
+    return f"{'-' if cents < 0 else ''}{sign}{dollars:,}.{rest:02d}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

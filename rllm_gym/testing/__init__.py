@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rllm_gym.testing.checks import Checks, Skip
+from rllm_gym.testing.checked_env import Env, Oracle
+from rllm_gym.testing.checks import Checks, SkipCheck
 from rllm_gym.testing.games import check_text_game
-from rllm_gym.testing.player import Env, Oracle
 from rllm_gym.testing.report import ContractViolation, Finding, Report
 from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
@@ -58,12 +58,14 @@ def check_text_env(
             try:
                 pool.run(check, timeout=deadline)
             except DeadlineExceeded:
-                checker.find(f"took longer than {deadline:g} s: reset and step must take bounded time on any input")
+                checker.add_finding(
+                    f"took longer than {deadline:g} s: reset and step must take bounded time on any input"
+                )
                 break
-            except Skip as reason:
+            except SkipCheck as reason:
                 report.skipped[name] = str(reason)
             except Exception as error:
-                checker.find(f"raised {type(error).__name__}: {str(error)[:500]}")
+                checker.add_finding(f"raised {type(error).__name__}: {str(error)[:500]}")
             finally:
                 checker.close_all()
             if name == "make" and report.findings:

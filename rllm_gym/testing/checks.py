@@ -1,4 +1,4 @@
-"""The checks of the environment contract. The checks of every single call are in ``rllm_gym.testing.player``."""
+"""The checks of the environment contract. The checks of every single call are in ``rllm_gym.testing.checked_env``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from rllm_gym.core import EnvironmentFault
+from rllm_gym.testing.checked_env import MAX_TURNS, CheckedEnv, Env, show, takes_env
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
-from rllm_gym.testing.player import MOST_TURNS, Env, Player, show, takes_env
 
 
-class Skip(Exception):
+class SkipCheck(Exception):
     """Raised if a check cannot be run; the message gives the reason."""
 
 
-class Checks(Player):
+class Checks(CheckedEnv):
     """All checks, one per method. :meth:`checks` yields their names in order."""
 
     def checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -85,7 +85,7 @@ class Checks(Player):
             env.unwrapped.step(3)  # type: ignore[arg-type]
         except Exception:
             return
-        self.find("step(3) was accepted: an action is a str, and anything else a TypeError")
+        self.add_finding("step(3) was accepted: an action is a str, and anything else a TypeError")
 
     def check_info(self) -> None:
         env = self.make()
@@ -129,7 +129,7 @@ class Checks(Player):
         for episode, action in enumerate(("", "no such action", "up")):
             self.reset(env, seed=self.seed + episode)
             over, turn = False, 0
-            limit = getattr(env.unwrapped, "max_turns", MOST_TURNS)
+            limit = getattr(env.unwrapped, "max_turns", MAX_TURNS)
             while not over and turn < limit:
                 turn += 1
                 *_, terminated, truncated, _ = self.step(env, action, turn)
@@ -147,7 +147,7 @@ class Checks(Player):
             env.step("")
         except Exception:
             return
-        self.find(f"step() {when} was accepted; it must raise gymnasium.error.ResetNeeded")
+        self.add_finding(f"step() {when} was accepted; it must raise gymnasium.error.ResetNeeded")
 
     def check_tasks(self) -> None:
         env = self.make()
@@ -168,7 +168,7 @@ class Checks(Player):
                 env.reset(seed=self.seed, options=wrong)
             except Exception:
                 continue
-            self.find(f"reset(options={wrong}) was accepted; it must raise TaskError")
+            self.add_finding(f"reset(options={wrong}) was accepted; it must raise TaskError")
         chosen = {self.reset(env, seed=self.seed + i)[1].get("task_id") for i in range(20)}
         self.expect(
             len(chosen) > 1 or len(getattr(env.unwrapped, "tasks", "")) == 1,
@@ -197,7 +197,7 @@ class Checks(Player):
     def _expect_same(self, one: list[Any], other: list[Any], what: str) -> None:
         for turn, (a, b) in enumerate(zip(one, other)):
             if not equal(a, b):
-                self.find(
+                self.add_finding(
                     f"same seed, same actions, but {what} differ at turn {turn}: {show(a, 200)} and {show(b, 200)}"
                 )
                 return
@@ -235,10 +235,12 @@ class Checks(Player):
                 *_, terminated, truncated, _ = self.step(env, action[:bound], turn)
                 over = bool(terminated or truncated)
             except EnvironmentFault as fault:
-                self.find(f"the action {ascii(action)[:80]} broke the world ({fault}): a bad reply is not a fault")
+                self.add_finding(
+                    f"the action {ascii(action)[:80]} broke the world ({fault}): a bad reply is not a fault"
+                )
                 over = True
             except Exception as error:
-                self.find(f"step({ascii(action)[:80]}) raised {type(error).__name__}: {str(error)[:200]}")
+                self.add_finding(f"step({ascii(action)[:80]}) raised {type(error).__name__}: {str(error)[:200]}")
                 over = True
 
     def check_state(self) -> None:
@@ -246,12 +248,12 @@ class Checks(Player):
         self.reset(env, seed=self.seed)
         base: Any = env.unwrapped
         if not hasattr(base, "get_state"):
-            raise Skip(f"{type(base).__name__} has no get_state()")
+            raise SkipCheck(f"{type(base).__name__} has no get_state()")
         try:
             saved = base.get_state()
         except NotImplementedError as reason:
             self.expect(str(reason) != "", "get_state() raises NotImplementedError without saying why")
-            raise Skip(str(reason)) from None
+            raise SkipCheck(str(reason)) from None
         self.expect(isinstance(saved, bytes), f"get_state() must return bytes; got {show(saved)}")
         self.expect(not saved.startswith(b"\x80"), "get_state() returned a pickle; loading one runs code: use JSON")
         try:
@@ -259,7 +261,7 @@ class Checks(Player):
         except ValueError:
             pass
         else:
-            self.find("set_state(b'nonsense') did not raise ValueError")
+            self.add_finding("set_state(b'nonsense') did not raise ValueError")
         # Once with the oracle's actions and once without, since an oracle may win before the state has changed; and
         # also from the middle of an episode, where there is more state to restore than at its start.
         for advised in (False, True) if self.oracle is not None and takes_env(self.oracle) else (False,):
@@ -283,10 +285,10 @@ class Checks(Player):
                     break
             return log
 
-        twin = base.fork()
+        copy = base.fork()
         expected = go_on(base)
-        forked = go_on(twin)
-        self._made.append(twin)
+        forked = go_on(copy)
+        self._envs.append(copy)
         self.expect(equal(expected, forked), "a fork() goes on differently from the original, or shares its world")
         base.set_state(saved)
         self.expect(equal(expected, go_on(base)), "after set_state(get_state()) the same actions lead elsewhere")
@@ -299,15 +301,15 @@ class Checks(Player):
         if not self.expect(isinstance(modes, list), f"metadata['render_modes'] must be a list; got {show(modes)}"):
             return
         if not isinstance(self.target, str) and not _takes_render_mode(self.target):
-            raise Skip("the factory takes no render_mode=")
+            raise SkipCheck("the factory takes no render_mode=")
         for mode in modes or ():
             env = self.make(render_mode=mode)
             self.reset(env, seed=self.seed)
-            self._look_at_frame(mode, env.render())
+            self._check_frame(mode, env.render())
             env.step("")
-            self._look_at_frame(mode, env.render())
+            self._check_frame(mode, env.render())
 
-    def _look_at_frame(self, mode: str, frame: Any) -> None:
+    def _check_frame(self, mode: str, frame: Any) -> None:
         if mode == "ansi":
             self.expect(isinstance(frame, str), f"render() in mode 'ansi' must return str; got {show(frame)}")
         elif mode == "rgb_array":
@@ -324,15 +326,15 @@ class Checks(Player):
                 len(observations) == 2 and len(rewards) == 2, "a vector environment of two did not return two results"
             )
         vector.close()
-        self._made.clear()
+        self._envs.clear()
 
     def check_oracle(self) -> None:
         if self.oracle is None:
-            raise Skip("no oracle was given")
+            raise SkipCheck("no oracle was given")
         env, solved, episodes = self.make(), 0, 20
         for episode in range(episodes):
             observation, info = self.reset(env, seed=self.seed + episode)
-            for turn in range(1, MOST_TURNS):
+            for turn in range(1, MAX_TURNS):
                 observation, _, terminated, truncated, info = self.step(env, self.act(env, observation, info), turn)
                 if terminated or truncated:
                     break
@@ -354,7 +356,7 @@ class Checks(Player):
 
     def check_torch(self) -> None:
         if self.torch_before:
-            raise Skip("torch was imported before the check began; run it in a fresh process")
+            raise SkipCheck("torch was imported before the check began; run it in a fresh process")
         self.expect("torch" not in sys.modules, "the environment imports torch; environments work without it")
 
 

@@ -25,7 +25,7 @@ from rllm_gym.testing.report import Finding, Report
 Policy = Callable[[TextGame, str, Random], str]
 """Called with the game, the agent to move and a random generator; returns an action."""
 
-MOST_TURNS = 400
+MAX_TURNS = 400
 _FORKED_TURNS = 60
 _INFO_TYPES = {
     "task_id": str,
@@ -62,7 +62,7 @@ def check_text_game(
     subject = (
         env_id_or_factory if isinstance(env_id_or_factory, str) else getattr(env_id_or_factory, "__qualname__", "")
     )
-    checker = _Checker(env_id_or_factory, policy, fuzz, seed, Report(str(subject)))
+    checker = _GameChecker(env_id_or_factory, policy, fuzz, seed, Report(str(subject)))
     for name in ("spaces", "episodes", "tasks", "seeding", "fuzz", "state", "parallel", "forgery", "pettingzoo"):
         checker.check, before = name, len(checker.report.findings)
         try:
@@ -70,7 +70,7 @@ def check_text_game(
         except NotImplementedError as reason:
             checker.report.skipped[name] = str(reason)
         except Exception as error:
-            checker.find(f"raised {type(error).__name__}: {str(error)[:500]}")
+            checker.add_finding(f"raised {type(error).__name__}: {str(error)[:500]}")
         finally:
             checker.close_all()
         if len(checker.report.findings) == before and name not in checker.report.skipped:
@@ -78,32 +78,32 @@ def check_text_game(
     return checker.report
 
 
-class _Checker:
+class _GameChecker:
     def __init__(
         self, target: str | Callable[..., TextGame], policy: Policy | None, fuzz: int, seed: int, report: Report
     ) -> None:
         self.target, self.policy, self.fuzz, self.seed, self.report = target, policy, fuzz, seed, report
         self.check = ""
-        self._made: list[TextGame] = []
+        self._games: list[TextGame] = []
         self._info_types: dict[str, type] = {}
 
-    def find(self, message: str) -> None:
+    def add_finding(self, message: str) -> None:
         finding = Finding(self.check, message)
         if finding not in self.report.findings:
             self.report.findings.append(finding)
 
     def expect(self, truth: bool, message: str) -> None:
         if not truth:
-            self.find(message)
+            self.add_finding(message)
 
     def make(self, **kwargs: Any) -> TextGame:
         game = pettingzoo.make("aec", self.target, **kwargs) if isinstance(self.target, str) else self.target(**kwargs)
-        self._made.append(game)
+        self._games.append(game)
         return game
 
     def close_all(self) -> None:
-        made, self._made = self._made, []
-        for game in made:
+        games, self._games = self._games, []
+        for game in games:
             game.close()
 
     # Checks
@@ -134,14 +134,14 @@ class _Checker:
             game.step(3)  # type: ignore[arg-type]
         except TypeError:
             return
-        self.find("step(3) must raise TypeError: an action is a str")
+        self.add_finding("step(3) must raise TypeError: an action is a str")
 
     def _expect_refusal(self, game: TextGame, when: str) -> None:
         try:
             game.step("")
         except ResetNeeded:
             return
-        self.find(f"step() {when} must raise gymnasium.error.ResetNeeded")
+        self.add_finding(f"step() {when} must raise gymnasium.error.ResetNeeded")
 
     def check_tasks(self) -> None:
         game = self.make()
@@ -155,7 +155,7 @@ class _Checker:
                 game.reset(seed=self.seed, options=wrong)
             except Exception:
                 continue
-            self.find(f"reset(options={wrong}) was accepted; it must raise TaskError")
+            self.add_finding(f"reset(options={wrong}) was accepted; it must raise TaskError")
 
     def check_seeding(self) -> None:
         for episode in range(3):
@@ -176,11 +176,13 @@ class _Checker:
                 action = None
             try:
                 game.step(action)
-                self.look_at(game)
+                self.inspect(game)
             except EnvironmentFault as fault:
-                self.find(f"the action {ascii(action)[:80]} broke the world ({fault}): a bad reply is not a fault")
+                self.add_finding(
+                    f"the action {ascii(action)[:80]} broke the world ({fault}): a bad reply is not a fault"
+                )
             except Exception as error:
-                self.find(f"step({ascii(action)[:80]}) raised {type(error).__name__}: {str(error)[:200]}")
+                self.add_finding(f"step({ascii(action)[:80]}) raised {type(error).__name__}: {str(error)[:200]}")
                 game.reset(seed=self.seed)
 
     def check_state(self) -> None:
@@ -190,28 +192,31 @@ class _Checker:
             for _ in range(_FORKED_TURNS):
                 if not game.agents:
                     break
-                saved, twin = game.get_state(), game.fork()
-                self._made.append(twin)
-                self.expect(twin.get_state() == saved, "fork() has another state than its original")
+                saved, copy = game.get_state(), game.fork()
+                self._games.append(copy)
+                self.expect(copy.get_state() == saved, "fork() has another state than its original")
                 action = self.act(game, source)
                 game.step(action)
-                twin.step(action)
-                self.expect(self.seen(twin) == self.seen(game), "a fork goes on differently, with the same action")
-                twin.set_state(saved)
-                self.expect(twin.get_state() == saved, "set_state() does not bring back what get_state() gave")
+                copy.step(action)
+                self.expect(
+                    self.visible_state(copy) == self.visible_state(game),
+                    "a fork goes on differently, with the same action",
+                )
+                copy.set_state(saved)
+                self.expect(copy.get_state() == saved, "set_state() does not bring back what get_state() gave")
         for damaged in (b"", b"{}", b"[]", b"\xff", json.dumps({"schema": 1, "game": type(game).__name__}).encode()):
             try:
                 game.set_state(damaged)
             except ValueError:
                 continue
-            self.find(f"set_state({damaged!r}) was accepted; it must raise ValueError")
+            self.add_finding(f"set_state({damaged!r}) was accepted; it must raise ValueError")
 
     def check_parallel(self) -> None:
         game, source = self.make(), self.random("parallel")
         parallel = ParallelGame(self.make())
         game.reset(seed=self.seed)
         observations, infos = parallel.reset(seed=self.seed)
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             agents = list(game.agents)
             self.expect(parallel.agents == agents, "the parallel form has other agents")
             self.expect(set(observations) == set(infos) == set(agents), "the parallel form forgets agents")
@@ -221,8 +226,10 @@ class _Checker:
             game.step(action)
             idle = {agent: unicode_text(source) for agent in agents if agent != active}
             observations, rewards, ends, cuts, infos = parallel.step({active: action, **idle})
-            told = {agent: game.observe(agent) for agent in agents}
-            self.expect(observations == told, "the parallel form observes something else; actions of idle agents count")
+            reported = {agent: game.observe(agent) for agent in agents}
+            self.expect(
+                observations == reported, "the parallel form observes something else; actions of idle agents count"
+            )
             self.expect(
                 (rewards, ends, cuts) == (game.rewards, game.terminations, game.truncations),
                 "its rewards or ends differ",
@@ -232,7 +239,7 @@ class _Checker:
                 self.expect(math.isclose(parts, rewards[agent], abs_tol=1e-9), "its components are not of this step")
             if not parallel.agents:
                 return
-        self.find(f"the game did not end within {MOST_TURNS} turns")
+        self.add_finding(f"the game did not end within {MAX_TURNS} turns")
 
     def check_forgery(self) -> None:
         """Check that the text of an agent is always quoted in the observations of the other agents."""
@@ -241,7 +248,7 @@ class _Checker:
         marks = {agent: f"Zq{agent}Forged" for agent in game.possible_agents}
         for episode in range(2):
             game.reset(seed=self.seed + episode)
-            for turn in range(MOST_TURNS):
+            for turn in range(MAX_TURNS):
                 if not game.agents:
                     break
                 agent, action = game.agent_selection, self.act(game, source)
@@ -290,29 +297,37 @@ class _Checker:
             text = game.observe(agent)["text"]
             if agent == game.agent_selection:
                 self.expect(text.strip() != "", "the first observation is empty: it must suffice to act")
-        log = [self.look_at(game)]
+        log = [self.inspect(game)]
         earned = dict.fromkeys(game.possible_agents, 0.0)
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             if not game.agents:
                 return log
             agent = game.agent_selection
-            given = game.last()[1]
-            self.expect(math.isclose(given, earned[agent], abs_tol=1e-9), f"last() gives {agent} {given}, not its sum")
+            info = game.last()[1]
+            self.expect(math.isclose(info, earned[agent], abs_tol=1e-9), f"last() gives {agent} {info}, not its sum")
             earned[agent] = 0.0
             game.step(self.act(game, source))
             for name, reward in game.rewards.items():
                 earned[name] += reward
-            log.append(self.look_at(game))
-        self.find(f"the game did not end within {MOST_TURNS} turns")
+            log.append(self.inspect(game))
+        self.add_finding(f"the game did not end within {MAX_TURNS} turns")
         return log
 
-    def seen(self, game: TextGame) -> Any:
-        told = {agent: game.observe(agent) for agent in game.possible_agents}
+    def visible_state(self, game: TextGame) -> Any:
+        observations = {agent: game.observe(agent) for agent in game.possible_agents}
         return copy.deepcopy(
-            (told, game.agents, game.agent_selection, game.rewards, game.terminations, game.truncations, game.infos)
+            (
+                observations,
+                game.agents,
+                game.agent_selection,
+                game.rewards,
+                game.terminations,
+                game.truncations,
+                game.infos,
+            )
         )
 
-    def look_at(self, game: TextGame) -> Any:
+    def inspect(self, game: TextGame) -> Any:
         """Check everything that is visible in the current position, and return it."""
         for agent in game.agents:
             text: Any = game.observe(agent)
@@ -321,13 +336,13 @@ class _Checker:
             try:
                 text["text"].encode()
             except UnicodeEncodeError:
-                self.find(f"the observation of {agent} holds a lone surrogate, which no tokenizer takes")
-            self._look_at_info(game, agent)
+                self.add_finding(f"the observation of {agent} holds a lone surrogate, which no tokenizer takes")
+            self._inspect_info(game, agent)
         if game.agents:
             self.expect(game.agent_selection in game.agents, f"{game.agent_selection!r} is to act, but is no agent")
-        return self.seen(game)
+        return self.visible_state(game)
 
-    def _look_at_info(self, game: TextGame, agent: str) -> None:
+    def _inspect_info(self, game: TextGame, agent: str) -> None:
         info, reward = game.infos[agent], game.rewards[agent]
         for key, kind in _INFO_TYPES.items():
             self.expect(type(info.get(key)) is kind, f"info[{key!r}] is {info.get(key)!r}, not {kind.__name__}")
@@ -345,8 +360,8 @@ class _Checker:
         self.expect(info["success"] == (stop == "success"), f"success is {info['success']}, stop_reason is {stop!r}")
         self.expect(info["active"] == (agent == game.agent_selection and not over), "info['active'] is wrong")
         total = math.fsum(info["reward_components"].values())
-        given = game._cumulative_rewards[agent]
-        self.expect(math.isclose(total, given, abs_tol=1e-9), f"reward {given}, but components {total}")
+        expected = game._cumulative_rewards[agent]
+        self.expect(math.isclose(total, expected, abs_tol=1e-9), f"reward {expected}, but components {total}")
 
 
 def _outside_of_quotations(text: str) -> str:

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from rllm_gym.vector.orders import Stepped
+from rllm_gym.vector.env_commands import StepResult
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 Seeds = int | Sequence[int | None] | np.ndarray | None
@@ -26,7 +26,7 @@ def batch_observations(space: gymnasium.Space[Any], observations: Sequence[Any])
     return concatenate(space, observations, create_empty_array(space, n=len(observations)))  # type: ignore[arg-type]
 
 
-def blank_observation(space: gymnasium.Space[Any]) -> Any:
+def empty_observation(space: gymnasium.Space[Any]) -> Any:
     """Return a placeholder for the observation of an environment that has none yet.
 
     ``None`` for a custom space of the user.
@@ -34,7 +34,7 @@ def blank_observation(space: gymnasium.Space[Any]) -> Any:
     if isinstance(space, gymnasium.spaces.Text):
         return ""
     if isinstance(space, gymnasium.spaces.Dict):
-        return {key: blank_observation(part) for key, part in space.items()}
+        return {key: empty_observation(part) for key, part in space.items()}
     empty = create_empty_array(space, n=1)
     return None if empty is None else next(iter(iterate(batch_space(space, 1), empty)))
 
@@ -92,7 +92,7 @@ def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects
     return column
 
 
-def each_action(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], actions: Any, count: int) -> list[Any]:
+def split_actions(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], actions: Any, count: int) -> list[Any]:
     """Return one action per environment.
 
     Raises:
@@ -118,7 +118,7 @@ def each_action(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], acti
     return listed
 
 
-def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
+def split_seeds(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
     """Return one seed per environment: ``seed + index`` for an integer, the elements of a sequence.
 
     Raises:
@@ -138,15 +138,15 @@ def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={len(indices)} but got length={len(listed)}."
         )
-    for index, each in zip(indices, listed):
-        if each is not None and not isinstance(each, int | np.integer):
-            raise TypeError(f"the seed of environment {index} is a {type(each).__name__}, not a whole number")
-        if each is not None and each < 0:
-            raise gymnasium.error.Error(f"the seed of environment {index} is {each}; a seed is 0 or more")
-    return [None if each is None else int(each) for each in listed]
+    for index, item in zip(indices, listed):
+        if item is not None and not isinstance(item, int | np.integer):
+            raise TypeError(f"the seed of environment {index} is a {type(item).__name__}, not a whole number")
+        if item is not None and item < 0:
+            raise gymnasium.error.Error(f"the seed of environment {index} is {item}; a seed is 0 or more")
+    return [None if item is None else int(item) for item in listed]
 
 
-def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
+def split_options(options: Options, count: int) -> list[dict[str, Any] | None]:
     """Return one dictionary of options per environment.
 
     A list, tuple or array under a key has one value per environment; any other value is used for all. A sequence of
@@ -159,12 +159,14 @@ def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
     if options is None:
         return [None] * count
     if not isinstance(options, Mapping):
-        if not isinstance(options, Sequence) or not all(each is None or isinstance(each, Mapping) for each in options):
+        if not isinstance(options, Sequence) or not all(
+            entry is None or isinstance(entry, Mapping) for entry in options
+        ):
             raise TypeError(f"options={options!r:.200} is neither a dictionary nor a sequence of one an environment")
         if len(options) != count:
             raise ValueError(f"options has {len(options)} entries for {count} environments; give one for each")
-        return [None if each is None else dict(each) for each in options]
-    each: list[dict[str, Any] | None] = [{} for _ in range(count)]
+        return [None if entry is None else dict(entry) for entry in options]
+    entry: list[dict[str, Any] | None] = [{} for _ in range(count)]
     for key, value in options.items():
         shared = not isinstance(value, list | tuple | np.ndarray)
         if not shared and len(value) != count:
@@ -172,10 +174,10 @@ def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
                 f"options[{key!r}] has {len(value)} entries for {count} environments; give one for each, or one for all"
             )
         listed: Iterable[Any] = [value] * count if shared else value
-        for one, item in zip(each, listed):
+        for one, item in zip(entry, listed):
             assert one is not None
             one[key] = item
-    return each
+    return entry
 
 
 def checked_mask(mask: Any, count: int) -> list[int]:
@@ -198,7 +200,7 @@ def checked_mask(mask: Any, count: int) -> list[int]:
     return [int(index) for index in np.flatnonzero(mask)]
 
 
-def batch_flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def batch_flags(results: Sequence[StepResult]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return arrays of rewards, terminations and truncations."""
     return (
         np.array([result[1] for result in results], dtype=np.float64),
@@ -207,7 +209,7 @@ def batch_flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.
     )
 
 
-def these(indices: Sequence[int]) -> str:
+def format_indices(indices: Sequence[int]) -> str:
     """Return ``environment 3`` or ``environments 3, 5, 7, …``, for messages."""
     shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
     return f"environment {shown}" if len(indices) == 1 else f"environments {shown}"

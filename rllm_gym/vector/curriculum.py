@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
-class Curriculum(Protocol):
+class EnvCurriculum(Protocol):
     """Updates the weights of a suite's environments after every episode. Its state is saved in checkpoints."""
 
     def weights(self, names: Sequence[str]) -> Mapping[str, float]:
         """Return a finite weight of 0 or more for each, not all 0; multiplied with the suite's own."""
 
-    def learn(self, name: str, success: bool) -> None:
+    def update(self, name: str, success: bool) -> None:
         """Record that an episode of ``name`` ended by itself."""
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -56,11 +56,11 @@ class SuccessCurriculum:
             for name in names
         }
 
-    def learn(self, name: str, success: bool) -> None:
+    def update(self, name: str, success: bool) -> None:
         self._results.setdefault(name, deque(maxlen=self.window)).append(bool(success))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"results": {name: [int(each) for each in results] for name, results in self._results.items()}}
+        return {"results": {name: [int(item) for item in results] for name, results in self._results.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._results = {
@@ -109,7 +109,7 @@ class LevelCurriculum:
             for place, name in enumerate(self.levels)
         }
 
-    def learn(self, name: str, success: bool) -> None:
+    def update(self, name: str, success: bool) -> None:
         if name != self.levels[self.level]:
             return
         self._results.append(bool(success))
@@ -119,7 +119,7 @@ class LevelCurriculum:
             self._results.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"level": self.level, "results": [int(each) for each in self._results]}
+        return {"level": self.level, "results": [int(item) for item in self._results]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state.
@@ -133,7 +133,7 @@ class LevelCurriculum:
         self._results = deque(map(bool, state["results"]), maxlen=self.window)
 
 
-def checked_weights(weights: Mapping[str, float], whose: str) -> dict[str, float]:
+def checked_weights(weights: Mapping[str, float], owner: str) -> dict[str, float]:
     """Return the weights as a dictionary.
 
     Raises:
@@ -141,7 +141,7 @@ def checked_weights(weights: Mapping[str, float], whose: str) -> dict[str, float
     """
     for name, weight in weights.items():
         if isinstance(weight, bool) or not (math.isfinite(weight) and weight >= 0):
-            raise ValueError(f"{whose}: the weight of {name!r} is {weight!r}, not a finite number of 0 or more")
+            raise ValueError(f"{owner}: the weight of {name!r} is {weight!r}, not a finite number of 0 or more")
     if not any(weights.values()):
-        raise ValueError(f"{whose}: every weight is 0, so nothing can be drawn from {list(weights)}")
+        raise ValueError(f"{owner}: every weight is 0, so nothing can be drawn from {list(weights)}")
     return dict(weights)

@@ -12,10 +12,10 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rllm_gym.core import stream_seed
-from rllm_gym.vector.curriculum import Curriculum, checked_weights
-from rllm_gym.vector.ledger import Programme, Slot
-from rllm_gym.vector.making import Env, resolve
-from rllm_gym.vector.orders import Deadlines, Recipe, checked_wrappers
+from rllm_gym.vector.bookkeeping import EnvSchedule, EnvState
+from rllm_gym.vector.curriculum import EnvCurriculum, checked_weights
+from rllm_gym.vector.env_commands import EnvBuildSpec, EnvDeadlines, checked_wrappers
+from rllm_gym.vector.env_source import Env, resolve
 from rllm_gym.vector.text_vector_env import TextVectorEnv
 
 
@@ -60,53 +60,53 @@ class MultiTaskVectorEnv(TextVectorEnv):
         num_envs: int = 1,
         *,
         envs: Mapping[str, float | Member] | Sequence[str],
-        curriculum: Curriculum | None = None,
+        curriculum: EnvCurriculum | None = None,
         workers: str = "thread",
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         env_wrappers: Sequence[Callable[[Any], Any]] = (),
-        deadlines: Mapping[str, float] | Deadlines | None = None,
+        deadlines: Mapping[str, float] | EnvDeadlines | None = None,
     ) -> None:
         members = _members(envs)
         wrappers = checked_wrappers(env_wrappers)
         recipes = {
-            name: Recipe(resolve(member.env_id), member.kwargs, wrappers, member.max_episode_steps)
+            name: EnvBuildSpec(resolve(member.env_id), member.kwargs, wrappers, member.max_episode_steps)
             for name, member in members.items()
         }
         self.curriculum = curriculum
-        suite = _Suite({name: member.weight for name, member in members.items()}, curriculum)
-        self._open(num_envs, recipes, suite, workers, autoreset_mode, Deadlines.of(deadlines))
+        suite = _SuiteSchedule({name: member.weight for name, member in members.items()}, curriculum)
+        self._open(num_envs, recipes, suite, workers, autoreset_mode, EnvDeadlines.of(deadlines))
 
 
-class _Suite(Programme):
+class _SuiteSchedule(EnvSchedule):
     """Samples the environment of each episode."""
 
-    def __init__(self, weights: Mapping[str, float], curriculum: Curriculum | None) -> None:
+    def __init__(self, weights: Mapping[str, float], curriculum: EnvCurriculum | None) -> None:
         self._own = checked_weights(weights, "envs")
         self._names = list(weights)
         self._curriculum = curriculum
         self._root = secrets.randbits(64)  # seeds the choice for episodes without a seed
         self._limits: list[float] | None = None
-        self._weigh()
+        self._current_weights()
 
-    def next_member(self, index: int, slot: Slot) -> str:
-        root = self._root if slot.seed is None else slot.seed
-        limits = self._limits or self._weigh()
-        point = (stream_seed("suite", root, index, slot.episode) >> 75) / (1 << 53) * limits[-1]
+    def next_member(self, index: int, state: EnvState) -> str:
+        root = self._root if state.seed is None else state.seed
+        limits = self._limits or self._current_weights()
+        point = (stream_seed("suite", root, index, state.episode) >> 75) / (1 << 53) * limits[-1]
         return self._names[min(bisect_right(limits, point), len(limits) - 1)]
 
-    def dress(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
+    def add_info(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
         return {**info, "env_name": member}
 
-    def finished(self, member: str, info: dict[str, Any]) -> None:
+    def episode_ended(self, member: str, info: dict[str, Any]) -> None:
         if self._curriculum is not None:
-            self._curriculum.learn(member, bool(info.get("success", False)))
+            self._curriculum.update(member, bool(info.get("success", False)))
             self._limits = None
 
-    def _weigh(self) -> list[float]:
+    def _current_weights(self) -> list[float]:
         weights = self._own
         if self._curriculum is not None:
-            learnt = self._curriculum.weights(self._names)
-            weights = checked_weights({name: self._own[name] * learnt[name] for name in self._names}, "the curriculum")
+            learned = self._curriculum.weights(self._names)
+            weights = checked_weights({name: self._own[name] * learned[name] for name in self._names}, "the curriculum")
         self._limits = list(accumulate(weights.values()))
         return self._limits
 

@@ -25,23 +25,23 @@ from rllm_gym.vector.batching import (
     batch_flags,
     batch_infos,
     batch_observations,
-    blank_observation,
     checked_mask,
-    each_action,
-    each_options,
-    each_seed,
-    these,
+    empty_observation,
+    format_indices,
+    split_actions,
+    split_options,
+    split_seeds,
 )
+from rllm_gym.vector.bookkeeping import Bookkeeping, EnvSchedule, VectorStats
+from rllm_gym.vector.env_commands import EnvBuildSpec, EnvCommand, EnvDeadlines, EnvResult, StepResult, checked_wrappers
+from rllm_gym.vector.env_host import EnvDescription
+from rllm_gym.vector.env_source import Env, common_space, resolve
 from rllm_gym.vector.errors import VectorTimeout
-from rllm_gym.vector.host import Description
-from rllm_gym.vector.inbox import Inbox
-from rllm_gym.vector.ledger import Ledger, Programme, VectorStats
-from rllm_gym.vector.making import Env, resolve, united_space
-from rllm_gym.vector.orders import Deadlines, Order, Outcome, Recipe, Stepped, checked_wrappers
-from rllm_gym.vector.stages import open_stage
+from rllm_gym.vector.executors import open_executor
+from rllm_gym.vector.result_queue import ResultQueue
 
 
-class Received(NamedTuple):
+class RecvResult(NamedTuple):
     """Result of :meth:`TextVectorEnv.recv`: a step's five values, for the environments that have answered."""
 
     observations: Any
@@ -102,15 +102,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         env_wrappers: Sequence[Callable[[Any], Any]] = (),
         max_episode_steps: int | None = None,
-        deadlines: Mapping[str, float] | Deadlines | None = None,
+        deadlines: Mapping[str, float] | EnvDeadlines | None = None,
         **env_kwargs: Any,
     ) -> None:
         wrappers = checked_wrappers(env_wrappers)
-        recipe = Recipe(resolve(env_id), env_kwargs, wrappers, max_episode_steps)
-        self._open(num_envs, {"": recipe}, Programme(), workers, autoreset_mode, Deadlines.of(deadlines))
+        recipe = EnvBuildSpec(resolve(env_id), env_kwargs, wrappers, max_episode_steps)
+        self._open(num_envs, {"": recipe}, EnvSchedule(), workers, autoreset_mode, EnvDeadlines.of(deadlines))
         if isinstance(recipe.source, EnvSpec):
             self.spec = copy.deepcopy(recipe.source)
-            given: dict[str, Any] = {
+            arguments: dict[str, Any] = {
                 "workers": workers,
                 "autoreset_mode": self._mode.value,
                 "env_wrappers": wrappers,
@@ -119,17 +119,17 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 "num_envs": num_envs,
                 "vectorization_mode": "vector_entry_point",
             }
-            given = {name: value for name, value in given.items() if value not in (None, ())}
-            self.spec.kwargs = {**self.spec.kwargs, **env_kwargs, **given}
+            arguments = {name: value for name, value in arguments.items() if value not in (None, ())}
+            self.spec.kwargs = {**self.spec.kwargs, **env_kwargs, **arguments}
 
     def _open(
         self,
         num_envs: int,
-        recipes: Mapping[str, Recipe],
-        programme: Programme,
+        recipes: Mapping[str, EnvBuildSpec],
+        programme: EnvSchedule,
         workers: str,
         autoreset_mode: str | AutoresetMode,
-        deadlines: Deadlines,
+        deadlines: EnvDeadlines,
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
@@ -137,17 +137,17 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.num_envs = int(num_envs)
         self._pid = os.getpid()
         self._deadlines = deadlines
-        self._inbox = Inbox()
+        self._results = ResultQueue()
         self._receiving = threading.Lock()
-        self._unsettled: list[Outcome] = []
-        self._arrived: list[tuple[int, Stepped | Exception]] = []
+        self._unresolved: list[EnvResult] = []
+        self._arrived: list[tuple[int, StepResult | Exception]] = []
         self._pending = ""
         self._asked: list[int] = []
-        self._stage = open_stage(workers, recipes, self.num_envs, deadlines, self._inbox)
-        self._ledger = Ledger(self.num_envs, self._mode, programme, self._stage.submit)
-        self._slots = self._ledger.slots
+        self._executor = open_executor(workers, recipes, self.num_envs, deadlines, self._results)
+        self._bookkeeping = Bookkeeping(self.num_envs, self._mode, programme, self._executor.submit)
+        self._states = self._bookkeeping.states
         # A vector environment that is garbage-collected leaves no thread, process or browser behind.
-        self._finalizer = weakref.finalize(self, self._stage.close)
+        self._finalizer = weakref.finalize(self, self._executor.close)
         self.closed = False
         try:
             self._describe(self._make(list(recipes)))
@@ -158,7 +158,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     @property
     def stats(self) -> VectorStats:
         """Counters so far: steps, episodes, faults by kind."""
-        return self._ledger.stats
+        return self._bookkeeping.stats
 
     # Gymnasium's interface
 
@@ -186,12 +186,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if isinstance(options, Mapping) and "reset_mask" in options:
             indices = checked_mask(options["reset_mask"], self.num_envs)
             options = {key: value for key, value in options.items() if key != "reset_mask"}
-            never = [index for index in set(range(self.num_envs)) - set(indices) if not self._slots[index].begun]
+            never = [index for index in set(range(self.num_envs)) - set(indices) if not self._states[index].started]
             if never:
-                raise ResetNeeded(f"{these(never)} never began an episode: leave reset_mask out of the first reset()")
-        seeds = each_seed(seed, range(self.num_envs))
-        listed = each_options(options, self.num_envs)
-        orders = [self._ledger.reset_order(index, seeds[index], listed[index]) for index in indices]
+                raise ResetNeeded(
+                    f"{format_indices(never)} never began an episode: leave reset_mask out of the first reset()"
+                )
+        seeds = split_seeds(seed, range(self.num_envs))
+        listed = split_options(options, self.num_envs)
+        orders = [self._bookkeeping.reset_command(index, seeds[index], listed[index]) for index in indices]
         self._begin("reset", indices, orders)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
@@ -201,7 +203,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             VectorTimeout: ``timeout`` seconds were not enough; call again.
         """
         results = self._finish("reset", timeout)
-        faults = [self._slots[index].broken for index in results]
+        faults = [self._states[index].fault for index in results]
         if faults[0] is not None and None not in faults:
             raise faults[0]
         infos = batch_infos([results[index][4] if index in results else {} for index in range(self.num_envs)])
@@ -225,9 +227,9 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def step_async(self, actions: Any) -> None:
         """Start :meth:`step` without waiting; :meth:`step_wait` returns the result."""
         self._assert_free("step_async")
-        listed = each_action(self.single_action_space, self.action_space, actions, self.num_envs)
+        listed = split_actions(self.single_action_space, self.action_space, actions, self.num_envs)
         self._assert_steppable(range(self.num_envs))
-        step_order = self._ledger.step_order
+        step_order = self._bookkeeping.step_command
         self._begin("step", range(self.num_envs), [step_order(index, action) for index, action in enumerate(listed)])
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -249,9 +251,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Return a method's result in each environment, or the value of an attribute."""
         self._assert_free("call")
         orders = [
-            Order(index, "call", slot.member, arguments=(name, args, kwargs)) for index, slot in enumerate(self._slots)
+            EnvCommand(index, "call", slot.member, arguments=(name, args, kwargs))
+            for index, slot in enumerate(self._states)
         ]
-        return tuple(outcome.value for outcome in self._told(orders))
+        return tuple(outcome.value for outcome in self._run_commands(orders))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of each environment."""
@@ -274,10 +277,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 "Values must be a list or tuple with length equal to the number of environments. "
                 f"Got `{len(listed)}` values for {self.num_envs} environments."
             )
-        self._told(
+        self._run_commands(
             [
-                Order(index, "set", slot.member, arguments=(name, value))
-                for (index, slot), value in zip(enumerate(self._slots), listed)
+                EnvCommand(index, "set", slot.member, arguments=(name, value))
+                for (index, slot), value in zip(enumerate(self._states), listed)
             ]
         )
 
@@ -298,10 +301,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             timeout: Seconds that environments in progress get to finish; ``None`` for the deadline of ``close``.
             terminate: Do not wait for them.
         """
-        busy = [slot for slot in self._slots if slot.busy]
+        busy = [slot for slot in self._states if slot.busy]
         if busy and not terminate and self._finalizer.alive and os.getpid() == self._pid:
-            missing = len(busy) - len(self._arrived) - len(self._unsettled)
-            self._inbox.take(missing, self._deadlines.close if timeout is None else timeout)
+            missing = len(busy) - len(self._arrived) - len(self._unresolved)
+            self._results.take(missing, self._deadlines.close if timeout is None else timeout)
         self._finalizer()
 
     # Asynchronous interface
@@ -315,8 +318,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             options: As for :meth:`reset`, with one value for each of ``env_ids``.
         """
         indices = self._named(env_ids, "async_reset")
-        seeds, listed = each_seed(seed, indices), each_options(options, len(indices))
-        self._hand_over([self._ledger.reset_order(*each) for each in zip(indices, seeds, listed)])
+        seeds, listed = split_seeds(seed, indices), split_options(options, len(indices))
+        self._submit([self._bookkeeping.reset_command(*item) for item in zip(indices, seeds, listed)])
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Start a step of these environments (``None`` for all) without waiting; :meth:`recv` returns the results.
@@ -331,11 +334,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         space, batched = self.single_action_space, self.action_space
         if len(indices) != self.num_envs and not isinstance(space, gymnasium.spaces.Text):
             batched = batch_space(space, len(indices))
-        listed = each_action(space, batched, actions, len(indices))
+        listed = split_actions(space, batched, actions, len(indices))
         self._assert_steppable(indices)
-        self._hand_over([self._ledger.step_order(*each) for each in zip(indices, listed)])
+        self._submit([self._bookkeeping.step_command(*item) for item in zip(indices, listed)])
 
-    def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
+    def recv(self, min_envs: int = 1, timeout: float | None = None) -> RecvResult:
         """Return all arrived results, once at least ``min_envs`` environments have answered. A reset has reward 0.
 
         Args:
@@ -358,7 +361,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
             raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
-        under_way = sum(1 for slot in self._slots if slot.busy)
+        under_way = sum(1 for slot in self._states if slot.busy)
         if under_way < min_envs:
             raise NoAsyncCallError(
                 f"recv(min_envs={min_envs}) would wait for ever: {under_way} of {self.num_envs} environments are "
@@ -374,30 +377,30 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         for place, (index, result) in enumerate(self._arrived):
             if isinstance(result, Exception):
                 del self._arrived[place]
-                self._slots[index].busy = ""
+                self._states[index].busy = ""
                 raise result
         arrived, self._arrived = self._arrived, []
         indices = [index for index, _ in arrived]
-        results: list[Stepped] = [result for _, result in arrived]  # type: ignore[misc]
+        results: list[StepResult] = [result for _, result in arrived]  # type: ignore[misc]
         for index in indices:
-            self._slots[index].busy = ""
+            self._states[index].busy = ""
         infos = batch_infos([result[4] for result in results])
         infos["env_id"] = np.array(indices, dtype=np.int32)
         observations = batch_observations(self.single_observation_space, [result[0] for result in results])
-        return Received(observations, *batch_flags(results), infos)
+        return RecvResult(observations, *batch_flags(results), infos)
 
     # Used by both interfaces
 
-    def _make(self, members: list[str]) -> dict[str, Description]:
+    def _make(self, members: list[str]) -> dict[str, EnvDescription]:
         """Create an environment in every place, and each member in at least one."""
-        found: dict[str, Description] = {}
+        found: dict[str, EnvDescription] = {}
         for first in range(0, max(self.num_envs, len(members)), self.num_envs):
             orders = [
-                Order(index, "make", members[(first + index) % len(members)])
+                EnvCommand(index, "make", members[(first + index) % len(members)])
                 for index in range(min(self.num_envs, max(len(members), self.num_envs) - first))
             ]
-            for order, outcome in zip(orders, self._told(orders)):
-                self._slots[order.index].member = order.member
+            for order, outcome in zip(orders, self._run_commands(orders)):
+                self._states[order.index].member = order.member
                 known = found.setdefault(order.member, outcome.value)
                 if (outcome.value.observation_space, outcome.value.action_space) != (
                     known.observation_space,
@@ -410,39 +413,39 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                     )
         return found
 
-    def _describe(self, found: Mapping[str, Description]) -> None:
+    def _describe(self, found: Mapping[str, EnvDescription]) -> None:
         first = next(iter(found.values()))
         self.metadata = {**first.metadata, "autoreset_mode": self._mode}
         self.render_mode = first.render_mode
-        self.single_observation_space = united_space(
-            "observation", {key: each.observation_space for key, each in found.items()}
+        self.single_observation_space = common_space(
+            "observation", {key: item.observation_space for key, item in found.items()}
         )
-        self.single_action_space = united_space("action", {key: each.action_space for key, each in found.items()})
+        self.single_action_space = common_space("action", {key: item.action_space for key, item in found.items()})
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._ledger.blank = blank_observation(self.single_observation_space)
+        self._bookkeeping.empty_observation = empty_observation(self.single_observation_space)
 
-    def _begin(self, what: str, indices: Iterable[int], asks: Sequence[Order | Outcome]) -> None:
+    def _begin(self, what: str, indices: Iterable[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
         self._pending, self._asked = what, list(indices)
-        self._hand_over(asks)
+        self._submit(requests)
 
-    def _hand_over(self, asks: Sequence[Order | Outcome]) -> None:
-        orders = [ask for ask in asks if isinstance(ask, Order)]
+    def _submit(self, requests: Sequence[EnvCommand | EnvResult]) -> None:
+        orders = [ask for ask in requests if isinstance(ask, EnvCommand)]
         if orders:
-            self._stage.submit(orders)
-        if len(orders) < len(asks):
-            for ask in asks:
-                if isinstance(ask, Outcome):
-                    self._inbox.put(ask)
+            self._executor.submit(orders)
+        if len(orders) < len(requests):
+            for ask in requests:
+                if isinstance(ask, EnvResult):
+                    self._results.put(ask)
 
-    def _finish(self, what: str, timeout: float | None) -> dict[int, Stepped]:
+    def _finish(self, what: str, timeout: float | None) -> dict[int, StepResult]:
         self._assert_open()
         if self._pending != what:
             raise NoAsyncCallError(f"`{what}_wait` without a call to `{what}_async` before it", what)
         self._gather(len(self._asked), timeout)
         arrived, self._arrived, self._pending = self._arrived, [], ""
         for index in self._asked:
-            self._slots[index].busy = ""
+            self._states[index].busy = ""
         for _, result in arrived:
             if isinstance(result, Exception):
                 raise result
@@ -451,41 +454,42 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _gather(self, count: int, timeout: float | None) -> None:
         """Wait until ``count`` results have arrived."""
         give_up = None if timeout is None else time.monotonic() + timeout
-        told = self._pending != "reset"
+        shown = self._pending != "reset"
         while (missing := count - len(self._arrived)) > 0:
             left = None if give_up is None else max(0.0, give_up - time.monotonic())
-            outcomes = self._inbox.take(missing - len(self._unsettled), left)
-            self._unsettled += outcomes
-            if not self._pending or len(self._unsettled) >= missing:
-                ready, self._unsettled = self._unsettled, []
+            outcomes = self._results.take(missing - len(self._unresolved), left)
+            self._unresolved += outcomes
+            if not self._pending or len(self._unresolved) >= missing:
+                ready, self._unresolved = self._unresolved, []
                 if self._pending:  # in order, so that nothing depends on the order of arrival
                     ready.sort(key=lambda outcome: outcome.index)
                 for outcome in ready:
-                    result = self._ledger.settle(outcome, told=told)
+                    result = self._bookkeeping.resolve(outcome, reported=shown)
                     if result is not None:
                         self._arrived.append((outcome.index, result))
             if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
-                here = {index for index, _ in self._arrived} | {outcome.index for outcome in self._unsettled}
-                late = [index for index, slot in enumerate(self._slots) if slot.busy and index not in here]
-                what = {self._slots[index].busy for index in late}
+                here = {index for index, _ in self._arrived} | {outcome.index for outcome in self._unresolved}
+                late = [index for index, slot in enumerate(self._states) if slot.busy and index not in here]
+                what = {self._states[index].busy for index in late}
                 raise VectorTimeout(
-                    f"{these(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; nothing is lost: "
+                    f"{format_indices(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; "
+                    f"nothing is lost: "
                     "wait again, or give the environments a shorter deadline (deadlines={'step': …}) to replace them"
                 )
 
-    def _told(self, orders: Sequence[Order]) -> list[Outcome]:
+    def _run_commands(self, commands: Sequence[EnvCommand]) -> list[EnvResult]:
         """Execute commands other than reset and step, and wait for them."""
-        for order in orders:
-            self._slots[order.index].busy = order.op
-        self._stage.submit(orders)
-        outcomes: list[Outcome] = []
-        while len(outcomes) < len(orders):
-            outcomes += self._inbox.take(len(orders) - len(outcomes), None)
+        for order in commands:
+            self._states[order.index].busy = order.op
+        self._executor.submit(commands)
+        outcomes: list[EnvResult] = []
+        while len(outcomes) < len(commands):
+            outcomes += self._results.take(len(commands) - len(outcomes), None)
         for outcome in outcomes:
-            slot = self._slots[outcome.index]
+            slot = self._states[outcome.index]
             slot.busy = ""
             if outcome.fault is not None:
-                slot.broken = outcome.fault
+                slot.fault = outcome.fault
         for outcome in outcomes:
             error = outcome.fault or outcome.error
             if error is not None:
@@ -493,16 +497,16 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return sorted(outcomes, key=lambda outcome: outcome.index)
 
     def _batched_observations(self) -> Any:
-        return batch_observations(self.single_observation_space, [slot.observation for slot in self._slots])
+        return batch_observations(self.single_observation_space, [slot.observation for slot in self._states])
 
     def _named(self, env_ids: Iterable[int] | None, what: str) -> list[int]:
         self._assert_open()
         if self._pending:
             raise AlreadyPendingCallError(f"`{what}` while a `{self._pending}_async` is under way", self._pending)
         indices = list(range(self.num_envs)) if env_ids is None else self._numbers(env_ids)
-        busy = [index for index in indices if self._slots[index].busy]
+        busy = [index for index in indices if self._states[index].busy]
         if busy:
-            raise AlreadyPendingCallError(f"{these(busy)} is under way: recv() it before `{what}`", what)
+            raise AlreadyPendingCallError(f"{format_indices(busy)} is under way: recv() it before `{what}`", what)
         return indices
 
     def _numbers(self, env_ids: Iterable[int]) -> list[int]:
@@ -520,15 +524,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return indices
 
     def _assert_steppable(self, indices: Iterable[int]) -> None:
-        never = [index for index in indices if not self._slots[index].begun]
+        never = [index for index in indices if not self._states[index].started]
         if never:
-            raise ResetNeeded(f"{these(never)} never began an episode: call reset() first")
+            raise ResetNeeded(f"{format_indices(never)} never began an episode: call reset() first")
         if self._mode is AutoresetMode.DISABLED:
-            over = [index for index in indices if self._slots[index].over]
+            over = [index for index in indices if self._states[index].done]
             if over:
                 raise ResetNeeded(
-                    f"the episode of {these(over)} is over, and with autoreset_mode='Disabled' the caller resets it: "
-                    "reset(options={'reset_mask': terminations | truncations})"
+                    f"the episode of {format_indices(over)} is over, and with autoreset_mode='Disabled' the caller "
+                    f"resets it: reset(options={'reset_mask': terminations | truncations})"
                 )
 
     def _assert_free(self, what: str) -> None:
@@ -537,9 +541,9 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise AlreadyPendingCallError(
                 f"Calling `{what}` while waiting for a pending call to `{self._pending}` to complete.", self._pending
             )
-        busy = [index for index, slot in enumerate(self._slots) if slot.busy]
+        busy = [index for index, slot in enumerate(self._states) if slot.busy]
         if busy:
-            raise AlreadyPendingCallError(f"{these(busy)} is under way: recv() it before `{what}`", what)
+            raise AlreadyPendingCallError(f"{format_indices(busy)} is under way: recv() it before `{what}`", what)
 
     def _assert_open(self) -> None:
         if self.closed:

@@ -10,8 +10,15 @@ import socket
 import sys
 from pathlib import Path
 
-from rllm_gym.workers.calls import HELLO, OUT_OF_MEMORY, Desk, decode_request, encode_failure, encode_result
-from rllm_gym.workers.wire import Connection
+from rllm_gym.workers.connection import FramedConnection
+from rllm_gym.workers.request_handler import (
+    HELLO,
+    OUT_OF_MEMORY,
+    RequestHandler,
+    decode_request,
+    encode_failure,
+    encode_result,
+)
 
 _PR_SET_PDEATHSIG = 1
 # Address space in addition to the limited private memory: code of libraries, thread stacks, shared maps.
@@ -21,7 +28,7 @@ _SHARED_MB = 1024
 def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None:
     """Serve until the other end is closed. Called in a new fork of the template; never returns to it."""
     os.setsid()
-    die_with(template_pid)
+    die_with_parent(template_pid)
     # A Python handler, not SIG_IGN: programs started by the work get the default back on exec.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -29,12 +36,12 @@ def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None
         numpy.random.seed()  # forks would otherwise share one global generator's state
     if memory_mb is not None:
         cap_memory(memory_mb)
-    connection = Connection(sock)
-    desk = Desk()
+    connection = FramedConnection(sock)
+    handler = RequestHandler()
     try:
         connection.send(HELLO + str(os.getpid()).encode(), None)
         while True:
-            reply = answer(desk, connection.recv(None), capped=memory_mb is not None)
+            reply = answer(handler, connection.recv(None), capped=memory_mb is not None)
             connection.send(reply, None)
             if reply == OUT_OF_MEMORY:
                 return
@@ -42,11 +49,11 @@ def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None
         return
 
 
-def answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
+def answer(handler: RequestHandler, data: bytes, *, capped: bool) -> bytes:
     """Carry out one encoded request; always return an encoded reply."""
     try:
         try:
-            return encode_result(desk.carry_out(decode_request(data)))
+            return encode_result(handler.handle(decode_request(data)))
         except BaseException as error:
             if isinstance(error, MemoryError) and capped:
                 return OUT_OF_MEMORY
@@ -55,7 +62,7 @@ def answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
         return OUT_OF_MEMORY
 
 
-def die_with(parent_pid: int) -> None:
+def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill this process when the process that forked it ends (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
-from rllm_gym.workers.calls import Request
 from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied
-from rllm_gym.workers.process import ProcessWorker, Template
+from rllm_gym.workers.process_worker import ForkServerClient, ProcessWorker
 from rllm_gym.workers.ray_workers import RayWorker, connect
-from rllm_gym.workers.thread import ThreadWorker
+from rllm_gym.workers.request_handler import WorkRequest
+from rllm_gym.workers.thread_worker import ThreadWorker
 
 _log = logging.getLogger(__name__)
 
@@ -111,12 +111,12 @@ class WorkerPool:
         self._idle: list[Worker] = []
         self._workers: set[Worker] = set()
         self._starting = 0
-        self._line: deque[concurrent.futures.Future[Worker | None]] = deque()
+        self._queue: deque[concurrent.futures.Future[Worker | None]] = deque()
         self._closed = False
         self._preload = tuple(preload)
-        self._template = Template(preload, hash_seed) if kind == "process" else None
+        self._fork_server = ForkServerClient(preload, hash_seed) if kind == "process" else None
         # References the template and the set of workers, not the pool, so that an unreferenced pool is closed.
-        self._finalizer = weakref.finalize(self, _shut_down, self._template, self._workers)
+        self._finalizer = weakref.finalize(self, _shut_down, self._fork_server, self._workers)
 
     # Running work
 
@@ -137,7 +137,7 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = self._take(queue_timeout)
         try:
-            return worker.ask(Request("run", fn, args), timeout)
+            return worker.ask(WorkRequest("run", fn, args), timeout)
         finally:
             self._give_back(worker)
 
@@ -148,7 +148,7 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = await self._atake(queue_timeout)
         try:
-            return await worker.aask(Request("run", fn, args), timeout)
+            return await worker.aask(WorkRequest("run", fn, args), timeout)
         finally:
             self._give_back(worker)
 
@@ -162,12 +162,12 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = self._take(queue_timeout)
         try:
-            worker.ask(Request("make", factory, args), timeout)
+            worker.ask(WorkRequest("make", factory, args), timeout)
         except BaseException:
             worker.kill()
             self._give_back(worker)
             raise
-        return Actor(self, worker, Request("make", factory).name)
+        return Actor(self, worker, WorkRequest("make", factory).name)
 
     async def aactor(
         self, factory: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
@@ -176,12 +176,12 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = await self._atake(queue_timeout)
         try:
-            await worker.aask(Request("make", factory, args), timeout)
+            await worker.aask(WorkRequest("make", factory, args), timeout)
         except BaseException:
             worker.kill()
             self._give_back(worker)
             raise
-        return Actor(self, worker, Request("make", factory).name)
+        return Actor(self, worker, WorkRequest("make", factory).name)
 
     # Closing
 
@@ -189,8 +189,8 @@ class WorkerPool:
         """End every worker, actors included, and refuse all waiting calls. Safe to call twice."""
         with self._lock:
             self._closed = True
-            line = list(self._line)
-            self._line.clear()
+            line = list(self._queue)
+            self._queue.clear()
             self._idle.clear()
         for future in line:
             if future.set_running_or_notify_cancel():
@@ -229,9 +229,9 @@ class WorkerPool:
             try:
                 taken = place.result(queue_timeout)
             except TimeoutError:
-                taken = self._leave_line(place, queue_timeout)
+                taken = self._leave_queue(place, queue_timeout)
             except BaseException:
-                self._walk_away(place)
+                self._abandon_place(place)
                 raise
         return taken if taken is not None else self._start()
 
@@ -244,9 +244,9 @@ class WorkerPool:
                     # shield: a cancelled wait must not race with the handover of a worker.
                     taken = await asyncio.shield(asyncio.wrap_future(place))
             except TimeoutError:
-                taken = self._leave_line(place, queue_timeout)
+                taken = self._leave_queue(place, queue_timeout)
             except BaseException:
-                self._walk_away(place)
+                self._abandon_place(place)
                 raise
         return taken if taken is not None else self._start()
 
@@ -261,21 +261,21 @@ class WorkerPool:
                 raise self._closed_error()
             while self._idle:
                 worker = self._idle.pop()
-                if worker.idle_and_well():
+                if worker.is_healthy():
                     return worker
                 self._drop(worker)
             if len(self._workers) + self._starting < self.max_workers:
                 self._starting += 1
                 return None
             place: concurrent.futures.Future[Worker | None] = concurrent.futures.Future()
-            self._line.append(place)
+            self._queue.append(place)
             return place
 
     def _start(self) -> Worker:
         worker: Worker | None = None
         try:
-            if self._template is not None:
-                worker = ProcessWorker(self._template, self.memory_mb, self.name)
+            if self._fork_server is not None:
+                worker = ProcessWorker(self._fork_server, self.memory_mb, self.name)
             elif self.kind == "ray":
                 worker = RayWorker(self._preload, self.memory_mb, self.name)
             else:
@@ -287,7 +287,7 @@ class WorkerPool:
                 if worker is not None:
                     self._workers.add(worker)
                 else:
-                    self._next_in_line(None)
+                    self._serve_next(None)
                 closed = self._closed
             if closed and worker is not None:
                 worker.kill()
@@ -298,10 +298,10 @@ class WorkerPool:
                 self._workers.discard(worker)
                 return
             if worker.alive:
-                self._next_in_line(worker)
+                self._serve_next(worker)
             else:
                 self._drop(worker)
-                self._next_in_line(None)
+                self._serve_next(None)
 
     def _drop(self, worker: Worker) -> None:
         self._workers.discard(worker)
@@ -309,10 +309,10 @@ class WorkerPool:
             self.killed += 1
         worker.kill()
 
-    def _next_in_line(self, worker: Worker | None) -> None:
+    def _serve_next(self, worker: Worker | None) -> None:
         """Give a worker, or permission to start one, to the first waiting call. Called with the lock held."""
-        while self._line:
-            place = self._line.popleft()
+        while self._queue:
+            place = self._queue.popleft()
             if place.set_running_or_notify_cancel():
                 if worker is None:
                     self._starting += 1
@@ -321,35 +321,35 @@ class WorkerPool:
         if worker is not None:
             self._idle.append(worker)
 
-    def _leave_line(self, place: concurrent.futures.Future[Worker | None], waited: float) -> Worker | None:
+    def _leave_queue(self, waiter: concurrent.futures.Future[Worker | None], waited: float) -> Worker | None:
         with self._lock:
-            handed_over = place.done()
+            handed_over = waiter.done()
             if not handed_over:
-                place.cancel()
+                waiter.cancel()
         if handed_over:
-            return place.result()
+            return waiter.result()
         raise DeadlineExceeded(
             f"no worker of pool {self.name!r} became free within {waited:g} s; all {self.max_workers} are busy or "
             "held by actors: close actors, raise max_workers or queue_timeout"
         )
 
-    def _walk_away(self, place: concurrent.futures.Future[Worker | None]) -> None:
+    def _abandon_place(self, waiter: concurrent.futures.Future[Worker | None]) -> None:
         with self._lock:
-            if not place.done():
-                place.cancel()
+            if not waiter.done():
+                waiter.cancel()
                 return
-            if place.exception() is not None:
+            if waiter.exception() is not None:
                 return
-            worker = place.result()
+            worker = waiter.result()
             if worker is None:
                 self._starting -= 1
-            self._next_in_line(worker)
+            self._serve_next(worker)
 
-    def _count_abandoned(self, why: str) -> None:
+    def _count_abandoned(self, reason: str) -> None:
         with self._lock:
             self.abandoned += 1
             count = self.abandoned
-        _log.warning("%s (%d thread(s) of pool %r so far)", why, count, self.name)
+        _log.warning("%s (%d thread(s) of pool %r so far)", reason, count, self.name)
 
     def _closed_error(self) -> RuntimeError:
         return RuntimeError(f"pool {self.name!r} is closed")
@@ -394,7 +394,7 @@ class Actor:
         _check_timeout(timeout)
         self._begin(method)
         try:
-            return self._worker.ask(Request("call", method, args, kwargs), timeout)
+            return self._worker.ask(WorkRequest("call", method, args, kwargs), timeout)
         finally:
             self._end()
 
@@ -403,7 +403,7 @@ class Actor:
         _check_timeout(timeout)
         self._begin(method)
         try:
-            return await self._worker.aask(Request("call", method, args, kwargs), timeout)
+            return await self._worker.aask(WorkRequest("call", method, args, kwargs), timeout)
         finally:
             self._end()
 
@@ -421,7 +421,7 @@ class Actor:
             self.kill()
             return
         try:
-            self._worker.ask(Request("close"), timeout)
+            self._worker.ask(WorkRequest("close"), timeout)
         finally:
             self._busy.release()
             self.kill()
@@ -433,7 +433,7 @@ class Actor:
             self.kill()
             return
         try:
-            await self._worker.aask(Request("close"), timeout)
+            await self._worker.aask(WorkRequest("close"), timeout)
         finally:
             self._busy.release()
             self.kill()
@@ -459,12 +459,12 @@ def _release(pool: WorkerPool, worker: Worker) -> None:
     pool._give_back(worker)
 
 
-def _shut_down(template: Template | None, workers: set[Worker]) -> None:
+def _shut_down(fork_server: ForkServerClient | None, workers: set[Worker]) -> None:
     for worker in list(workers):
         worker.kill()
     workers.clear()
-    if template is not None:
-        template.close()
+    if fork_server is not None:
+        fork_server.close()
 
 
 def _check_timeout(timeout: float) -> None:

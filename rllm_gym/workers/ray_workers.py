@@ -13,15 +13,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rllm_gym.workers.calls import OUT_OF_MEMORY, Desk, Request, encode_request, open_reply
 from rllm_gym.workers.child import answer, cap_memory
 from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied, WorkerStartFailed
-from rllm_gym.workers.process import import_path
+from rllm_gym.workers.process_worker import import_path
+from rllm_gym.workers.request_handler import OUT_OF_MEMORY, RequestHandler, WorkRequest, decode_reply, encode_request
 
 START_TIMEOUT = 300.0
 """Seconds that an actor may take to start. Generous: a node starts its processes a few at a time."""
 
-CPUS_EACH = 0.01
+CPUS_PER_WORKER = 0.01
 """CPUs that an actor requests from a node. Environments mostly wait, so a hundred of them share a CPU; a node started
 with ``num_cpus=0`` gets none.
 """
@@ -62,14 +62,14 @@ def connect() -> None:
         ) from error
 
 
-class _Body:
+class _RayActor:
     """The actor itself, on any node: carries out requests one by one, as a worker process does."""
 
     def __init__(self, path: Sequence[str], preload: Sequence[str], memory_mb: int | None) -> None:
         # After the node's own entries: what the owner imports from a shared folder (on this machine, or a network
         # drive).
         sys.path += [entry for entry in path if entry not in sys.path]
-        self._desk = Desk()
+        self._handler = RequestHandler()
         self._capped = memory_mb is not None
         for module in preload:
             importlib.import_module(module)
@@ -80,7 +80,7 @@ class _Body:
         return os.getpid()
 
     def answer(self, data: bytes) -> bytes:
-        return answer(self._desk, data, capped=self._capped)
+        return answer(self._handler, data, capped=self._capped)
 
 
 @functools.cache
@@ -88,7 +88,9 @@ def _actor_class() -> Any:
     import ray
 
     # The owner handles failures; Ray must not repeat the work elsewhere by itself.
-    return ray.remote(num_cpus=CPUS_EACH, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(_Body)
+    return ray.remote(num_cpus=CPUS_PER_WORKER, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(
+        _RayActor
+    )
 
 
 class RayWorker:
@@ -105,30 +107,30 @@ class RayWorker:
         self._memory_mb = memory_mb
         self._owner_pid = os.getpid()
         self._require_connection()
-        self._body = _actor_class().remote(import_path(), list(preload), memory_mb)
+        self._actor = _actor_class().remote(import_path(), list(preload), memory_mb)
 
-    def idle_and_well(self) -> bool:
+    def is_healthy(self) -> bool:
         return self.alive and _connected()
 
-    def ask(self, request: Request, timeout: float) -> Any:
+    def ask(self, request: WorkRequest, timeout: float) -> Any:
         import ray
 
         data = encode_request(request)
         self._require_connection()
         try:
             if self.pid is None:
-                self.pid = ray.get(self._body.hello.remote(), timeout=START_TIMEOUT)
-            reply = ray.get(self._body.answer.remote(data), timeout=timeout)
+                self.pid = ray.get(self._actor.hello.remote(), timeout=START_TIMEOUT)
+            reply = ray.get(self._actor.answer.remote(data), timeout=timeout)
         except TimeoutError:  # Ray's GetTimeoutError is a subclass
-            raise self._late(request, timeout) from None
+            raise self._deadline_error(request, timeout) from None
         except ray.exceptions.RayError as error:
-            raise self._dead(request, error) from error
+            raise self._death_error(request, error) from error
         except BaseException:
             self.kill()
             raise
-        return self._open(reply, request)
+        return self._decode(reply, request)
 
-    async def aask(self, request: Request, timeout: float) -> Any:
+    async def aask(self, request: WorkRequest, timeout: float) -> Any:
         import ray
 
         data = encode_request(request)
@@ -136,17 +138,17 @@ class RayWorker:
         try:
             if self.pid is None:
                 async with asyncio.timeout(START_TIMEOUT):
-                    self.pid = await asyncio.wrap_future(self._body.hello.remote().future())
+                    self.pid = await asyncio.wrap_future(self._actor.hello.remote().future())
             async with asyncio.timeout(timeout):
-                reply = await asyncio.wrap_future(self._body.answer.remote(data).future())
+                reply = await asyncio.wrap_future(self._actor.answer.remote(data).future())
         except TimeoutError:
-            raise self._late(request, timeout) from None
+            raise self._deadline_error(request, timeout) from None
         except ray.exceptions.RayError as error:
-            raise self._dead(request, error) from error
+            raise self._death_error(request, error) from error
         except BaseException:
             self.kill()
             raise
-        return self._open(reply, request)
+        return self._decode(reply, request)
 
     def kill(self) -> None:
         """End the actor's process. Safe to call twice, and does not wait."""
@@ -157,28 +159,28 @@ class RayWorker:
             import ray
 
             with contextlib.suppress(ray.exceptions.RayError, RuntimeError, ValueError):
-                ray.kill(self._body, no_restart=True)
+                ray.kill(self._actor, no_restart=True)
 
     def _require_connection(self) -> None:
         if not _connected():
             self.alive = False
             raise WorkerDied(f"worker {self.name} is gone: this process has left the Ray cluster (ray.shutdown())")
 
-    def _open(self, reply: bytes, request: Request) -> Any:
+    def _decode(self, reply: bytes, request: WorkRequest) -> Any:
         if reply == OUT_OF_MEMORY:
             self.kill()
-        return open_reply(reply, memory_mb=self._memory_mb, name=request.name)
+        return decode_reply(reply, memory_mb=self._memory_mb, name=request.name)
 
-    def _late(self, request: Request, timeout: float) -> Exception:
+    def _deadline_error(self, request: WorkRequest, timeout: float) -> Exception:
         self.kill()
         if self.pid is None:
             return WorkerStartFailed(
                 f"worker {self.name} did not start within {START_TIMEOUT:g} s: the cluster is too busy, or no node has "
-                f"{CPUS_EACH:g} CPU free; add nodes or ask for fewer workers"
+                f"{CPUS_PER_WORKER:g} CPU free; add nodes or ask for fewer workers"
             )
         return DeadlineExceeded(f"{request.name!r} was not done within {timeout:g} s; worker {self.name} was killed")
 
-    def _dead(self, request: Request, error: Exception) -> Exception:
+    def _death_error(self, request: WorkRequest, error: Exception) -> Exception:
         if not self.alive:
             return WorkerDied(f"worker {self.name} was closed while {request.name!r} was under way")
         self.kill()

@@ -13,7 +13,7 @@ def converse(agent: ChatAgent, *turns: tuple[str, str]) -> None:
         assert agent.update_from_model(response) == response
 
 
-def test_the_conversation_grows_by_what_is_said() -> None:
+def test_the_conversation_grows_by_each_message() -> None:
     agent = ChatAgent("be brief")
     converse(agent, ("one", "1"), ("two", "2"))
     agent.update_from_env("three", 0.5, False, {"turn": 2})

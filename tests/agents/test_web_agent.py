@@ -49,13 +49,13 @@ def test_all_pages_are_kept_unless_few_are_asked_for() -> None:
 
 
 def test_pages_that_cannot_be_are_named() -> None:
-    told = {}
+    reported = {}
     for pages in (0, -1, True, 1.5):
         try:
             WebAgent(pages=pages)
         except ValueError as error:
-            told[repr(pages)] = str(error).split(" ")[0]
-    assert told == {text: f"pages={text}" for text in ("0", "-1", "True", "1.5")}
+            reported[repr(pages)] = str(error).split(" ")[0]
+    assert reported == {text: f"pages={text}" for text in ("0", "-1", "True", "1.5")}
 
 
 def test_a_picture_becomes_a_part_of_the_message() -> None:

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.gpu import SHAPES, Machine, layouts_of, main, make_model, operations, rows_of
-from trainers.batching.microbatch import lay_out
-from trainers.batching.plan import columns
+from trainers.batching.layout import layout_tokens
+from trainers.batching.microbatch import build_micro_batches
 from trainers.config import ModelConfig
 from trainers.model import Policy
 
@@ -39,7 +39,7 @@ def test_only_the_trie_computes_a_prompt_once(policy: Policy) -> None:
     rows = rows_of(TINY, TINY.sizes["vocab_size"])
     every = sum(len(row.sequence) for row in rows)
     layouts = layouts_of(rows, TINY.tokens_per_microbatch, policy.costs)
-    computed = {name: sum(columns(layout) for layout in planned) for name, planned in layouts.items()}
+    computed = {name: sum(layout_tokens(layout) for layout in planned) for name, planned in layouts.items()}
     assert computed["padded"] == computed["packed"] == every
     assert computed["trie"] == TINY.prompts * (TINY.prompt + TINY.group * TINY.completion)
 
@@ -49,7 +49,7 @@ def test_operations_are_those_that_torch_counts(policy: Policy) -> None:
     rows = rows_of(TINY, TINY.sizes["vocab_size"])
     planned = layouts_of(rows, TINY.tokens_per_microbatch, policy.costs)["padded"]
     with FlopCounterMode(display=False) as counter:
-        for batch in lay_out(rows, planned):
+        for batch in build_micro_batches(rows, planned):
             policy.outputs(batch).logp_N.sum().backward()
     ours = operations(policy, planned, sum(row.num_sampled for row in rows))
     # Theirs counts every pair of attention, the head's recomputed logits, and no gradient into the embeddings.

@@ -44,7 +44,7 @@ def test_every_algorithm_has_options_that_are_accepted_and_plays_as_many_episode
         for tuning in ("full", "lora"):
             config = config_of(tmp_path / "run", tmp_path / "base", "lake", algorithm, tuning, seed=0)
             validate(config)
-            plan = make_algorithm(config.algorithm).plan()
+            plan = make_algorithm(config.algorithm).rollout_plan()
             assert len(plan) * config.algorithm.groups_per_step == EPISODES_PER_STEP, (algorithm, tuning)
             assert config.steps == FAMILIES["lake"].steps, (algorithm, tuning)
 
@@ -86,11 +86,11 @@ def test_verdicts_name_medians_that_miss_runs_that_diverged_and_rises_that_are_t
 
     runs += [result("rebn", "lora", 0, 0.2), result("ppo-turn", "lora", 1, 0.84)]
     runs += [result("grpo", "full", 0, 0.75, family="letters")]
-    said = dict(verdicts(runs, BASES))
-    assert said["rebn, lora: diverged with seed 0"] is False
-    assert said["ppo-turn, lora: median 0.840 (target 0.85)"] is False
-    assert said["grpo, letters: sampled rises by 0.350 (target 0.4)"] is False
-    assert "no run diverged" not in said
+    output = dict(verdicts(runs, BASES))
+    assert output["rebn, lora: diverged with seed 0"] is False
+    assert output["ppo-turn, lora: median 0.840 (target 0.85)"] is False
+    assert output["grpo, letters: sampled rises by 0.350 (target 0.4)"] is False
+    assert "no run diverged" not in output
 
 
 def test_table_and_plot_show_every_run(tmp_path: Path) -> None:

@@ -48,6 +48,6 @@ def test_without_trl_the_script_says_how_to_get_it() -> None:
         main(["--only", "update"])
 
 
-def test_a_missed_target_is_said() -> None:
+def test_a_missed_target_is_reported() -> None:
     assert "| NO |" in row(Measured(CASE, 1.0, 0.9, 0.9, 0.8, 1.0))
     assert "| yes |" in row(Measured(CASE, 1.0, 1.1, 1.1, 1.0, 1.2))

@@ -8,7 +8,7 @@ import pytest
 
 from rllm_gym.browser import BrowserFault, BrowserPool, find_chromium
 from rllm_gym.sites.http import Handler, Request, Response
-from tests.browser.patience import be_patient
+from tests.browser.long_timeouts import use_long_timeouts
 
 Site = Callable[..., Handler]
 
@@ -24,14 +24,14 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def pool(chromium: str) -> Iterator[BrowserPool]:
-    with BrowserPool(chromium, ahead=0) as pool:
+    with BrowserPool(chromium, prewarm=0) as pool:
         yield pool
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which everything ends by itself."""
-    be_patient(monkeypatch)
+    use_long_timeouts(monkeypatch)
 
 
 @pytest.fixture

@@ -11,17 +11,17 @@ import psutil
 import pytest
 
 from rllm_gym.browser import BrowserPool, BrowserSession, SiteFault
-from rllm_gym.browser.tabs import MOST_TABS
+from rllm_gym.browser.tabs import MAX_TABS
 from rllm_gym.parsing.browser_actions import parse_browser_action
 from rllm_gym.sites.http import Handler, Request, Response
-from tests.browser.patience import be_patient
+from tests.browser.long_timeouts import use_long_timeouts
 
-QUIET = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
+WELL_BEHAVED = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch, restless=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_long_timeouts(monkeypatch, restless=True)
 
 
 def short(patch: pytest.MonkeyPatch, *names: str) -> None:
@@ -39,7 +39,7 @@ def play(pool: BrowserPool, site: Handler, then: Callable[[BrowserSession], Awai
             pass
 
     async def both() -> None:
-        neighbour = await pool.open(sites=QUIET)
+        neighbour = await pool.open(sites=WELL_BEHAVED)
         session = await pool.open(sites={"http://a.test": site})
         try:
             await session.goto("http://a.test/")
@@ -78,7 +78,7 @@ def served(html: str, **others: str) -> Handler:
     return site
 
 
-def test_dialogs_are_answered_and_told(pool: BrowserPool) -> None:
+def test_dialogs_are_answered_and_reported(pool: BrowserPool) -> None:
     script = "alert('one'); document.title = confirm('two') + prompt('three', 'dflt')"
 
     async def then(session: BrowserSession) -> None:
@@ -99,7 +99,7 @@ def test_dialogs_are_answered_and_told(pool: BrowserPool) -> None:
         ("setInterval(() => alert(1), 0)", "dialog"),
     ],
 )
-def test_dialogs_without_end(pool: BrowserPool, script: str, told: str) -> None:
+def test_endless_dialogs(pool: BrowserPool, script: str, told: str) -> None:
     async def then(session: BrowserSession) -> None:
         text = await seen(session)
         assert told in text
@@ -109,8 +109,8 @@ def test_dialogs_without_end(pool: BrowserPool, script: str, told: str) -> None:
     play(pool, served(f"<p>x<script>{script}</script>"), then)
 
 
-def test_a_page_that_computes_for_ever_from_the_start(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "session.LOAD_S", "session.PATIENCE_S")
+def test_a_page_that_never_stops_computing(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    short(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
 
     async def then(session: BrowserSession) -> None:
         assert "was stopped" in await seen(session)
@@ -119,8 +119,8 @@ def test_a_page_that_computes_for_ever_from_the_start(pool: BrowserPool, monkeyp
     play(pool, served("<p>before<script>while (true);</script>"), then)
 
 
-def test_a_button_that_computes_for_ever(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "acting.INPUT_S", "session.PATIENCE_S")
+def test_a_button_that_never_stops_computing(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    short(monkeypatch, "actions.INPUT_S", "session.RESPONSE_S")
 
     async def then(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
@@ -167,16 +167,16 @@ def _line(process: psutil.Process) -> str:
 )
 def test_popups_are_tabs_up_to_a_number(pool: BrowserPool, script: str) -> None:
     async def then(session: BrowserSession) -> None:
-        while len(session.pages) < MOST_TABS:
+        while len(session.pages) < MAX_TABS:
             await session.evaluate("1")
         assert "another tab" in await seen(session)
-        assert len(session.pages) <= MOST_TABS
+        assert len(session.pages) <= MAX_TABS
 
     play(pool, served(f"<p>x<script>{script}</script>"), then)
 
 
 def test_a_tab_that_closes_itself(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "acting._WINDOW_S")
+    short(monkeypatch, "actions._WINDOW_S")
 
     async def then(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
@@ -211,7 +211,7 @@ def test_pages_that_never_rest(pool: BrowserPool, monkeypatch: pytest.MonkeyPatc
     play(pool, served(f"<p>x<script>{script}</script>"), then)
 
 
-def test_a_download_is_refused_and_told(pool: BrowserPool) -> None:
+def test_a_download_is_refused_and_reported(pool: BrowserPool) -> None:
     attachment = {"content-type": "application/zip", "content-disposition": "attachment; filename=tool.zip"}
 
     def site(request: Request) -> Response:
@@ -219,15 +219,15 @@ def test_a_download_is_refused_and_told(pool: BrowserPool) -> None:
 
     async def then(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
-        told = await act(session, f"click({number})")
-        while "tool.zip" not in told:
-            told += await seen(session)
+        reported = await act(session, f"click({number})")
+        while "tool.zip" not in reported:
+            reported += await seen(session)
         assert session.page.url == "http://a.test/"
 
     play(pool, site, then)
 
 
-def test_redirects_without_end(pool: BrowserPool) -> None:
+def test_endless_redirects(pool: BrowserPool) -> None:
     numbers = itertools.count()
 
     def site(request: Request) -> Response:
@@ -296,7 +296,7 @@ def test_an_answer_that_never_ends(pool: BrowserPool, monkeypatch: pytest.Monkey
 
 
 def test_twelve_episodes_with_hostile_ones_among_them(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "session.LOAD_S", "session.PATIENCE_S")
+    short(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
     hostile = [
         "while (true);",
         "setInterval(() => alert(1), 0)",

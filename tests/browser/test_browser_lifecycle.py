@@ -18,7 +18,7 @@ from rllm_gym.browser import BrowserFault, BrowserPool, SiteFault, find_chromium
 from rllm_gym.sites.http import Request, Response
 from tests.browser.polling import until
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 HELLO = {"http://a.test": lambda request: Response(b"<title>hello</title><p>hello")}
 
@@ -48,7 +48,7 @@ def test_a_site_of_this_process_is_served_like_any_other(pool: BrowserPool) -> N
             f"</form><p>{request.headers.get('cookie', '')}".encode()
         )
 
-    async def play() -> None:
+    async def scenario() -> None:
         session = await pool.open(sites={"http://shop.test": shop})
         await session.goto("http://shop.test/")
         await session.evaluate("document.forms[0].submit()")
@@ -60,14 +60,14 @@ def test_a_site_of_this_process_is_served_like_any_other(pool: BrowserPool) -> N
         assert await session.evaluate("fetch('/x', {method: 'DELETE'}).then(answer => answer.status)") == 405
         await session.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
     assert [request.method for request in asked] == ["GET", "POST", "GET", "GET"]
     assert asked[1].form == {"q": "5 & ü"}
     assert not any("proxy" in name for request in asked for name in request.headers)
 
 
 def test_episodes_share_nothing(pool: BrowserPool) -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         first, second = [await pool.open(sites=HELLO) for _ in range(2)]
         for session in (first, second):
             await session.goto("http://a.test/")
@@ -80,11 +80,11 @@ def test_episodes_share_nothing(pool: BrowserPool) -> None:
         await second.close()
         await third.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_ten_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
-    async def play(number: int) -> str:
+    async def scenario(number: int) -> str:
         site = lambda request: Response(f"<title>{number}</title>".encode())  # noqa: E731
         session = await pool.open(sites={"http://a.test": site})
         await session.goto("http://a.test/")
@@ -93,8 +93,8 @@ def test_ten_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
         return title
 
     async def all_of_them() -> list[str]:
-        alone = [asyncio.to_thread(asyncio.run, play(number)) for number in range(2)]
-        return await asyncio.gather(*alone, *(play(number) for number in range(2, 10)))
+        alone = [asyncio.to_thread(asyncio.run, scenario(number)) for number in range(2)]
+        return await asyncio.gather(*alone, *(scenario(number) for number in range(2, 10)))
 
     assert asyncio.run(all_of_them()) == [str(number) for number in range(10)]
 
@@ -105,7 +105,7 @@ def test_a_site_that_raises_is_a_fault_and_no_page(pool: BrowserPool) -> None:
             return Response(b"<p>fine")
         raise KeyError("stock")
 
-    async def play() -> None:
+    async def scenario() -> None:
         session = await pool.open(sites={"http://a.test": broken})
         await session.goto("http://a.test/")
         with pytest.raises(SiteFault, match=r"GET http://a.test/cart.*KeyError: 'stock'"):
@@ -114,22 +114,22 @@ def test_a_site_that_raises_is_a_fault_and_no_page(pool: BrowserPool) -> None:
             await session.evaluate("1")
         await session.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_a_header_that_would_split_the_answer_is_a_fault(pool: BrowserPool) -> None:
     evil = Response(b"", status=303, headers={"location": "/x\r\nset-cookie: a=1"})
 
-    async def play() -> None:
+    async def scenario() -> None:
         session = await pool.open(sites={"http://a.test": lambda request: evil})
         with pytest.raises(SiteFault, match="location"):
             await session.goto("http://a.test/")
         await session.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_what_cannot_be_opened_is_said(pool: BrowserPool) -> None:
+def test_a_page_that_cannot_be_opened_is_reported(pool: BrowserPool) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"origins": ["example.org"]}, "example.org"),
         ({"origins": "http://a.test"}, "sequence"),
@@ -139,8 +139,8 @@ def test_what_cannot_be_opened_is_said(pool: BrowserPool) -> None:
         ({"sites": HELLO, "origins": ["http://A.test:80"]}, "choose one"),
         ({"viewport": (10, 720)}, "viewport"),
     ]
-    for arguments, said in cases:
-        with pytest.raises(ValueError, match=said):
+    for arguments, output in cases:
+        with pytest.raises(ValueError, match=output):
             asyncio.run(pool.open(**arguments))
 
 
@@ -154,20 +154,20 @@ def test_a_named_browser_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         with BrowserPool("/bin/false") as pool:
             with pytest.raises(BrowserFault, match="/bin/false cannot be started") as raised:
                 await pool.open()
             assert raised.value.kind == "browser_unavailable"
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium: str) -> None:
     others = browsers()
 
-    async def play() -> None:
-        with BrowserPool(chromium, ahead=1) as pool:
+    async def scenario() -> None:
+        with BrowserPool(chromium, prewarm=1) as pool:
             for victim in ("browser", "driver"):
                 sessions = [await pool.open(sites=HELLO) for _ in range(2)]
                 await sessions[0].goto("http://a.test/")
@@ -186,14 +186,14 @@ def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium:
                     await session.close()
                 until(lambda: len(browsers()) == len(others) + 1)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_pictures_that_end_the_gpu_process_again_and_again_end_no_episode(chromium: str) -> None:
     """What fills it with pictures ends it; after six times Chromium would end itself, with all its episodes."""
 
-    async def play() -> None:
-        with BrowserPool(chromium, ahead=0) as pool:
+    async def scenario() -> None:
+        with BrowserPool(chromium, prewarm=0) as pool:
             session = await pool.open(sites=HELLO)
             for _ in range(8):
                 await session.goto("http://a.test/")
@@ -207,7 +207,7 @@ def test_pictures_that_end_the_gpu_process_again_and_again_end_no_episode(chromi
         below = psutil.Process().children(recursive=True)
         return [process for process in below if "--type=gpu-process" in _line(process)]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.Monk
 
 
 def test_a_session_and_a_pool_that_are_forgotten_are_closed(chromium: str) -> None:
-    pool = BrowserPool(chromium, ahead=0)
-    held = pool._stock
+    pool = BrowserPool(chromium, prewarm=0)
+    held = pool._contexts
     session = asyncio.run(pool.open(sites=HELLO))
     asyncio.run(session.goto("http://a.test/"))
     slot = held._slots[0]
@@ -246,20 +246,20 @@ def test_a_session_and_a_pool_that_are_forgotten_are_closed(chromium: str) -> No
 
 
 def test_an_opening_that_is_given_up_leaves_no_context(chromium: str) -> None:
-    async def play() -> None:
-        with BrowserPool(chromium, ahead=0) as pool:
+    async def scenario() -> None:
+        with BrowserPool(chromium, prewarm=0) as pool:
             await (await pool.open()).close()
             for _ in range(3):
                 opening = asyncio.create_task(pool.open())
                 await asyncio.sleep(0)  # it has begun
                 opening.cancel()
-            slot = pool._stock._slots[0]
+            slot = pool._contexts._slots[0]
             assert slot.chromium is not None
             last = await pool.open()
             until(lambda: slot.used == 1 and len(slot.chromium.contexts) == 1)  # type: ignore[union-attr]
             await last.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_a_fork_makes_a_browser_of_its_own(chromium: str) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import pytest
 
 from rllm_gym.browser.observation import PageView
-from rllm_gym.browser.observation_text import Line, fitted, lines_of, quoted
+from rllm_gym.browser.page_text import OutlineLine, fit_lines, outline_lines, quoted
 from rllm_gym.parsing.browser_actions import parse_browser_action
 from rllm_gym.sites.http import Response
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 def seen(pool, site, html: str, others: Mapping[str, str | Response] | None = None, **options) -> PageView:
@@ -214,7 +214,7 @@ delete window.seen;
 
 
 def test_scripts_of_the_page_cannot_touch_what_reads_it(pool, site):
-    async def play():
+    async def scenario():
         session = await pool.open(sites={"http://a.test": site("<!doctype html><title>T</title>" + HOSTILE)})
         await session.goto("http://a.test/")
         view = await session.observe()
@@ -224,15 +224,15 @@ def test_scripts_of_the_page_cannot_touch_what_reads_it(pool, site):
         await session.close()
         return view, error, noticed
 
-    view, error, noticed = asyncio.run(play())
-    assert len([each for each in view.elements.values() if each.role == "textbox"]) == 7
+    view, error, noticed = asyncio.run(scenario())
+    assert len([item for item in view.elements.values() if item.role == "textbox"]) == 7
     assert "forged" not in view.text
     assert error == ""
     assert noticed is None  # the page cannot even tell that it was looked at
 
 
 def test_numbers_stay_with_their_elements_and_are_never_given_again(pool, site):
-    async def play():
+    async def scenario():
         page = "<button>A</button><button id=b>B</button><a href=/two>two</a>"
         session = await pool.open(sites={"http://a.test": site(page, {"/two": "<button>C</button>"})})
         await session.goto("http://a.test/")
@@ -248,8 +248,8 @@ def test_numbers_stay_with_their_elements_and_are_never_given_again(pool, site):
         await session.close()
         return first, second, third, stale
 
-    first, second, third, stale = asyncio.run(play())
-    names = [{number: element.name for number, element in each.items()} for each in (first, second, third)]
+    first, second, third, stale = asyncio.run(scenario())
+    names = [{number: element.name for number, element in item.items()} for item in (first, second, third)]
     assert names[0] == {1: "A", 2: "B", 3: "two"}
     assert names[1] == {4: "New", 1: "A", 3: "two", 2: "B"}
     assert not set(names[2]) & (set(names[0]) | set(names[1]))
@@ -257,10 +257,10 @@ def test_numbers_stay_with_their_elements_and_are_never_given_again(pool, site):
     assert f'[{next(iter(third))}] button "C"' in stale
 
 
-def test_a_long_page_is_cut_with_notes_and_scrolling_shows_the_rest(pool, site):
+def test_a_long_page_is_truncated_with_notes_and_scrolling_shows_the_rest(pool, site):
     rows = "".join(f"<p style='height:40px;margin:0'>line {i} <a href=/{i}>link {i}</a></p>" for i in range(400))
 
-    async def play():
+    async def scenario():
         session = await pool.open(sites={"http://a.test": site(
             f"<!doctype html><div style='position:fixed;top:0'>Bar</div>{rows}")})  # fmt: skip
         await session.goto("http://a.test/")
@@ -271,7 +271,7 @@ def test_a_long_page_is_cut_with_notes_and_scrolling_shows_the_rest(pool, site):
         await session.close()
         return views
 
-    first, *_, last = asyncio.run(play())
+    first, *_, last = asyncio.run(scenario())
     assert all(len(view.text) <= 3_000 for view in (first, last))
     assert '"line 0"' in first.text
     assert '"line 0"' not in last.text
@@ -331,20 +331,20 @@ def test_quotes_hold_whatever_a_text_has_in_it():
 
 
 def test_lines_that_do_not_fit_are_counted_and_none_is_out_of_order():
-    lines = [Line(f"above {i}", -1) for i in range(50)] + [Line(f"in {i}", 0) for i in range(10)]
-    lines += [Line(f"below {i}", 1) for i in range(50)]
-    shown, left_out = fitted(lines, 700)
+    lines = [OutlineLine(f"above {i}", -1) for i in range(50)] + [OutlineLine(f"in {i}", 0) for i in range(10)]
+    lines += [OutlineLine(f"below {i}", 1) for i in range(50)]
+    shown, left_out = fit_lines(lines, 700)
     kept = [line for line in shown if not line.startswith("…")]
     assert left_out == len(lines) - len(kept)
     assert [line.text for line in lines if line.text in kept] == kept
     assert [f"in {i}" for i in range(10)] == [line for line in kept if line.startswith("in")]
     assert sum(len(line) + 1 for line in shown) <= 700
-    assert fitted(lines, 10_000) == ([line.text for line in lines], 0)
+    assert fit_lines(lines, 10_000) == ([line.text for line in lines], 0)
 
 
-def test_a_tree_that_is_deep_is_not_indented_without_end():
+def test_the_indentation_of_a_deep_tree_is_bounded():
     node = {"t": "x"}
     for _ in range(100):
         node = {"r": "list", "s": "", "c": [node, {"r": "listitem", "s": "y"}]}
-    lines = lines_of([node])
+    lines = outline_lines([node])
     assert max(len(line.text) for line in lines) < 80

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rllm_gym.browser import BrowserPool, BrowserSession
-from rllm_gym.browser.acting_keyboard import press_key, type_text
-from rllm_gym.browser.observation import sight_of
-from rllm_gym.browser.protocol import ProtocolError
+from rllm_gym.browser.cdp import ProtocolError
+from rllm_gym.browser.keyboard import press_key, type_text
+from rllm_gym.browser.observation import registry_of
 from rllm_gym.sites.http import Handler, Request, Response
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 SETTINGS = """JSON.stringify({
   language: navigator.language, zone: Intl.DateTimeFormat().resolvedOptions().timeZone,
@@ -21,7 +21,7 @@ SETTINGS = """JSON.stringify({
   still: matchMedia('(prefers-reduced-motion: reduce)').matches,
   light: matchMedia('(prefers-color-scheme: light)').matches,
   rtc: typeof RTCPeerConnection, focus: document.hasFocus()})"""
-TOLD = (
+REPORTED = (
     '{"language":"en-US","zone":"UTC","number":"1,234.5","width":640,"height":480,"ratio":1,"still":true,"light":true,'
     '"rtc":"undefined","focus":true}'
 )
@@ -43,11 +43,11 @@ def served(html: str) -> Handler:
 
 def test_every_page_is_set_alike_also_those_that_pages_open(pool: BrowserPool) -> None:
     async def scene(session: BrowserSession) -> None:
-        assert await session.evaluate(SETTINGS, world="main") == TOLD
+        assert await session.evaluate(SETTINGS, world="main") == REPORTED
         await session.evaluate("void open('/other')", world="main")
         while len(session.pages) < 2:
             await session.evaluate("1")
-        assert await session.evaluate(SETTINGS, world="main") == TOLD
+        assert await session.evaluate(SETTINGS, world="main") == REPORTED
 
     play(pool, {"http://a.test": served("<p>x")}, scene)
 
@@ -77,15 +77,15 @@ def test_keys_tell_a_page_what_those_of_a_keyboard_would(pool: BrowserPool) -> N
 
     async def scene(session: BrowserSession) -> None:
         run = session._loop.arun
-        world = (await run(sight_of(session).tab(session, session.page))).world
+        world = (await run(registry_of(session).tab(session, session.page))).isolated
         await session.evaluate("i.focus()", world="main")
         await run(type_text(world, "aB1!~é"))
         assert await session.evaluate("i.value", world="main") == "aB1!~é"
         for key in ("Shift+1", "Shift+b", "Control+a", "Backspace", "+", "Shift++", "F2"):
             await run(press_key(world, key))
         assert await session.evaluate("i.value", world="main") == "++"
-        told = await session.evaluate("told", world="main")
-        assert told == [
+        reported = await session.evaluate("told", world="main")
+        assert reported == [
             *("KeyA a 65 0", "KeyB B 66 0", "Digit1 1 49 0", "Digit1 ! 49 0", "Backquote ~ 192 0"),
             *("ShiftLeft Shift 16 2", "Digit1 ! 49 2", "ShiftLeft Shift 16 2", "KeyB B 66 2"),
             *("ControlLeft Control 17 1", "KeyA a 65 1", "Backspace Backspace 8 0", "Equal + 187 0"),
@@ -103,7 +103,7 @@ def test_a_page_that_is_gone_answers_nobody_and_keeps_nobody_waiting(pool: Brows
         gone = session.page
 
         async def waiting() -> None:
-            asking = gone.session.begin(
+            asking = gone.session.send_nowait(
                 "Runtime.evaluate", {"expression": "new Promise(() => 0)", "awaitPromise": True}
             )
             await gone.close()

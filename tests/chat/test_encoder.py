@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from every import for_every
+from for_every import for_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -136,11 +136,13 @@ def test_a_later_turn_encodes_as_the_whole_would(kind: str) -> None:
     """A tokenizer that puts a space before the text must not put one before a turn."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "the lake"}]
     prefix = renderer(kind).extend(None, messages)
-    whole = [*messages, {"role": "assistant", "content": "up"}, {"role": "user", "content": "down  left"}]
-    expected = tokenizer(kind).apply_chat_template(whole, tokenize=True, add_generation_prompt=True, return_dict=False)
+    complete = [*messages, {"role": "assistant", "content": "up"}, {"role": "user", "content": "down  left"}]
+    expected = tokenizer(kind).apply_chat_template(
+        complete, tokenize=True, add_generation_prompt=True, return_dict=False
+    )
     end = tokenizer(kind).convert_tokens_to_ids("<|end|>")
     second_end = [place for place, index in enumerate(expected) if index == end][1]
     reply = expected[len(prefix.ids) : second_end]
     for ids_of_reply in (reply, [*reply, end]):
         longer = renderer(kind).append_sampled(prefix, ids_of_reply, "up")
-        assert list(renderer(kind).extend(longer, whole).ids) == expected
+        assert list(renderer(kind).extend(longer, complete).ids) == expected

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllm_gym.chat import Message, Part, ToolCall
+from rllm_gym.chat import ContentPart, Message, ToolCall
 
 text = st.text(max_size=20)
 calls = st.lists(st.builds(ToolCall, name=text, arguments=st.just('{"a": 1}'), id=text), max_size=2).map(tuple)
@@ -33,7 +33,7 @@ def test_what_others_leave_out_or_write_otherwise() -> None:
     message = Message.from_openai({"role": "assistant", "content": None, "tool_calls": [call]})
     assert message == Message("assistant", "", (ToolCall("f", "{}", ""),))
     parts = Message.from_openai({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]})
-    assert parts.content == (Part("text", "a"), Part("image"))
+    assert parts.content == (ContentPart("text", "a"), ContentPart("image"))
     assert parts.text == "a"
     with pytest.raises(ValueError, match="'developer'"):
         Message.from_openai({"role": "developer", "content": ""})

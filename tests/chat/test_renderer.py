@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import pytest
-from every import for_every
+from for_every import for_every
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from templates import FAMILIES, make_tokenizer
 
-from rllm_gym.chat import ChatRenderer, ChatTemplateError, Message, Part, TokenPrefix, ToolCall
+from rllm_gym.chat import ChatRenderer, ChatTemplateError, ContentPart, Message, TokenPrefix, ToolCall
 from rllm_gym.core import Step, Trajectory, TurnTokens
 
 ALL = sorted(FAMILIES)
@@ -207,21 +207,21 @@ def controls(family: str, ids: Any) -> list[int]:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=hostile, second=hostile, tool=hostile, reply=st.lists(st.integers(0, 200), max_size=5))
 @for_every("family", ALL)
-def test_text_from_the_world_is_text(family: str, first: str, second: str, tool: str, reply: list[int]) -> None:
+def test_text_from_the_environment_is_text(family: str, first: str, second: str, tool: str, reply: list[int]) -> None:
     """The control tokens of a conversation are those of the same conversation with harmless texts."""
     tools = json.loads(json.dumps(TOOLS))
     tools[0]["function"]["description"] = tool
     roles = ["system", "user", "tool", "user"] if family in ("qwen2.5", "qwen3") else ["user", "user"]
 
     def rendered(a: str, b: str, t: list[Any]) -> TokenPrefix:
-        given = [{"role": role, "content": a} for role in roles[:-2]] or [user(a)]
+        values = [{"role": role, "content": a} for role in roles[:-2]] or [user(a)]
         if family in ("qwen2.5", "qwen3"):
-            given = [{"role": "system", "content": a}, user(a)]
+            values = [{"role": "system", "content": a}, user(a)]
         more = [{"role": "tool", "content": b, "name": b}] if "tool" in roles else []
-        prefix = renderer(family).extend(None, given, t)
+        prefix = renderer(family).extend(None, values, t)
         prefix = renderer(family).append_sampled(prefix, reply, "r")
         return renderer(family).extend(
-            prefix, [*given, assistant("r"), *more, user(b)][: None if family != "strict" else 3], t
+            prefix, [*values, assistant("r"), *more, user(b)][: None if family != "strict" else 3], t
         )
 
     if family == "llama3" or family == "rounds" or family == "strict":
@@ -250,7 +250,7 @@ def test_an_agents_own_replies_cannot_forge_special_tokens(family: str, text: st
     _, special, _, _, _ = FAMILIES[family]
     known = set(make_tokenizer(family).convert_tokens_to_ids(special))
     ids = [
-        [index for index in renderer(family).extend(None, given).ids if index in known] for given in (messages, plain)
+        [index for index in renderer(family).extend(None, values).ids if index in known] for values in (messages, plain)
     ]
     assert ids[0] == ids[1]
 
@@ -432,7 +432,7 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(monkeypatch: pyt
 # What cannot be rendered ----------------------------------------------------------------------------------
 
 
-def test_a_template_that_rejects_an_order_says_so() -> None:
+def test_a_template_that_rejects_an_order_of_messages_is_an_error() -> None:
     with pytest.raises(ChatTemplateError, match=r"\[user user\].*must alternate"):
         renderer("strict").extend(None, [user("a"), user("b")])
     prefix = renderer("strict").append_sampled(renderer("strict").extend(None, [user("a")]), [5], "r")
@@ -441,10 +441,10 @@ def test_a_template_that_rejects_an_order_says_so() -> None:
 
 
 def test_images_need_another_renderer() -> None:
-    picture = Message("user", (Part("text", "look"), Part("image", image=b"png")))
+    picture = Message("user", (ContentPart("text", "look"), ContentPart("image", image=b"png")))
     with pytest.raises(ChatTemplateError, match=r"message 0 \(user\) has an image"):
         renderer("qwen2.5").extend(None, [picture])
-    parts = Message("user", (Part("text", "lo"), Part("text", "ok")))
+    parts = Message("user", (ContentPart("text", "lo"), ContentPart("text", "ok")))
     assert renderer("qwen2.5").extend(None, [parts]).ids == renderer("qwen2.5").extend(None, [user("look")]).ids
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from every import for_every
+from for_every import for_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from templates import FAMILIES, make_tokenizer

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from commands.running import rllm_gym, rllm_gym_process
+from commands.command_line import rllm_gym, rllm_gym_process
 
 from rllm_gym.commands import doctor
 from rllm_gym.envs import TABLE
-from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
 
 
@@ -43,8 +43,8 @@ def test_a_working_installation_is_healthy(findings: dict[str, dict[str, Any]]) 
 
 
 def test_it_can_be_read_by_a_person(findings: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [doctor.Finding(**finding) for finding in findings.values()]
-    monkeypatch.setattr(doctor, "examine", lambda: found)
+    found = [doctor.DoctorFinding(**finding) for finding in findings.values()]
+    monkeypatch.setattr(doctor, "run_checks", lambda: found)
     shown = rllm_gym("doctor").stdout
     assert "torch" in shown
     assert "GiB" in shown
@@ -58,4 +58,4 @@ def test_it_says_which_sandbox_there_is_and_why_no_better_one(findings: dict[str
     else:
         assert "ier A: " in found["detail"]
         assert found["fix"]
-    assert (found["status"] == "ok") == examine(Tier.NAMESPACES).works
+    assert (found["status"] == "ok") == probe_tier(Tier.NAMESPACES).works

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
+from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.engine import compute_pass_at_k, load_episodes
 
@@ -131,10 +131,10 @@ def test_mistakes_are_one_clear_line(replies: Path) -> None:
         (["--model", "scripted:{replies}", "--output", "."], ["--output", "is a folder"]),
     ]
     # Torch and transformers are imported here: nor do they say anything.
-    assert_one_clear_line(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
+    assert_one_line_error(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
     for arguments, words in cases:
         filled = [argument.format(replies=replies) for argument in arguments]
-        assert_one_clear_line(rllm_gym("eval", LAKE, *filled), *words)
+        assert_one_line_error(rllm_gym("eval", LAKE, *filled), *words)
 
 
 WORKFLOWS = "rllm_gym.engine.workflows"
@@ -151,8 +151,8 @@ def test_a_workflow_is_measured_by_role(tmp_path: Path) -> None:
     assert report["mean_turns"] == 3
     assert report["workflow"]["judge_valid"] == 1.0
     for role, names in (("solver", {"solver_0", "solver_1"}), ("judge", {"judge_0"})):
-        earned = [each.reward for episode in episodes for each in episode.trajectories if each.role == role]
-        assert {each.name for each in episodes[0].trajectories if each.role == role} == names
+        earned = [item.reward for episode in episodes for item in episode.trajectories if item.role == role]
+        assert {item.name for item in episodes[0].trajectories if item.role == role} == names
         assert report["reward_by_role"][role] == pytest.approx(sum(earned) / len(earned))
 
     played = rllm_gym(*command[:-1], "rllm/TicTacToe-v0", "--workflow", f"{WORKFLOWS}:SelfPlay")
@@ -164,20 +164,20 @@ def test_a_workflow_is_measured_by_role(tmp_path: Path) -> None:
 def test_roles_play_with_adapters_of_their_own(tmp_path: Path, tiny: Path, adapter: Path) -> None:
     command = ("eval", "rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=1")
     command += ("--tasks", "2", "--greedy", "--max-tokens", "6", "--json")
-    said = {}
+    text = {}
     for name, options in (("base", ()), ("adapted", ("--role", f"solver={adapter}"))):
         output = tmp_path / f"{name}.jsonl"
         result = rllm_gym(*command, "--model", str(tiny), *options, "--output", str(output))
         assert result.returncode == 0, result.stderr
-        said[name] = [
-            {each.role: each.steps[0].tokens.ids for each in episode.trajectories} for episode in load_episodes(output)
+        text[name] = [
+            {item.role: item.steps[0].tokens.ids for item in episode.trajectories} for episode in load_episodes(output)
         ]
-    assert all(one["solver"] != other["solver"] for one, other in zip(said["base"], said["adapted"], strict=True))
+    assert all(one["solver"] != other["solver"] for one, other in zip(text["base"], text["adapted"], strict=True))
 
     result = rllm_gym(*command, "--model", str(adapter), "--role", f"judge={adapter}")
-    assert_one_clear_line(result, "--role needs the base", str(adapter))
+    assert_one_line_error(result, "--role needs the base", str(adapter))
     result = rllm_gym(*command, "--model", str(tiny), "--role", f"judge={tiny}")
-    assert_one_clear_line(result, "--role", "holds no adapter", str(tiny))
+    assert_one_line_error(result, "--role", "holds no adapter", str(tiny))
 
 
 def test_what_a_workflow_cannot_have_is_one_clear_line(replies: Path) -> None:
@@ -191,4 +191,4 @@ def test_what_a_workflow_cannot_have_is_one_clear_line(replies: Path) -> None:
         (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
     ]
     for options, words in cases:
-        assert_one_clear_line(rllm_gym("eval", *options, "--model", f"scripted:{replies}"), *words)
+        assert_one_line_error(rllm_gym("eval", *options, "--model", f"scripted:{replies}"), *words)

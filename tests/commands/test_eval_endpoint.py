@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
+from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 from samplers.hostile_endpoint import HostileEndpoint, answer, chat, refusal
 
 LAKE = "rllm/FrozenLake-v0"
@@ -29,7 +29,7 @@ def test_an_endpoint_plays_and_is_asked_with_the_key_of_the_environment() -> Non
 def test_an_endpoint_that_refuses_is_one_clear_line_without_the_key() -> None:
     with HostileEndpoint([refusal("Incorrect API key provided: sk-secret-0123456789", 401)]) as server:
         result = rllm_gym("eval", LAKE, "--base-url", server.url, "--model", "m", "--tasks", "1", env=KEY)
-    assert_one_clear_line(result, "401", "OPENAI_API_KEY")
+    assert_one_line_error(result, "401", "OPENAI_API_KEY")
     assert "sk-secret" not in result.stderr + result.stdout
 
 
@@ -45,4 +45,4 @@ def test_options_that_cannot_work_are_one_clear_line() -> None:
         (["--base-url", "http://127.0.0.1:1/v1", "--context-length", "100"], ["tokenizer"]),
     ]
     for options, words in cases:
-        assert_one_clear_line(rllm_gym("eval", LAKE, "--model", "m", "--tasks", "1", *options), *words)
+        assert_one_line_error(rllm_gym("eval", LAKE, "--model", "m", "--tasks", "1", *options), *words)

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import gymnasium
-from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
+from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
-from rllm_gym.commands.manual import as_markdown, manuals
+from rllm_gym.commands.env_docs import all_env_docs, as_markdown
 from rllm_gym.envs import TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def test_every_id_is_listed_with_a_summary_and_its_arguments() -> None:
 
 
 def test_the_arguments_listed_are_those_that_gym_make_takes() -> None:
-    for manual in manuals():
+    for manual in all_env_docs():
         env = gymnasium.make(manual.env_id)
         parameters = inspect.signature(type(env.unwrapped).__init__).parameters.values()
         env.close()
@@ -38,7 +38,7 @@ def test_the_arguments_listed_are_those_that_gym_make_takes() -> None:
 
 
 def test_a_manual_has_gymnasiums_sections() -> None:
-    for manual in manuals():
+    for manual in all_env_docs():
         shown = as_markdown(manual.text)
         for heading in ("Action space", "Observation space", "Rewards", "Episode end", "Arguments"):
             assert f"## {heading}" in shown, manual.env_id
@@ -51,9 +51,9 @@ def test_one_manual_is_shown_in_full() -> None:
 
 
 def test_an_unknown_id_is_one_clear_line() -> None:
-    assert_one_clear_line(rllm_gym("list", "rllm/Nothing-v0"), "rllm/Nothing-v0")
+    assert_one_line_error(rllm_gym("list", "rllm/Nothing-v0"), "rllm/Nothing-v0")
 
 
 def test_the_page_of_environments_is_up_to_date() -> None:
-    made = rllm_gym("list", "--markdown").stdout
-    assert (ROOT / "docs" / "environments.md").read_text() == made, "run `make docs`"
+    created = rllm_gym("list", "--markdown").stdout
+    assert (ROOT / "docs" / "environments.md").read_text() == created, "run `make docs`"

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
+from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.commands.extras import advice_for_missing, requirements
 from rllm_gym.commands.main import COMMANDS
@@ -36,7 +36,7 @@ def test_help_needs_no_torch_and_is_quick() -> None:
 
 
 def test_an_unknown_command_names_those_there_are() -> None:
-    assert_one_clear_line(rllm_gym("lst"), "'lst'", "list", "play")
+    assert_one_line_error(rllm_gym("lst"), "'lst'", "list", "play")
 
 
 def test_a_missing_extra_is_named_with_what_to_type() -> None:
@@ -67,12 +67,12 @@ def test_where_torch_is_not_installed_the_extra_is_named() -> None:
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     ends = [json.loads(line) for line in process.stdout.splitlines()]
-    train, sft, evaluate = (subprocess.CompletedProcess(code, status, "", said) for status, said in ends)
+    train, sft, evaluate = (subprocess.CompletedProcess(code, status, "", output) for status, output in ends)
     for result in (train, sft):
         # Wrong options are said before torch is needed; either way it is one line.
         assert result.returncode == 2
         assert "Traceback" not in result.stderr
-    assert_one_clear_line(evaluate, "pip install 'rllm-gym[train]'")
+    assert_one_line_error(evaluate, "pip install 'rllm-gym[train]'")
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

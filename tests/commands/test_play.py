@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import gymnasium
-from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
+from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
 import rllm_gym as package
 
@@ -118,11 +118,11 @@ def test_an_environment_of_ones_own_lies_in_the_current_folder(tmp_path: Path) -
 
 
 def test_mistakes_are_one_clear_line() -> None:
-    assert_one_clear_line(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
-    assert_one_clear_line(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
-    assert_one_clear_line(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "current folder")
-    assert_one_clear_line(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
-    assert_one_clear_line(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
-    assert_one_clear_line(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")
-    assert_one_clear_line(rllm_gym(*LAKE, "--task", "99999999"), "99999999")
-    assert_one_clear_line(rllm_gym(*LAKE, "--task", "nonsense"), "nonsense")
+    assert_one_line_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
+    assert_one_line_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
+    assert_one_line_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "current folder")
+    assert_one_line_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
+    assert_one_line_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
+    assert_one_line_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")
+    assert_one_line_error(rllm_gym(*LAKE, "--task", "99999999"), "99999999")
+    assert_one_line_error(rllm_gym(*LAKE, "--task", "nonsense"), "nonsense")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
+from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.commands.report.charts import Series, format_value, line_chart, nice_ticks
 from rllm_gym.commands.report.page import render_page
-from rllm_gym.commands.report.run_files import EvaluationRow, Run, Transcript, Turn, read_run
+from rllm_gym.commands.report.run_files import EvaluationRow, RunData, Transcript, TranscriptTurn, read_run
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine import save_episodes
 
@@ -74,7 +74,7 @@ def run_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "my-run"
     folder.mkdir()
     rows = [{"step": 0, "validation/success": 0.2}]
-    rows += [{"step": step, "success": step / 50, "entropy": 1 / step, "tasks": ["a"]} for step in range(1, 41)]
+    rows += [{"step": step, "success": step / 50, "policy/entropy": 1 / step, "tasks": ["a"]} for step in range(1, 41)]
     rows[-1]["validation/success"] = 0.9
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 41, "succ')
     (folder / "manifest.json").write_text(
@@ -133,9 +133,9 @@ def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path: Path) -> None:
     )
     row = {"name": HOSTILE, "kind": HOSTILE, "measures": {HOSTILE: {"value": 0.5, "low": 0.1, "high": 0.9}}}
     (folder / "evaluation.json").write_text(json.dumps({"title": HOSTILE, "rows": [row]}))
-    told = episode(HOSTILE, success=True, observation=HOSTILE, reply=HOSTILE)
-    told.env_id = HOSTILE
-    save_episodes(folder / "before.jsonl", [told])
+    reported = episode(HOSTILE, success=True, observation=HOSTILE, reply=HOSTILE)
+    reported.env_id = HOSTILE
+    save_episodes(folder / "before.jsonl", [reported])
     page = Page(render_page(read_run(folder, transcripts=5)))
     assert page.count("script") == 1
     assert page.count("img") == 0
@@ -153,8 +153,8 @@ texts = st.text(st.characters(), max_size=60)
 @example(observation="<pre>", reply="]]>", name="--><script>", task="{{")
 def test_any_text_gives_the_same_tags(observation: str, reply: str, name: str, task: str) -> None:
     def page(observation: str, reply: str, name: str, task: str) -> list[str]:
-        run = Run("run", title="t", curves={f"x{name}": [(0.0, 0.0), (1.0, 1.0)]})
-        turn = Turn(f"o{observation}", f"r{reply}", 0.0, False)
+        run = RunData("run", title="t", curves={f"x{name}": [(0.0, 0.0), (1.0, 1.0)]})
+        turn = TranscriptTurn(f"o{observation}", f"r{reply}", 0.0, False)
         run.transcripts["before"] = [Transcript(f"t{task}", "", (turn,), 0.0, False, "failure")]
         run.evaluation = [EvaluationRow(f"n{name}", "model", {"success": (0.5, None, None)})]
         return [tag for tag, _ in Page(render_page(run)).tags]
@@ -167,9 +167,9 @@ def test_broken_files_are_left_out_and_the_rest_is_shown(run_folder: Path) -> No
         "[]", "null", "nonsense", "{}", '{"step": "x"}', '{"step": 1, "success": NaN}', '{"step": 1, "success": 1e999}',
         '{"step": 1, "success": ' + "9" * 400 + "}", "[" * 100_000, '{"step": {"a": 1}}', '{"step": 1, "a": {"b": {}}}',
     ]  # fmt: skip
-    whole = {name: (run_folder / name).read_text() for name in ("metrics.jsonl", "before.jsonl")}
+    complete = {name: (run_folder / name).read_text() for name in ("metrics.jsonl", "before.jsonl")}
     for line in lines:
-        for name, text in whole.items():
+        for name, text in complete.items():
             (run_folder / name).write_text(f"{line}\n{text}")
         (run_folder / "manifest.json").write_text(line)
         run = read_run(run_folder, transcripts=5)
@@ -190,15 +190,18 @@ def test_a_step_written_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_an_hour_long_run_stays_a_small_page() -> None:
-    run = Run(
-        "long", curves={name: [(float(s), s % 7) for s in range(50_000)] for name in ("success", "reward", "entropy")}
+    run = RunData(
+        "long",
+        curves={
+            name: [(float(s), s % 7) for s in range(50_000)] for name in ("success", "reward/mean", "policy/entropy")
+        },
     )
     assert len(render_page(run)) < 600_000
 
 
 def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
-    assert_one_clear_line(rllm_gym("report", str(tmp_path / "nothing")), "nothing")
-    assert_one_clear_line(rllm_gym("report", str(tmp_path)), "metrics.jsonl")
+    assert_one_line_error(rllm_gym("report", str(tmp_path / "nothing")), "nothing")
+    assert_one_line_error(rllm_gym("report", str(tmp_path)), "metrics.jsonl")
 
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)

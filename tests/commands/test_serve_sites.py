@@ -14,11 +14,11 @@ from http.cookiejar import CookieJar
 import pytest
 
 from rllm_gym.commands.main import main
-from rllm_gym.commands.serve_sites import Sites
-from rllm_gym.envs.web.rows import ErrandRow
+from rllm_gym.commands.serve_sites import SiteServers
+from rllm_gym.envs.web.rows import SiteTaskRow
 from rllm_gym.sites import TEMPLATES
-from rllm_gym.sites.errand import Errand, Template
 from rllm_gym.sites.http import Request, Response
+from rllm_gym.sites.task import WebTask, WebTaskTemplate
 
 
 class Bell:
@@ -40,18 +40,18 @@ class Bell:
         return Response(f'{self.rings} rings <a href="http://tower.test/up">tower</a>'.encode())
 
 
-BELL = Template(
+BELL = WebTaskTemplate(
     "bell/ring",
     lambda seed, difficulty: Bell(),
-    lambda world, rng, difficulty: Errand(
+    lambda world, rng, difficulty: WebTask(
         "Ring <once>.", "http://bell.test/?from=start", (), (), outcome=lambda twin: setattr(twin, "rings", 1)
     ),
 )
 
 
 @pytest.fixture(scope="module")
-def sites() -> Iterator[Sites]:
-    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
+def sites() -> Iterator[SiteServers]:
+    with SiteServers(BELL, SiteTaskRow("bell/ring", 1, 1)) as sites:
         yield sites
 
 
@@ -64,7 +64,7 @@ def read(opener: urllib.request.OpenerDirector, url: str, body: bytes | None = N
         return answer.read().decode()
 
 
-def test_every_browser_has_a_world_of_its_own_and_is_told_when_the_errand_is_done(sites: Sites) -> None:
+def test_every_browser_has_its_own_session_and_sees_when_the_task_is_done(sites: SiteServers) -> None:
     one, other = browser(), browser()
     assert sites.start.endswith("/?from=start")
     assert "0 rings" in read(one, sites.start)
@@ -79,7 +79,7 @@ def test_every_browser_has_a_world_of_its_own_and_is_told_when_the_errand_is_don
     assert "A tower" in read(one, tower[1])
 
 
-def test_pages_of_the_internet_cannot_get_in_by_another_name(sites: Sites) -> None:
+def test_pages_of_the_internet_cannot_get_in_by_another_name(sites: SiteServers) -> None:
     for headers in ({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example:80"}):
         with pytest.raises(urllib.error.HTTPError, match="421"):
             urllib.request.urlopen(urllib.request.Request(sites.start, headers=headers), timeout=120)
@@ -88,7 +88,7 @@ def test_pages_of_the_internet_cannot_get_in_by_another_name(sites: Sites) -> No
         urllib.request.urlopen(request, timeout=120)
 
 
-def test_a_head_request_is_told_what_a_page_would_be(sites: Sites) -> None:
+def test_a_head_request_gets_the_headers_of_the_page(sites: SiteServers) -> None:
     for url in (sites.start, f"{sites.url}/_errand"):
         page = browser().open(url, timeout=120)
         head = browser().open(urllib.request.Request(url, method="HEAD"), timeout=120)
@@ -104,11 +104,11 @@ def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        said = ""
-        while "Ctrl-C" not in said and (line := process.stdout.readline()):
-            said += line
-        start = re.search(r"Begin:\s+(\S+)", said)[1]
-        assert "Goal:" in said
+        output = ""
+        while "Ctrl-C" not in output and (line := process.stdout.readline()):
+            output += line
+        start = re.search(r"Begin:\s+(\S+)", output)[1]
+        assert "Goal:" in output
         assert "<title>" in read(browser(), start)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 130

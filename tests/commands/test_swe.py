@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
-from commands.running import assert_one_clear_line, rllm_gym
+from commands.command_line import assert_one_line_error, rllm_gym
 
 import rllm_gym as package  # noqa: F401 - registers the ids
 
@@ -51,7 +51,7 @@ def test_a_commit_is_added_to_a_file_that_can_be_played(clone: Path, tmp_path: P
     assert row["statement"] == "triple() only doubles what it is given"
     assert Path(row["repo"]).parent == tmp_path
     again = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--out", str(out), "--repeats", "1", "--quiet")
-    assert_one_clear_line(again, row["id"], "--id")
+    assert_one_line_error(again, row["id"], "--id")
     named = rllm_gym(
         *("swe", "from-commit", str(clone), "HEAD", "--out", str(out), "--repeats", "1", "--quiet"),
         *("--id", "second", "--statement", "triple(2) is 4"),
@@ -78,7 +78,7 @@ def test_what_cannot_be_is_one_line(clone: Path, tmp_path: Path) -> None:
     for arguments, words in cases:
         result = rllm_gym("swe", "from-commit", str(clone), *arguments, cwd=tmp_path)
         result.stderr = "\n".join(line for line in result.stderr.splitlines() if line.startswith("rllm-gym: "))
-        assert_one_clear_line(result, *words)
+        assert_one_line_error(result, *words)
         assert not (tmp_path / "a.jsonl").exists(), arguments
 
 

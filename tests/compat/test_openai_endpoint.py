@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rllm_gym.compat import AgentExecutionEngine, MathAgent, SingleTurnEnvironment, math_reward_fn
-from rllm_gym.samplers import Request, SamplerError, SamplingParams
+from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest
 from rllm_gym.samplers.openai_compatible import OpenAISampler
 
 
@@ -67,13 +67,13 @@ def server() -> Iterator[Server]:
 
 
 def ask(server: Server, **arguments: Any) -> str:
-    async def play() -> str:
+    async def scenario() -> str:
         async with OpenAISampler(model="m", base_url=server.url, **arguments) as sampler:
-            request = Request((), SamplingParams(max_tokens=9), messages=({"role": "user", "content": "?"},))
+            request = SamplingRequest((), SamplingParams(max_tokens=9), messages=({"role": "user", "content": "?"},))
             (completion,) = await sampler.sample([request])
             return completion.text
 
-    return asyncio.run(play())
+    return asyncio.run(scenario())
 
 
 def test_the_old_constructor_reaches_the_endpoint(server: Server) -> None:
@@ -109,13 +109,13 @@ def test_an_endpoint_that_refuses_is_an_error_that_quotes_it(server: Server, ref
 
 
 def test_an_endpoint_that_talks_nonsense_is_an_error_that_quotes_it(server: Server) -> None:
-    for body, said in (
+    for body, output in (
         (b"<html>", "no JSON"),
         (b'{"choices": []}', "no chat completion"),
         (b'{"choices": [{"message": {"content": 7}}]}', "no chat completion"),
     ):
         server.body = body
-        with pytest.raises(SamplerError, match=said):
+        with pytest.raises(SamplerError, match=output):
             ask(server, retries=1)
 
 
@@ -127,6 +127,6 @@ def test_an_endpoint_that_hangs_costs_its_deadline(server: Server) -> None:
 
 def test_an_endpoint_takes_no_weights_and_no_other_scheme(server: Server) -> None:
     with pytest.raises(SamplerError, match="no weights"):
-        asyncio.run(OpenAISampler(model="m", base_url=server.url).push(None))  # type: ignore[arg-type]
+        asyncio.run(OpenAISampler(model="m", base_url=server.url).sync_weights(None))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="file:"):
         OpenAISampler(model="m", base_url="file:///etc/passwd")

@@ -30,7 +30,7 @@ from rllm_gym.compat import (
     math_reward_fn,
 )
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.samplers import Request, ScriptedSampler
+from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 
 # Users' code, as it was written for rLLM ----------------------------------------------------------------------
 
@@ -220,16 +220,16 @@ def test_the_evaluation_script_of_the_documentation(
     assert results[0].steps[-1].action == Action("It is \\boxed{4}.")
     assert results[0].steps[-1].done
     assert table[1].value == 0.5
-    said = capsys.readouterr().out
-    assert "Total unique problems: 2" in said
-    assert "Average Pass@1 Accuracy: 0.5" in said
-    assert "Average Pass@8 Accuracy: 0.5" in said
+    output = capsys.readouterr().out
+    assert "Total unique problems: 2" in output
+    assert "Average Pass@1 Accuracy: 0.5" in output
+    assert "Average Pass@8 Accuracy: 0.5" in output
 
 
 def test_an_agent_that_rewrites_its_history_shows_the_model_the_rewritten_one() -> None:
     shown: list[list[str]] = []
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         shown.append([str(message["content"]) for message in request.messages])
         return f"<think>thought {len(shown)}</think>guess {len(shown)}"
 
@@ -253,7 +253,7 @@ def test_an_agent_that_rewrites_its_history_shows_the_model_the_rewritten_one() 
 def test_the_ported_math_agent_drops_thoughts_on_request() -> None:
     shown: list[list[str]] = []
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         shown.append([str(message["content"]) for message in request.messages])
         return f"<think>t{len(shown)}</think>no"
 
@@ -283,7 +283,7 @@ def test_an_environment_from_a_dict_is_closed_and_its_final_reward_asked() -> No
     assert LampEnv.log == ["closed", "closed"]
 
 
-def test_a_world_that_breaks_is_no_reward_and_does_not_raise_pass_at_k() -> None:
+def test_an_environment_that_breaks_is_no_reward_and_does_not_raise_pass_at_k() -> None:
     replies = lambda request: "broken" if "9" in str(request.messages[0]["content"]) else "stop"  # noqa: E731
     results = run([{"lamps": 1}, {"lamps": 9}], replies, agent_class=LampAgent, env_class=LampEnv)
     assert [trajectory.reward for trajectory in results] == [1.0, None]
@@ -350,7 +350,7 @@ def exact(task_info: dict, action: str) -> RewardOutput:
     return RewardOutput(reward=float(right), metadata={"said": action}, is_correct=right)
 
 
-def talk(*replies: str, parser_name: str = "qwen", **env_args: Any) -> Any:
+def tool_calls_of(*replies: str, parser_name: str = "qwen", **env_args: Any) -> Any:
     tool_map = {"calculator": Calculator}
     sampler = ScriptedSampler(list(replies))
     engine = AgentExecutionEngine(
@@ -369,7 +369,7 @@ FINISH = '<tool_call>{"name": "finish", "arguments": {"response": "5"}}</tool_ca
 
 
 def test_tools_are_called_and_the_answer_is_graded() -> None:
-    trajectory = talk(CALL, "5")
+    trajectory = tool_calls_of(CALL, "5")
     assert trajectory.reward == 1.0
     first, second = trajectory.steps
     assert first.action[0]["function"]["name"] == "calculator"
@@ -380,7 +380,7 @@ def test_tools_are_called_and_the_answer_is_graded() -> None:
 
 
 def test_a_real_finish_call_ends_the_episode_with_its_response() -> None:
-    assert talk(CALL, FINISH).reward == 1.0
+    assert tool_calls_of(CALL, FINISH).reward == 1.0
 
 
 def test_deepseeks_notation_is_understood() -> None:
@@ -388,26 +388,26 @@ def test_deepseeks_notation_is_understood() -> None:
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>calculator\n"
         '```json\n{"a": 2, "b": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
     )
-    trajectory = talk(call, "5", parser_name="r1")
+    trajectory = tool_calls_of(call, "5", parser_name="r1")
     assert [message["content"] for message in trajectory.steps[1].chat_completions if message["role"] == "tool"] == [
         "5"
     ]
 
 
 def test_a_call_that_cannot_be_carried_out_is_news_for_the_model() -> None:
-    for call, said in (
+    for call, output in (
         ('{"name": "calculator", "arguments": {"a": 2}}', "Error: TypeError"),
         ('{"name": "calculator", "arguments": {"a": 2, "c": 3}}', "Error: TypeError"),
         ('{"name": "shell", "arguments": {}}', "Error: there is no tool 'shell'"),
     ):
-        trajectory = talk(f"<tool_call>{call}</tool_call>", "5")
+        trajectory = tool_calls_of(f"<tool_call>{call}</tool_call>", "5")
         outputs = [message["content"] for message in trajectory.steps[1].chat_completions if message["role"] == "tool"]
-        assert outputs[0].startswith(said), call
+        assert outputs[0].startswith(output), call
 
 
 def test_malformed_calls_are_no_calls() -> None:
     for body in ("{", "[1]", '"x"', '{"name": 3}', '{"name": "f", "arguments": 7}', "[" * 100_000):
-        trajectory = talk(f"<tool_call>{body}</tool_call>")
+        trajectory = tool_calls_of(f"<tool_call>{body}</tool_call>")
         assert trajectory.reward == 0.0, body[:40]
         assert trajectory.steps[0].action[0]["function"]["name"] == "finish", body[:40]
 
@@ -454,15 +454,15 @@ def test_what_does_not_port_is_an_error_that_names_it() -> None:
         ({"rollout_engine": None, "sampling_params": {}}, "model"),
     ]
     wrong = []
-    for arguments, said in cases:
+    for arguments, output in cases:
         try:
             AgentExecutionEngine(**(base | arguments))
         except ValueError as error:
-            told = str(error)
+            reported = str(error)
         else:
-            told = ""
-        if said not in told:
-            wrong.append((arguments, told))
+            reported = ""
+        if output not in reported:
+            wrong.append((arguments, reported))
     assert wrong == []
     with pytest.raises(ValueError, match="repetition_penalty"):
         run([{"lamps": 1}], "stop", **base, sampling_params={"repetition_penalty": 1.1})

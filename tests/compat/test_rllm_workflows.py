@@ -15,11 +15,11 @@ from rllm_gym.compat import (
     Action,
     AgentWorkflowEngine,
     Episode,
+    LegacyWorkflowAdapter,
     MathAgent,
     ModelOutput,
     MultiTurnEnvironment,
     MultiTurnWorkflow,
-    PortedWorkflow,
     RewardOutput,
     RolloutEngine,
     SimpleWorkflow,
@@ -35,7 +35,7 @@ from rllm_gym.compat import (
 from rllm_gym.core import StopReason
 from rllm_gym.engine import AgentWorkflowEngine as NewEngine
 from rllm_gym.engine import EpisodeSpec, Role
-from rllm_gym.samplers import Request, SamplerError, SamplingParams, ScriptedSampler
+from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
 
 # Users' code, as it was written for rLLM ----------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Guess(MultiTurnEnvironment):
 TASKS = [{"question": f"How many is {n}?", "answer": str(n % 3)} for n in range(6)]
 
 
-def answers(request: Request) -> str:
+def answers(request: SamplingRequest) -> str:
     return f"<think>hm</think><answer>{random.Random(request.seed).randint(0, 2)}</answer>"
 
 
@@ -173,8 +173,8 @@ def engine(workflow: Any, replies: Any = answers, tokenizer: Any = None, **argum
 def test_a_solver_and_judge_workflow_runs_as_it_was_written() -> None:
     arguments = {"n_solutions": 3, "reward_function": exact}
     ids = ["a", "b", "a", "c", "b", "a"]
-    made = engine(SolversAndJudge, workflow_args=arguments)
-    episodes = asyncio.run(made.execute_tasks(TASKS, ids))
+    created = engine(SolversAndJudge, workflow_args=arguments)
+    episodes = asyncio.run(created.execute_tasks(TASKS, ids))
     assert [episode.id for episode in episodes] == ["a:0", "a:1", "a:2", "b:0", "b:1", "c:0"]
     for episode in episodes:
         assert [trajectory.name for trajectory in episode.trajectories] == ["solver", "solver", "solver", "judge"]
@@ -182,7 +182,7 @@ def test_a_solver_and_judge_workflow_runs_as_it_was_written() -> None:
         assert rewards == [float(t.steps[0].action == episode.task["answer"]) for t in episode.trajectories[:3]]
         assert episode.metrics["solver_acc"] == pytest.approx(sum(rewards) / 3)
         assert episode.trajectories[0].steps[0].thought == "hm"
-    again = asyncio.run(made.execute_tasks(TASKS, ids))
+    again = asyncio.run(created.execute_tasks(TASKS, ids))
     assert [e.metrics for e in again] == [e.metrics for e in episodes]
     assert len({tuple(sorted(e.metrics.items())) for e in episodes}) > 1
 
@@ -193,12 +193,12 @@ def test_its_tokens_can_be_trained_on_with_our_engine() -> None:
     tokenizer = make_tokenizer("qwen2.5")
     drawn: list[tuple[tuple[int, ...], str]] = []
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         text = answers(request)
         drawn.append((request.ids, text))
         return text
 
-    ported = PortedWorkflow(SolversAndJudge, {"n_solutions": 3, "reward_function": exact})
+    ported = LegacyWorkflowAdapter(SolversAndJudge, {"n_solutions": 3, "reward_function": exact})
     new = NewEngine(ported, sampler=ScriptedSampler(reply, tokenizer))
     (episode,) = new.run_sync([EpisodeSpec(TASKS[1], seed=3, group_id="g")])
     assert [(t.name, t.role, t.trainable) for t in episode.trajectories] == [
@@ -220,14 +220,14 @@ def test_its_tokens_can_be_trained_on_with_our_engine() -> None:
 def test_a_conversation_split_over_trajectories_keeps_each_replys_whole_prompt() -> None:
     from templates import make_tokenizer
 
-    requests: list[Request] = []
+    requests: list[SamplingRequest] = []
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         requests.append(request)
         return f"draft {len(requests)}"
 
     new = NewEngine(
-        PortedWorkflow(Refining, {"turns": 4}),
+        LegacyWorkflowAdapter(Refining, {"turns": 4}),
         sampler=ScriptedSampler(reply, make_tokenizer("qwen3")),
         sampling_params=SamplingParams(max_tokens=50),
     )
@@ -267,8 +267,8 @@ def test_a_conversation_split_over_trajectories_keeps_each_replys_whole_prompt()
     ],
 )
 def test_the_workflows_that_came_with_it(workflow: Any, arguments: dict, reply: str, reason: Any) -> None:
-    made = engine(workflow, lambda request: reply, workflow_args=arguments)
-    (episode,) = asyncio.run(made.execute_tasks(TASKS[:1]))
+    created = engine(workflow, lambda request: reply, workflow_args=arguments)
+    (episode,) = asyncio.run(created.execute_tasks(TASKS[:1]))
     assert episode.termination_reason is TerminationReason(reason)
     assert episode.is_correct == (reply == "\\boxed{0}")
     (trajectory,) = episode.trajectories
@@ -277,7 +277,7 @@ def test_the_workflows_that_came_with_it(workflow: Any, arguments: dict, reply: 
     assert all(step.model_response == reply for step in trajectory.steps)
 
 
-def test_a_workflow_that_raises_is_tried_again_and_then_told_of() -> None:
+def test_a_workflow_that_raises_is_retried_and_then_reported() -> None:
     tried: list[str] = []
 
     class Fails(Workflow):
@@ -294,10 +294,10 @@ def test_a_workflow_that_raises_is_tried_again_and_then_told_of() -> None:
         asyncio.run(engine(Fails, n_parallel_tasks=1).execute_tasks(TASKS[:2]))
     assert tried == ["0:0", "0:0", "1:0", "1:0", "1:0"]
     tried.clear()
-    told = asyncio.run(engine(Fails, retry_limit=2, raise_on_error=False).execute_tasks(TASKS[1:2]))
-    assert told[0].termination_reason is TerminationReason.ERROR
-    assert told[0].info["error"]["error_type"] == "KeyError"
-    assert len(told[0].trajectories) == 1
+    reported = asyncio.run(engine(Fails, retry_limit=2, raise_on_error=False).execute_tasks(TASKS[1:2]))
+    assert reported[0].termination_reason is TerminationReason.ERROR
+    assert reported[0].info["error"]["error_type"] == "KeyError"
+    assert len(reported[0].trajectories) == 1
 
 
 def test_its_own_timeout_ends_it_with_what_was_committed() -> None:
@@ -306,13 +306,13 @@ def test_its_own_timeout_ends_it_with_what_was_committed() -> None:
             self.reset(task, uid)
             await asyncio.sleep(3600)
 
-    made = engine(Hangs, workflow_args={"timeout": 1})
-    (episode,) = asyncio.run(made.execute_tasks(TASKS[:1], timeout=0.1))
+    created = engine(Hangs, workflow_args={"timeout": 1})
+    (episode,) = asyncio.run(created.execute_tasks(TASKS[:1], timeout=0.1))
     assert (episode.termination_reason, episode.trajectories) == (TerminationReason.TIMEOUT, [])
 
 
 def test_a_sampler_that_cannot_serve_ends_the_run_whatever_the_workflow_catches() -> None:
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         raise SamplerError("out of memory")
 
     with pytest.raises(SamplerError, match="out of memory"):
@@ -336,7 +336,9 @@ def test_an_agent_on_self_is_collected_and_reset() -> None:
     assert episode.is_correct
     assert episode.termination_reason is TerminationReason.UNKNOWN
     assert episode.metrics == {"default_traj_name_acc": 1.0}
-    (trained,) = NewEngine(PortedWorkflow(Talks), sampler=ScriptedSampler(answers)).run_sync([EpisodeSpec(TASKS[0])])
+    (trained,) = NewEngine(LegacyWorkflowAdapter(Talks), sampler=ScriptedSampler(answers)).run_sync(
+        [EpisodeSpec(TASKS[0])]
+    )
     assert trained.trajectories[0].trainable  # found by its text
     assert trained.trajectories[0].reward == 1.0
 
@@ -348,7 +350,9 @@ def test_a_step_of_no_reply_is_not_trained_on(caplog: pytest.LogCaptureFixture) 
             twice = [Step(chat_completions=[{"role": "user", "content": "?"}], model_output=output) for _ in range(2)]
             return Episode(id=uid, trajectories=[Trajectory(name="a", steps=twice, reward=1.0)], is_correct=True)
 
-    (episode,) = NewEngine(PortedWorkflow(Invents), sampler=ScriptedSampler(answers)).run_sync([EpisodeSpec(TASKS[0])])
+    (episode,) = NewEngine(LegacyWorkflowAdapter(Invents), sampler=ScriptedSampler(answers)).run_sync(
+        [EpisodeSpec(TASKS[0])]
+    )
     assert not episode.trajectories[0].trainable
     assert "1 of 2 steps" in caplog.text
 
@@ -365,7 +369,7 @@ def test_a_task_of_an_environment_is_a_row_with_its_question() -> None:
             self.commit(trajectory=Trajectory(name="solver", steps=[step]))
 
     task = gymnasium.make("rllm/Math-v0").unwrapped.tasks[3]
-    ported = PortedWorkflow(Looks, roles=("solver",))
+    ported = LegacyWorkflowAdapter(Looks, roles=("solver",))
     sampler = ScriptedSampler(lambda request: f"\\boxed{{{task.data['gold']}}}")
     new = NewEngine(ported, env="rllm/Math-v0", sampler=sampler, roles={"solver": Role(trainable=True)})
     (episode,) = new.run_sync([EpisodeSpec(3, seed=1)])
@@ -374,15 +378,15 @@ def test_a_task_of_an_environment_is_a_row_with_its_question() -> None:
     assert (episode.task_id, episode.reward, episode.success) == (task.task_id, 1.0, True)
 
 
-def test_what_does_not_port_says_so() -> None:
+def test_what_does_not_port_is_an_error() -> None:
     accepted = []
     for argument in ("config", "episode_logger", "gateway"):
         try:
             accepted.append((argument, engine(Refining, **{argument: {"a": 1}})))
         except ValueError as error:
-            told = str(error)
-            if "docs/from-rllm" not in told:
-                accepted.append((argument, told))
+            reported = str(error)
+            if "docs/from-rllm" not in reported:
+                accepted.append((argument, reported))
     assert accepted == []
 
 

@@ -25,7 +25,7 @@ from rllm_gym import MessageHistory
 from rllm_gym.core import SPLITS, split_of
 from rllm_gym.envs import MINIWOB, TABLE
 from rllm_gym.envs.code import reference_solution
-from rllm_gym.envs.web import demonstrate
+from rllm_gym.envs.web import demonstrations
 from rllm_gym.testing import check_text_env
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
 
@@ -55,11 +55,11 @@ def oracle_of(env_id: str) -> Any:
     if "FrozenLake" in env_id:
         return lambda env: env.oracle().action
     if "MCP" in env_id:
-        return importlib.import_module("rllm_gym.envs.mcp.demonstrate").next_reply
+        return importlib.import_module("rllm_gym.envs.mcp.demonstrations").next_reply
     if "Math" in env_id:
         return lambda env: f"\\boxed{{{env.task.data['gold']}}}"
     if "Web" in env_id:
-        return demonstrate.oracle
+        return demonstrations.oracle
     if "Code" in env_id:
         return lambda env: f"```python\n{reference_solution(env.task)}\n```"
     return None
@@ -74,8 +74,8 @@ def env(env_id) -> Iterator[gymnasium.Env]:
 
 @every_id
 def test_gymnasiums_own_checker_has_nothing_to_say(env_id):
-    with gymnasium.make(env_id) as made:
-        modes = (None, *made.metadata["render_modes"])
+    with gymnasium.make(env_id) as created:
+        modes = (None, *created.metadata["render_modes"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for mode in modes[-1:] if env_id in BROWSER else modes:
@@ -137,9 +137,9 @@ def test_made_in_other_processes_with_no_import_of_ours_and_without_torch_the_sa
         )
         for seed in ("0", "1")  # string hashing differs: nothing may depend on the order of a set
     ]
-    told = [run.communicate(timeout=240) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], told
-    one, other = (json.loads(out) for out, _ in told)
+    reported = [run.communicate(timeout=240) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], reported
+    one, other = (json.loads(out) for out, _ in reported)
     assert [env_id for env_id in IDS if one[env_id] != other[env_id]] == []
     differs = []
     for env_id in IDS:
@@ -264,8 +264,8 @@ def test_the_class_docstring_is_a_manual_in_gymnasiums_order():
     wrong = []
     for entry_point in sorted({row[0] for row in ROWS.values()}):
         module, _, name = entry_point.partition(":")
-        made = getattr(importlib.import_module(module), name)
-        manual = inspect.getdoc(made)
+        created = getattr(importlib.import_module(module), name)
+        manual = inspect.getdoc(created)
         places = []
         for heading in (
             *("Description", "Action space", "Observation space", "Starting state", "Rewards"),
@@ -278,7 +278,7 @@ def test_the_class_docstring_is_a_manual_in_gymnasiums_order():
                 wrong.append((entry_point, f"no heading {heading!r}"))
         if places != sorted(places):
             wrong.append((entry_point, "the headings have another order"))
-        parameters = [name for name in inspect.signature(made.__init__).parameters if name != "self"]
+        parameters = [name for name in inspect.signature(created.__init__).parameters if name != "self"]
         wrong += [(entry_point, f"no {name}:") for name in parameters if f"{name}:" not in manual]
     assert wrong == []
 

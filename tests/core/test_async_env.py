@@ -69,7 +69,7 @@ def play(env: Any, actions: list[str]) -> list[Any]:
     return [env.reset(seed=5, options={"task": 4}), *(env.step(action) for action in actions)]
 
 
-def test_awaited_and_called_it_plays_as_its_sync_twin() -> None:
+def test_awaited_and_called_it_behaves_like_its_sync_counterpart() -> None:
     async def awaited(actions: list[str]) -> list[Any]:
         env = AsyncGuess()
         results = [await env.async_reset(seed=5, options={"task": 4})]

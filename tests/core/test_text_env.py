@@ -58,10 +58,10 @@ class Guess(TextEnv):
     def _add_info(self, info) -> None:
         info["dice"] = len(self.seen)
 
-    def _world_state(self):
+    def _env_state(self):
         return {"seen": self.seen}
 
-    def _restore_world(self, state) -> None:
+    def _restore_env_state(self, state) -> None:
         self.seen = [int(x) for x in state["seen"]]
 
 
@@ -74,7 +74,7 @@ def raised(call, *arguments, **keywords):
     return None
 
 
-def test_a_valid_turn_an_invalid_one_and_the_end_are_told_apart():
+def test_valid_invalid_and_final_turns_are_distinguished():
     env = Guess(invalid_action_penalty=0.5)
     _, info = env.reset(seed=1, options={"task": 2})
     assert info == {
@@ -157,11 +157,11 @@ def test_after_an_error_nobody_foresaw_the_episode_cannot_go_on_either(monkeypat
 
 
 def test_a_number_of_turns_that_is_none_is_refused():
-    given = (0, -1, 2.5, True, "3")
-    errors = [raised(Guess, max_turns=max_turns) for max_turns in given]
+    values = (0, -1, 2.5, True, "3")
+    errors = [raised(Guess, max_turns=max_turns) for max_turns in values]
     wrong = [
         (max_turns, error)
-        for max_turns, error in zip(given, errors)
+        for max_turns, error in zip(values, errors)
         if not (isinstance(error, ValueError) and f"max_turns={max_turns!r}" in str(error))
     ]
     assert wrong == []
@@ -188,7 +188,7 @@ def test_an_action_that_is_not_text_is_a_type_error():
     assert wrong == []
 
 
-def test_step_before_reset_names_the_way_out():
+def test_step_before_reset_is_an_error_that_names_reset():
     with pytest.raises(ResetNeeded, match=r"reset\(\)"):
         Guess().step("1")
 
@@ -238,9 +238,9 @@ def test_a_forked_environment_goes_its_own_way():
     env = Guess(max_turns=10)
     env.reset(seed=5, options={"task": 4})
     env.step("1")
-    twin = env.fork()
-    ahead = [twin.step("2")[:4] for _ in range(4)]
-    assert env.seen != twin.seen
+    copy = env.fork()
+    ahead = [copy.step("2")[:4] for _ in range(4)]
+    assert env.seen != copy.seen
     assert [env.step("2")[:4] for _ in range(4)] == ahead
 
 
@@ -294,7 +294,7 @@ def test_a_state_of_another_environment_is_refused():
         Guess().set_state(env.get_state())
 
 
-def test_an_environment_that_cannot_be_copied_says_so():
+def test_an_environment_that_cannot_be_copied_is_an_error():
     class Closed(TextEnv):
         def _begin(self, task):
             return "go"
@@ -310,7 +310,7 @@ def test_an_environment_that_cannot_be_copied_says_so():
 
 
 def test_arguments_out_of_range_are_named():
-    given = (
+    values = (
         {"max_turns": 0},
         {"number": 0},
         {"invalid_action_penalty": -1.0},
@@ -318,7 +318,7 @@ def test_arguments_out_of_range_are_named():
         {"render_mode": "hologram"},
     )
     wrong = [
-        (arguments, error) for arguments in given if not isinstance(error := raised(Guess, **arguments), ValueError)
+        (arguments, error) for arguments in values if not isinstance(error := raised(Guess, **arguments), ValueError)
     ]
     assert wrong == []
 

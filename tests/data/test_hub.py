@@ -43,7 +43,7 @@ def test_rows_of_the_hub_become_tasks(tmp_path: Path, monkeypatch: pytest.Monkey
         load_tasks("hf:somebody/sums@nosuch")
 
 
-def test_offline_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_being_offline_is_reported_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(TaskError, match=r"hf:openai/gsm8k .*HF_HUB_OFFLINE is set.*local file"):

@@ -73,16 +73,16 @@ def test_ids_name_split_seed_and_index_and_find_their_task() -> None:
 
 
 def test_the_last_of_a_billion_tasks_is_as_near_as_the_first() -> None:
-    made = []
+    created = []
 
     def counted(rng: random.Random) -> tuple[str, dict[str, Any]]:
-        made.append(sums(rng))
-        return made[-1]
+        created.append(sums(rng))
+        return created[-1]
 
     tasks = ProceduralTaskset(counted, name="sums", size=10**9)
     assert tasks[10**9 - 1].task_id.endswith("/999999999")
     assert tasks.find("sums/train/0/999999999") == tasks[-1]
-    assert len(made) < 100, "those before it were made too"
+    assert len(created) < 100, "those before it were made too"
 
 
 def test_the_split_of_a_set_is_fixed() -> None:
@@ -112,6 +112,6 @@ def test_arguments_out_of_range_are_named() -> None:
 
 def test_travels_to_another_process() -> None:
     tasks = build(split="validation", seed=3)
-    twin = pickle.loads(pickle.dumps(tasks))  # noqa: S301 - our own bytes
-    assert twin[99] == tasks[99]
-    assert twin.find(tasks[5].task_id) == tasks[5]
+    copy = pickle.loads(pickle.dumps(tasks))  # noqa: S301 - our own bytes
+    assert copy[99] == tasks[99]
+    assert copy.find(tasks[5].task_id) == tasks[5]

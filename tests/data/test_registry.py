@@ -28,10 +28,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_register_load_repeat() -> None:
-    made = DatasetRegistry.register_dataset("openai/gsm8k", ROWS, "train", source="hub", category="math")
+    created = DatasetRegistry.register_dataset("openai/gsm8k", ROWS, "train", source="hub", category="math")
     loaded = DatasetRegistry.load_dataset("openai/gsm8k", "train")
     assert loaded is not None
-    assert loaded.get_data() == made.get_data() == ROWS
+    assert loaded.get_data() == created.get_data() == ROWS
     assert list(loaded) == ROWS
     assert loaded[2] == ROWS[2]
     assert len(loaded[1:3]) == 2

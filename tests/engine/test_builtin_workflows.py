@@ -7,14 +7,14 @@ import re
 from typing import Any
 
 import pytest
+from environments import Quiz, longest, raised
 from templates import make_tokenizer
-from worlds import Quiz, longest, raised
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, Outcome, StopReason
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role
 from rllm_gym.engine.workflows import BestOfN, Debate, MultiTurn, PlanExecute, SelfPlay, SingleTurn, SolverJudge
-from rllm_gym.samplers import Completion, Request, ScriptedSampler, WeightUpdate
+from rllm_gym.samplers import Completion, SamplingRequest, ScriptedSampler, WeightUpdate
 
 
 class Once(Quiz):
@@ -33,7 +33,7 @@ def play(
     """Play with what each agent says in turn; also what each of them heard."""
     heard: dict[str, list[str]] = {}
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         name = request.conversation.rpartition("/")[2]
         turns = heard.setdefault(name, [])
         turns.append(request.messages[-1]["content"])
@@ -50,16 +50,16 @@ class Spelling(ScriptedSampler):
 
     returns_tokens = True
 
-    async def sample(self, requests: list[Request]) -> list[Completion]:
+    async def sample(self, requests: list[SamplingRequest]) -> list[Completion]:
         tokenizer, completions = make_tokenizer("qwen3"), []
-        for request, said in zip(requests, await super().sample(requests), strict=True):
-            ids = tuple(tokenizer.encode(said.text, add_special_tokens=False))[: request.params.max_tokens]
+        for request, output in zip(requests, await super().sample(requests), strict=True):
+            ids = tuple(tokenizer.encode(output.text, add_special_tokens=False))[: request.params.max_tokens]
             completions.append(Completion(ids, (0.0,) * len(ids), tokenizer.decode(ids), "stop", 0))
         return completions
 
 
 def rewards(episode: Episode) -> dict[str, list[float]]:
-    return {each.name: [step.reward for step in each.steps] for each in episode.trajectories}
+    return {item.name: [step.reward for step in item.steps] for item in episode.trajectories}
 
 
 def test_single_turn() -> None:
@@ -78,7 +78,7 @@ def test_multi_turn() -> None:
 
 
 def test_solver_judge() -> None:
-    said = {
+    output = {
         "solver_0": ["<think>easy</think> 4\nAnswer 2:\n> 5"],
         "solver_1": ["5"],
         "solver_2": ["<think>6, as is easy to see"],
@@ -89,7 +89,7 @@ def test_solver_judge() -> None:
         ("both", 0.0, 0.0),
         ("\\boxed{4}", 0.0, 0.0),
     ):
-        episode, heard = play(SolverJudge(3), said | {"judge_0": [verdict]})
+        episode, heard = play(SolverJudge(3), output | {"judge_0": [verdict]})
         expected = {"solver_0": [0.0], "solver_1": [1.0], "solver_2": [0.0], "judge_0": [judge]}
         assert rewards(episode) == expected, verdict
         assert (episode.reward, episode.success) == (judge, bool(judge)), verdict
@@ -108,13 +108,13 @@ def test_solver_judge() -> None:
 
 
 def test_best_of_n_with_an_agent() -> None:
-    said = {
+    output = {
         **{f"solver_{n}": [text] for n, text in enumerate(["4", "5", "5"])},
         "verifier_0": ["no"],
         "verifier_1": ["\\boxed{No}"],
         "verifier_2": ["It is. \\boxed{yes}"],
     }
-    episode, heard = play(BestOfN(3), said)
+    episode, heard = play(BestOfN(3), output)
     assert rewards(episode)["solver_0"] == [0.0]
     assert [rewards(episode)[f"verifier_{n}"] for n in range(3)] == [[1.0], [0.0], [1.0]]
     assert (episode.reward, episode.metrics["verifier_accuracy"]) == (1.0, pytest.approx(2 / 3))
@@ -123,15 +123,15 @@ def test_best_of_n_with_an_agent() -> None:
 
 @pytest.mark.parametrize("workers", ["thread", "process"])
 def test_best_of_n_with_a_function(workers: str) -> None:
-    said = {f"solver_{n}": [text] for n, text in enumerate(["4", "five", "5", "nine"])}
-    episode, _ = play(BestOfN(4, verifier=longest), said, workers=workers)
+    output = {f"solver_{n}": [text] for n, text in enumerate(["4", "five", "5", "nine"])}
+    episode, _ = play(BestOfN(4, verifier=longest), output, workers=workers)
     # The first of the best.
     assert (episode.reward, episode.success, episode.metrics["best_success"]) == (0.0, False, 0.0)
     assert episode.metrics["any_success"] == 1.0
     assert set(rewards(episode)) == {f"solver_{n}" for n in range(4)}
 
 
-def test_a_verifier_that_gives_no_number_says_so() -> None:
+def test_a_verifier_that_returns_no_number_is_an_error() -> None:
     """Compared with others, NaN would choose by the order of the answers."""
     for verdict in (float("nan"), None, "0.5"):
         workflow = BestOfN(2, verifier=lambda observation, answer, verdict=verdict: verdict)
@@ -141,8 +141,8 @@ def test_a_verifier_that_gives_no_number_says_so() -> None:
 
 
 def test_debate() -> None:
-    said = {"debater_0": ["4", "5"], "debater_1": ["6", "6"], "judge_0": ["5"]}
-    episode, heard = play(Debate(2, rounds=2), said)
+    output = {"debater_0": ["4", "5"], "debater_1": ["6", "6"], "judge_0": ["5"]}
+    episode, heard = play(Debate(2, rounds=2), output)
     assert rewards(episode) == {"debater_0": [0.0, 1.0], "debater_1": [0.0, 0.0], "judge_0": [1.0]}
     assert episode.metrics == {"judge_success": 1.0, "debater_success": 0.5}
     assert "debater_1 says:\n> 6" in heard["debater_0"][1]
@@ -152,8 +152,8 @@ def test_debate() -> None:
 
 
 def test_debate_about_several_turns_shares_the_judges_reward() -> None:
-    said = {"debater_0": ["4"], "debater_1": ["6"], "judge_0": ["?", "5"]}
-    episode, _ = play(Debate(2, rounds=1), said, env=Quiz)
+    output = {"debater_0": ["4"], "debater_1": ["6"], "judge_0": ["?", "5"]}
+    episode, _ = play(Debate(2, rounds=1), output, env=Quiz)
     assert rewards(episode) == {"debater_0": [1.125], "debater_1": [1.125], "judge_0": [0.125, 1.0]}
 
 
@@ -164,12 +164,12 @@ def test_plan_execute() -> None:
     assert (episode.reward, episode.success) == (1.125, True)
 
 
-def test_self_play_rewards_each_seat_on_its_last_step() -> None:
-    said = {"player_0": ["1", "2", "3"], "player_1": ["4", "5"]}
-    episode, heard = play(SelfPlay, said, env="rllm/TicTacToe-v0", task=None)
+def test_self_play_rewards_each_player_on_its_last_step() -> None:
+    output = {"player_0": ["1", "2", "3"], "player_1": ["4", "5"]}
+    episode, heard = play(SelfPlay, output, env="rllm/TicTacToe-v0", task=None)
     assert rewards(episode) == {"player_0": [0.0, 0.0, 1.0], "player_1": [0.0, -1.0]}
     assert episode.metrics == {"player_reward": 0.0, "player_success": 0.5, "silenced": 0.0}
-    assert {each.role for each in episode.trajectories} == {"player"}
+    assert {item.role for item in episode.trajectories} == {"player"}
     assert "player_0 played 1." in heard["player_1"][0]
 
 
@@ -178,7 +178,7 @@ def test_spending_all_tokens_is_no_way_out_of_a_lost_game() -> None:
     moves = {"player_0": ["1", "2", "and so " * 50], "player_1": ["9", "4", "5"]}
     turns: dict[str, int] = {}
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         name = request.conversation.rpartition("/")[2]
         turns[name] = turns.get(name, -1) + 1
         return moves[name][turns[name]]
@@ -195,23 +195,23 @@ def test_spending_all_tokens_is_no_way_out_of_a_lost_game() -> None:
     assert episode.metrics["silenced"] == 0.5
 
 
-def test_self_play_against_an_opponent_changes_seats_from_group_to_group() -> None:
+def test_self_play_against_an_opponent_changes_sides_from_group_to_group() -> None:
     roles = {"opponent": Role("old", trainable=False)}
     asked: dict[str, set[tuple[str, str]]] = {}
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         _, group, _, name = request.conversation.split("/")
         asked.setdefault(group.partition("#")[0], set()).add((name, request.weights))
         return "".join(re.findall(r"[1-9]", request.messages[-1]["content"].split("\nIt is your move")[0])[-1:]) or "1"
 
     workflow = SelfPlay("rllm/TicTacToe-v0", roles=("player", "opponent"))
     sampler = ScriptedSampler(reply)
-    asyncio.run(sampler.push(WeightUpdate((), name="old")))
+    asyncio.run(sampler.sync_weights(WeightUpdate((), name="old")))
     engine = AgentWorkflowEngine(workflow, sampler=sampler, roles=roles)
     specs = [EpisodeSpec(seed=n, group_id=f"g{n // 2}", episode_id=f"g{n // 2}#{n}") for n in range(24)]
     for episode in engine.run_sync(specs):
         assert episode.fault is None
-        by_role = {each.role: each for each in episode.trajectories}
+        by_role = {item.role: item for item in episode.trajectories}
         assert episode.reward == by_role["player"].reward == episode.metrics["player_reward"]
         assert not by_role["opponent"].trainable
     seats = [dict(pairs) for pairs in asked.values()]
@@ -225,11 +225,11 @@ def test_self_play_of_a_cooperative_game_and_a_team() -> None:
     )
     (episode,) = lake.run_sync([EpisodeSpec(3, seed=1)])
     assert episode.fault is None
-    assert [(each.name, each.role) for each in episode.trajectories] == [("guide_0", "guide"), ("walker_0", "walker")]
+    assert [(item.name, item.role) for item in episode.trajectories] == [("guide_0", "guide"), ("walker_0", "walker")]
     assert episode.task_id
 
 
-def test_an_argument_that_makes_no_sense_says_so() -> None:
+def test_an_invalid_argument_is_an_error() -> None:
     cases: list[tuple[Any, str]] = [
         (lambda: SolverJudge(0), "solvers=0"),
         (lambda: Debate(1), "debaters=1"),

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from environments import Quiz, append_episodes, raised
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import Quiz, append_episodes, raised
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import AgentExecutionEngine, EpisodeFileError, load_episodes, save_episodes
-from rllm_gym.engine.records import from_json, to_json
+from rllm_gym.engine.json_values import from_json, to_json
 from rllm_gym.samplers import ScriptedSampler
 
 texts = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates and separators included
@@ -156,8 +156,8 @@ def test_several_processes_append_to_one_file(tmp_path: Path) -> None:
 def test_a_torn_line_is_named_and_what_stands_before_it_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     save_episodes(path, played())
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-20])
     reader = load_episodes(path)
     assert [next(reader).task_id, next(reader).task_id] == ["task-0", "task-1"]
     with pytest.raises(EpisodeFileError, match="line 3: the line is torn"):
@@ -171,7 +171,7 @@ def test_a_line_that_is_no_episode_is_named(tmp_path: Path) -> None:
     save_episodes(path, played(1))
     first = path.read_bytes()
     wrong = []
-    for line, said in (
+    for line, output in (
         ("{]", "not a JSON line"),
         ("[1, 2]", "schema_version is None"),
         ('{"schema_version": 99}', "schema_version is 99"),
@@ -180,7 +180,7 @@ def test_a_line_that_is_no_episode_is_named(tmp_path: Path) -> None:
     ):
         path.write_bytes(first + line.encode("latin-1") + b"\n")
         error = raised(lambda: list(load_episodes(path)))
-        if not (isinstance(error, EpisodeFileError) and "line 2" in str(error) and said in str(error)):
+        if not (isinstance(error, EpisodeFileError) and "line 2" in str(error) and output in str(error)):
             wrong.append((line, error))
     assert wrong == []
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import Episode, StopReason, Trajectory
 from rllm_gym.engine import compute_pass_at_k, pass_at_k
-from rllm_gym.engine.metrics import interval
+from rllm_gym.engine.metrics import confidence_interval
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
@@ -35,7 +35,7 @@ def episode(task: str, success: bool | None, **fields: str) -> Episode:
     return Episode(f"{task}-{random.random()}", task, success=bool(success), stop_reason=stop, **fields)
 
 
-def test_episodes_are_told_apart_by_task() -> None:
+def test_episodes_are_distinguished_by_task() -> None:
     results = [episode("a", True), episode("a", False), episode("b", False), episode("b", False)]
     table = compute_pass_at_k(results)
     assert {k: estimate.value for k, estimate in table.items()} == {1: 0.25, 2: 0.5}
@@ -44,9 +44,9 @@ def test_episodes_are_told_apart_by_task() -> None:
 
 
 def test_an_episode_that_broke_counts_as_an_attempt_that_failed() -> None:
-    whole = compute_pass_at_k([episode("a", True), episode("a", False)])[1]
+    complete = compute_pass_at_k([episode("a", True), episode("a", False)])[1]
     broken = compute_pass_at_k([episode("a", True), episode("a", None)])[1]
-    assert whole.value == broken.value == 0.5
+    assert complete.value == broken.value == 0.5
     assert broken.dropped == 1
     # One that broke before its task was known belongs to the task of its group.
     lost = [episode("a", True, group_id="g"), episode("", None, group_id="g")]
@@ -66,7 +66,7 @@ def test_a_k_beyond_the_attempts_is_refused_with_the_tasks_name() -> None:
         compute_pass_at_k([])
 
 
-def test_trajectories_of_rllm_are_told_apart_by_their_task() -> None:
+def test_trajectories_of_rllm_are_distinguished_by_their_task() -> None:
     rows = [{"question": "a"}, {"question": "a"}, {"question": "b"}, {"question": "b"}]
     results = [Trajectory(task=row, reward=reward) for row, reward in zip(rows, [1.0, 0.0, 0.0, 0.0], strict=True)]
     assert {k: estimate.value for k, estimate in compute_pass_at_k(results).items()} == {1: 0.25, 2: 0.5}
@@ -74,23 +74,23 @@ def test_trajectories_of_rllm_are_told_apart_by_their_task() -> None:
 
 def test_the_interval_is_wilsons_for_single_attempts_and_never_empty() -> None:
     # Newcombe 1998, table I, first row: 81 of 263, 95 %: 0.2553 to 0.3662.
-    low, high = interval([1.0] * 81 + [0.0] * 182, episodes=263)
+    low, high = confidence_interval([1.0] * 81 + [0.0] * 182, episodes=263)
     assert (round(low, 3), round(high, 3)) == (0.255, 0.366)
     for mean in (0.0, 1.0):
-        low, high = interval([mean] * 10, episodes=40)
+        low, high = confidence_interval([mean] * 10, episodes=40)
         assert 0 <= low < high <= 1
         assert high - low > 0.2
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
-    dice = random.Random(0)
+    rng = random.Random(0)
     covered = 0
     for _ in range(1000):
         # Tasks of very different difficulty, four attempts each; the mean difficulty is 1/2.
         results = []
         for task in range(30):
-            chance = dice.random()
-            results += [episode(str(task), dice.random() < chance) for _ in range(4)]
+            chance = rng.random()
+            results += [episode(str(task), rng.random() < chance) for _ in range(4)]
         estimate = compute_pass_at_k(results)[1]
         covered += estimate.low <= 0.5 <= estimate.high
     assert 0.92 <= covered / 1000 <= 0.98

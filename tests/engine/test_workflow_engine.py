@@ -7,23 +7,23 @@ from typing import Any
 
 import gymnasium
 import pytest
-from worlds import Quiz, raised
+from environments import Quiz, raised
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, StopReason, Task
 from rllm_gym.engine import (
     AgentWorkflowEngine,
     EpisodeSpec,
-    Play,
     Role,
     Truncated,
     Workflow,
+    WorkflowContext,
     group,
     load_episodes,
     save_episodes,
 )
 from rllm_gym.engine.workflows import MultiTurn, SingleTurn
-from rllm_gym.samplers import Request, SamplingParams, ScriptedSampler, WeightUpdate
+from rllm_gym.samplers import SamplingParams, SamplingRequest, ScriptedSampler, WeightUpdate
 
 
 class Pair(Workflow):
@@ -31,19 +31,19 @@ class Pair(Workflow):
 
     roles = ("player", "opponent")
 
-    async def run(self, task: Any, play: Play) -> Episode:
+    async def run(self, task: Any, context: WorkflowContext) -> Episode:
         for name, role in (("b", "opponent"), ("a_0", "player"), ("a_10", "player"), ("a_2", "player")):
-            await play.agent(name, role, system=f"You are {name}.").say("hello")
-            play.agent(name, role).reward(1.0)
-        play.metrics["length"] = 4
-        return play.finish(stop_reason="success")
+            await context.agent(name, role, system=f"You are {name}.").generate("hello")
+            context.agent(name, role).add_reward(1.0)
+        context.metrics["length"] = 4
+        return context.finish(stop_reason="success")
 
 
 class Watching(ScriptedSampler):
     """Remembers the requests."""
 
     def __init__(self, tokenizer: Any = None, reply: str = "fine") -> None:
-        self.requests: list[Request] = []
+        self.requests: list[SamplingRequest] = []
         super().__init__(lambda request: self.requests.append(request) or reply, tokenizer)
 
 
@@ -56,7 +56,7 @@ def qwen() -> Any:
 def test_trajectories_have_the_names_and_roles_of_their_agents_in_order() -> None:
     engine = AgentWorkflowEngine(Pair, sampler=Watching(), roles={"opponent": Role(trainable=False)})
     (episode,) = engine.run_sync([EpisodeSpec(seed=1, group_id="g", episode_id="e")])
-    assert [(each.name, each.role, each.trainable, each.reward) for each in episode.trajectories] == [
+    assert [(item.name, item.role, item.trainable, item.reward) for item in episode.trajectories] == [
         ("a_0", "player", True, 1.0),
         ("a_2", "player", True, 1.0),
         ("a_10", "player", True, 1.0),
@@ -64,7 +64,7 @@ def test_trajectories_have_the_names_and_roles_of_their_agents_in_order() -> Non
     ]
     assert (episode.episode_id, episode.group_id, episode.seed, episode.env_id) == ("e", "g", 1, "Pair")
     assert (episode.reward, episode.success, episode.metrics) == (4.0, True, {"length": 4.0})
-    assert all(each.steps[-1].done for each in episode.trajectories)
+    assert all(item.steps[-1].done for item in episode.trajectories)
     assert engine.stats.turns == 4
 
 
@@ -81,7 +81,7 @@ def test_a_pool_of_weights_is_drawn_from_by_group() -> None:
     sampler = Watching()
     pool = ("old-1", "old-2", "old-3")
     for name in pool:
-        asyncio.run(sampler.push(WeightUpdate((), name=name)))
+        asyncio.run(sampler.sync_weights(WeightUpdate((), name=name)))
     engine = AgentWorkflowEngine(Pair, sampler=sampler, roles={"opponent": Role(pool, trainable=False)})
     specs = [spec for number in range(12) for spec in group(number, 3, group_id=f"t{number}@0")]
     episodes = engine.run_sync(specs)
@@ -112,24 +112,24 @@ def test_a_role_has_parameters_of_its_own_and_greedy_holds_for_all() -> None:
     assert all(request.params.stop_token_ids for request in sampler.requests)
 
 
-class Talks(Workflow):
+class RepliesOnce(Workflow):
     """Says things until nothing may be said any more."""
 
     roles = ("a", "b")
 
-    async def run(self, task: Any, play: Play) -> Episode:
+    async def run(self, task: Any, context: WorkflowContext) -> Episode:
         cut: dict[str, StopReason] = {}
 
         async def talk(name: str) -> None:
             try:
                 while True:
-                    await play.agent(name).say("go on")
-                    play.agent(name).reward(0.0)
+                    await context.agent(name).generate("go on")
+                    context.agent(name).add_reward(0.0)
             except Truncated as truncated:
                 cut[name] = truncated.stop_reason
 
         await asyncio.gather(talk("a"), talk("b"))
-        return play.finish(info={"cut": {name: str(reason) for name, reason in cut.items()}})
+        return context.finish(info={"cut": {name: str(reason) for name, reason in cut.items()}})
 
 
 def test_budgets_hold_for_each_agent_and_for_the_episode() -> None:
@@ -142,11 +142,11 @@ def test_budgets_hold_for_each_agent_and_for_the_episode() -> None:
     for limits, roles, spent in cases:
         sampler = ScriptedSampler(lambda request: "a b c d e f g h", qwen())
         engine = AgentWorkflowEngine(
-            Talks, sampler=sampler, roles=roles, sampling_params=SamplingParams(max_tokens=3), **limits
+            RepliesOnce, sampler=sampler, roles=roles, sampling_params=SamplingParams(max_tokens=3), **limits
         )
         (episode,) = engine.run_sync([EpisodeSpec(seed=1)])
         tokens = {
-            each.name: sum(len(step.tokens.ids) for step in each.steps if step.tokens) for each in episode.trajectories
+            item.name: sum(len(step.tokens.ids) for step in item.steps if step.tokens) for item in episode.trajectories
         }
         found = {**tokens, "both": sum(tokens.values()), "turns": episode.num_turns}
         assert {name: found[name] for name in spent} == spent, (limits, roles)
@@ -156,11 +156,11 @@ def test_budgets_hold_for_each_agent_and_for_the_episode() -> None:
 
 def test_a_judge_whose_prompt_does_not_fit_ends_a_conversation_that_others_began() -> None:
     class Long(Workflow):
-        async def run(self, task: Any, play: Play) -> None:
+        async def run(self, task: Any, context: WorkflowContext) -> None:
             if task:
-                await play.agent("agent_0").say("short")
-                play.agent("agent_0").reward(1.0)
-            await play.agent("agent_1").say("long " * 500)
+                await context.agent("agent_0").generate("short")
+                context.agent("agent_0").add_reward(1.0)
+            await context.agent("agent_1").generate("long " * 500)
 
     engine = AgentWorkflowEngine(Long, sampler=Watching(qwen()), max_context_tokens=300)
     first, second = engine.run_sync([EpisodeSpec(0, seed=1), EpisodeSpec(1, seed=1)])
@@ -170,35 +170,35 @@ def test_a_judge_whose_prompt_does_not_fit_ends_a_conversation_that_others_began
 
 def test_a_reward_of_the_episode_is_everybodys_where_nobody_has_one() -> None:
     class Team(Workflow):
-        async def run(self, task: Any, play: Play) -> Episode:
+        async def run(self, task: Any, context: WorkflowContext) -> Episode:
             for name in ("agent_0", "agent_1"):
-                await play.agent(name).say("first")
-                await play.agent(name).say("second")
+                await context.agent(name).generate("first")
+                await context.agent(name).generate("second")
             if task:
-                play.agent("agent_0").reward(0.25)
-            return play.finish(reward=1)
+                context.agent("agent_0").add_reward(0.25)
+            return context.finish(reward=1)
 
     shared, own = AgentWorkflowEngine(Team, sampler=Watching()).run_sync([EpisodeSpec(0), EpisodeSpec(1)])
-    assert [[step.reward for step in each.steps] for each in shared.trajectories] == [[0.0, 1.0], [0.0, 1.0]]
-    assert [each.reward for each in own.trajectories] == [0.25, 0.0]
+    assert [[step.reward for step in item.steps] for item in shared.trajectories] == [[0.0, 1.0], [0.0, 1.0]]
+    assert [item.reward for item in own.trajectories] == [0.25, 0.0]
     assert (shared.reward, own.reward, own.success) == (1.0, 1.0, True)
 
 
-def test_every_reset_without_arguments_shows_the_episodes_own_task_and_dice() -> None:
+def test_every_reset_without_arguments_uses_the_episodes_own_task_and_seed() -> None:
     seen: list[str] = []
     task: Any = None
 
     class Twice(Workflow):
-        async def run(self, given: Any, play: Play) -> Episode:
+        async def run(self, given: Any, context: WorkflowContext) -> Episode:
             assert given == task
             for _ in range(2):
-                world = await play.env()
+                world = await context.env()
                 for seed in (None, None, 3):
                     observation, _ = await world.reset(seed=seed)
                     seen.append(observation)
-            await play.agent("agent_0").say(seen[0])
-            play.agent("agent_0").info(checked=True)
-            return play.finish()
+            await context.agent("agent_0").generate(seen[0])
+            context.agent("agent_0").add_info(checked=True)
+            return context.finish()
 
     for task in (7, "task-7", Task("task-7", "question 7", {"answer": "7"})):
         seen.clear()
@@ -212,7 +212,7 @@ def test_every_reset_without_arguments_shows_the_episodes_own_task_and_dice() ->
         assert trajectory.steps[0].info == {"checked": True}, task
 
 
-def test_worlds_serve_further_episodes_and_are_closed_with_the_engine() -> None:
+def test_environments_serve_further_episodes_and_are_closed_with_the_engine() -> None:
     class Counted(Quiz):
         made = closed = 0
 
@@ -256,7 +256,7 @@ def test_episodes_are_saved_and_loaded_with_their_metrics(tmp_path: Any) -> None
 
 def test_episodes_stream_as_they_finish() -> None:
     class Waits(Workflow):
-        async def run(self, task: Any, play: Play) -> None:
+        async def run(self, task: Any, context: WorkflowContext) -> None:
             if task == 0:
                 await later.wait()
 
@@ -274,7 +274,7 @@ def test_episodes_stream_as_they_finish() -> None:
     assert asyncio.run(go()) == ["0-1", "0-2", "0-3", "0-0"]
 
 
-def test_an_argument_that_is_wrong_or_without_effect_says_so() -> None:
+def test_an_argument_that_is_wrong_or_without_effect_is_an_error() -> None:
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"roles": {"referee": Role()}}, ValueError, "no role 'referee'; its roles are"),
         ({"roles": {"player": "base"}}, TypeError, "not a rllm_gym.engine.Role"),
@@ -297,7 +297,7 @@ def test_an_argument_that_is_wrong_or_without_effect_says_so() -> None:
     assert wrong == []
 
 
-def test_a_role_that_could_not_be_played_says_so() -> None:
+def test_an_impossible_role_is_an_error() -> None:
     with pytest.raises(ValueError, match="names no weights"):
         Role(weights=())
     with pytest.raises(ValueError, match="max_response_tokens=0 must be"):

@@ -8,12 +8,12 @@ import threading
 from typing import Any
 
 import pytest
-from worlds import BreaksOnce, Clock, Quiz
+from environments import BreaksOnce, Clock, Quiz
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, Trajectory
-from rllm_gym.engine import AgentWorkflowEngine, Deadlines, EpisodeSpec, Play, Truncated, Workflow
-from rllm_gym.samplers import Request, SamplerError, ScriptedSampler
+from rllm_gym.engine import AgentWorkflowEngine, Deadlines, EpisodeSpec, Truncated, Workflow, WorkflowContext
+from rllm_gym.samplers import SamplerError, SamplingRequest, ScriptedSampler
 
 FOREVER = threading.Event()
 
@@ -35,106 +35,106 @@ class AgentThatRaises(ChatAgent):
         raise KeyError("no such thing")
 
 
-async def a_bug(self: Any, task: Any, play: Play) -> Any:
-    await play.agent("agent_0").say("hello")
+async def a_bug(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.agent("agent_0").generate("hello")
     return {}["missing"]
 
 
-async def two_of_one_name(self: Any, task: Any, play: Play) -> Any:
-    play.agent("agent_0", "agent")
-    play.agent("agent_0", "other")
+async def two_of_one_name(self: Any, task: Any, context: WorkflowContext) -> Any:
+    context.agent("agent_0", "agent")
+    context.agent("agent_0", "other")
 
 
-async def no_such_role(self: Any, task: Any, play: Play) -> Any:
-    play.agent("referee_0")
+async def no_such_role(self: Any, task: Any, context: WorkflowContext) -> Any:
+    context.agent("referee_0")
 
 
-async def a_name_with_a_slash(self: Any, task: Any, play: Play) -> Any:
-    play.agent("agent/0", "agent")
+async def a_name_with_a_slash(self: Any, task: Any, context: WorkflowContext) -> Any:
+    context.agent("agent/0", "agent")
 
 
-async def not_an_episode(self: Any, task: Any, play: Play) -> Any:
+async def not_an_episode(self: Any, task: Any, context: WorkflowContext) -> Any:
     return "done"
 
 
-async def trajectories_of_one_name(self: Any, task: Any, play: Play) -> Any:
+async def trajectories_of_one_name(self: Any, task: Any, context: WorkflowContext) -> Any:
     return Episode("", "", trajectories=[Trajectory(name="a"), Trajectory(name="a")])
 
 
-async def one_step_in_two_places(self: Any, task: Any, play: Play) -> Any:
-    await play.agent("agent_0").say("hello")
-    made = play.finish()
-    made.trajectories.append(Trajectory(name="other", steps=made.trajectories[0].steps))
-    return made
+async def one_step_in_two_places(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.agent("agent_0").generate("hello")
+    created = context.finish()
+    created.trajectories.append(Trajectory(name="other", steps=created.trajectories[0].steps))
+    return created
 
 
-async def a_step_without_a_finite_reward(self: Any, task: Any, play: Play) -> Any:
-    await play.agent("agent_0").say("hello")
-    made = play.finish(reward=1.0)
-    made.trajectories[0].steps[0].reward = float("inf")
-    return made
+async def a_step_without_a_finite_reward(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.agent("agent_0").generate("hello")
+    created = context.finish(reward=1.0)
+    created.trajectories[0].steps[0].reward = float("inf")
+    return created
 
 
-async def a_metric_put_into_the_episode(self: Any, task: Any, play: Play) -> Any:
-    made = play.finish()
-    made.metrics["late"] = "yes"  # type: ignore[assignment]
-    return made
+async def a_metric_put_into_the_episode(self: Any, task: Any, context: WorkflowContext) -> Any:
+    created = context.finish()
+    created.metrics["late"] = "yes"  # type: ignore[assignment]
+    return created
 
 
-async def a_fault_of_its_own_making(self: Any, task: Any, play: Play) -> Any:
+async def a_fault_of_its_own_making(self: Any, task: Any, context: WorkflowContext) -> Any:
     return Episode("", "", stop_reason=StopReason.FAULT)
 
 
-async def a_reward_that_is_none(self: Any, task: Any, play: Play) -> Any:
-    play.agent("agent_0").reward(1.0)
+async def a_reward_that_is_none(self: Any, task: Any, context: WorkflowContext) -> Any:
+    context.agent("agent_0").add_reward(1.0)
 
 
-async def a_nan(self: Any, task: Any, play: Play) -> Any:
-    await play.agent("agent_0").say("hello")
-    play.agent("agent_0").reward(float("nan"))
+async def a_nan(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.agent("agent_0").generate("hello")
+    context.agent("agent_0").add_reward(float("nan"))
 
 
-async def a_metric_of_text(self: Any, task: Any, play: Play) -> Any:
-    play.metrics["best"] = "very good"  # type: ignore[assignment]
+async def a_metric_of_text(self: Any, task: Any, context: WorkflowContext) -> Any:
+    context.metrics["best"] = "very good"  # type: ignore[assignment]
 
 
-async def a_fault_as_an_ending(self: Any, task: Any, play: Play) -> Any:
-    return play.finish(stop_reason="fault")
+async def a_fault_as_an_ending(self: Any, task: Any, context: WorkflowContext) -> Any:
+    return context.finish(stop_reason="fault")
 
 
-async def two_at_once(self: Any, task: Any, play: Play) -> Any:
-    speaker = play.agent("agent_0")
-    await asyncio.gather(speaker.say("a"), speaker.say("b"))
+async def two_at_once(self: Any, task: Any, context: WorkflowContext) -> Any:
+    session = context.agent("agent_0")
+    await asyncio.gather(session.generate("a"), session.generate("b"))
 
 
-async def an_agent_that_raises(self: Any, task: Any, play: Play) -> Any:
-    await play.agent("agent_0", agent=AgentThatRaises()).say("hello")
+async def an_agent_that_raises(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.agent("agent_0", agent=AgentThatRaises()).generate("hello")
 
 
-async def no_such_environment(self: Any, task: Any, play: Play) -> Any:
-    await play.env("rllm/NoSuch-v0")
+async def no_such_environment(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.env("rllm/NoSuch-v0")
 
 
-async def no_environment_at_all(self: Any, task: Any, play: Play) -> Any:
-    await play.env()
+async def no_environment_at_all(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.env()
 
 
-async def an_exit(self: Any, task: Any, play: Play) -> Any:
+async def an_exit(self: Any, task: Any, context: WorkflowContext) -> Any:
     raise SystemExit(3)
 
 
-async def cancels_itself(self: Any, task: Any, play: Play) -> Any:
+async def cancels_itself(self: Any, task: Any, context: WorkflowContext) -> Any:
     raise asyncio.CancelledError
 
 
-async def a_group_of_errors(self: Any, task: Any, play: Play) -> Any:
+async def a_group_of_errors(self: Any, task: Any, context: WorkflowContext) -> Any:
     async with asyncio.TaskGroup() as group:
-        group.create_task(play.agent("agent_1").say("hello"))
-        group.create_task(a_bug(self, task, play))
+        group.create_task(context.agent("agent_1").generate("hello"))
+        group.create_task(a_bug(self, task, context))
 
 
 def test_an_error_of_the_workflows_own_ends_the_episode_with_the_reason() -> None:
-    async def reply(request: Request) -> str:
+    async def reply(request: SamplingRequest) -> str:
         await asyncio.sleep(0)
         return "1"
 
@@ -177,18 +177,18 @@ def test_an_error_of_the_workflows_own_ends_the_episode_with_the_reason() -> Non
 
 
 @pytest.mark.parametrize("catches", [False, True])
-def test_a_broken_world_begins_the_episode_again_also_where_the_code_catches_it(catches: bool) -> None:
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        world = await play.env()
+def test_a_broken_environment_retries_the_episode_also_where_the_code_catches_it(catches: bool) -> None:
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        world = await context.env()
         observation, _ = await world.reset(seed=5)
-        reply = await play.agent("agent_0").say(observation)
+        reply = await context.agent("agent_0").generate(observation)
         try:
             _, reward, *_ = await world.step(reply.text)
         except EnvironmentFault:
             if not catches:
                 raise
-            return play.finish(reward=0.0, success=True)
-        play.agent("agent_0").reward(reward)
+            return context.finish(reward=0.0, success=True)
+        context.agent("agent_0").add_reward(reward)
         return None
 
     seeds: dict[int, list[int]] = {}
@@ -200,8 +200,8 @@ def test_a_broken_world_begins_the_episode_again_also_where_the_code_catches_it(
 
 
 def test_a_fault_of_the_workflows_own_is_tried_again_and_then_dropped() -> None:
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        await play.agent("agent_0").say("hello")
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        await context.agent("agent_0").generate("hello")
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(3600))
             raise EnvironmentFault("its own server is down", kind="server")
@@ -217,24 +217,24 @@ def test_no_task_of_a_run_goes_on_after_it_whatever_ended_it() -> None:
     """One of the siblings that ``asyncio.gather`` leaves behind asks the model again and again."""
     asked: list[str] = []
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         asked.append(request.conversation)
         return "1"
 
-    async def run(self: Any, task: Any, play: Play) -> Any:
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         async def talk() -> None:
             while True:
-                await play.agent("agent_0").say("go on")
+                await context.agent("agent_0").generate("go on")
                 await asyncio.sleep(0)
 
         async def step() -> None:
-            world = await play.env(Quiz)
+            world = await context.env(Quiz)
             await world.reset(task=3)
             while True:
                 await world.step("?")
 
         async def fail() -> None:
-            await play.agent("agent_1").say("hello")
+            await context.agent("agent_1").generate("hello")
             if task == 0:
                 raise ValueError("wrong")
             if task == 1:
@@ -262,23 +262,23 @@ def test_the_deadline_of_the_episode_keeps_what_was_said_and_trains_only_on_what
 ) -> None:
     clock = Clock(monkeypatch)
 
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        await play.agent("agent_0").say("hello")
-        play.agent("agent_0").reward(0.5)
-        await play.agent("agent_1").say("hello")
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        await context.agent("agent_0").generate("hello")
+        context.agent("agent_0").add_reward(0.5)
+        await context.agent("agent_1").generate("hello")
         clock.forward(3)
         await asyncio.sleep(3600)
 
     episode = play(run, deadlines=Deadlines(episode=2))
     assert (episode.stop_reason, episode.reward, episode.success) == (StopReason.TIMEOUT, 0.5, False)
-    assert [(each.name, each.trainable, len(each.steps)) for each in episode.trajectories] == [
+    assert [(item.name, item.trainable, len(item.steps)) for item in episode.trajectories] == [
         ("agent_0", True, 1),
         ("agent_1", False, 1),
     ]
 
 
 def test_an_episode_that_says_nothing_by_its_deadline_is_a_fault() -> None:
-    async def run(self: Any, task: Any, play: Play) -> Any:
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         await asyncio.sleep(3600)
 
     assert play(run, deadlines=Deadlines(episode=0.1)).stop_reason is StopReason.FAULT
@@ -297,19 +297,19 @@ def divide(a: int, b: int) -> float:
 
 
 @pytest.mark.parametrize("workers", ["thread", "process"])
-def test_a_call_that_hangs_dies_or_raises_is_told_to_the_workflow(workers: str) -> None:
-    told: list[Any] = []
+def test_a_call_that_hangs_dies_or_raises_is_reported_to_the_workflow(workers: str) -> None:
+    reported: list[Any] = []
 
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        await play.agent("agent_0").say("hello")
-        told.append(await play.call(divide, 6, 4))
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        await context.agent("agent_0").generate("hello")
+        reported.append(await context.call(divide, 6, 4))
         for function, arguments in ((hang, ()), (divide, (1, 0)), *(((die, ()),) if workers == "process" else ())):
             try:
-                await play.call(function, *arguments, timeout=60 if function is not hang else 0.3)
+                await context.call(function, *arguments, timeout=60 if function is not hang else 0.3)
             except EnvironmentFault as fault:
-                told.append(fault.kind)
+                reported.append(fault.kind)
             except ZeroDivisionError as error:
-                told.append(str(error))
+                reported.append(str(error))
 
     FOREVER.clear()
     engine = engine_of(run, workers=workers)
@@ -319,14 +319,14 @@ def test_a_call_that_hangs_dies_or_raises_is_told_to_the_workflow(workers: str) 
         FOREVER.set()
     assert episode.fault is None  # the workflow took it into account
     died = ["worker_died"] if workers == "process" else []
-    assert told == [1.5, "call_deadline", "division by zero", *died]
+    assert reported == [1.5, "call_deadline", "division by zero", *died]
     assert engine.stats.abandoned_threads + engine.stats.killed_processes == 1 + len(died)
 
 
 def test_a_call_nobody_catches_is_a_fault() -> None:
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        await play.agent("agent_0").say("hello")
-        await play.call(hang)
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        await context.agent("agent_0").generate("hello")
+        await context.call(hang)
 
     FOREVER.clear()
     try:
@@ -339,14 +339,14 @@ def test_a_call_nobody_catches_is_a_fault() -> None:
 
 @pytest.mark.parametrize("catches", [False, True])
 def test_a_sampler_that_cannot_serve_ends_the_run_or_drops_the_episode(catches: bool) -> None:
-    async def run(self: Any, task: Any, play: Play) -> Any:
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         try:
-            await play.agent("agent_0").say("hello")
+            await context.agent("agent_0").generate("hello")
         except SamplerError:
             if not catches:
                 raise
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         raise SamplerError("out of memory")
 
     with pytest.raises(SamplerError, match="out of memory"):
@@ -358,11 +358,11 @@ def test_a_sampler_that_cannot_serve_ends_the_run_or_drops_the_episode(catches: 
 def test_an_argument_the_sampler_rejects_ends_the_run() -> None:
     """An unknown name of weights, say: no episode could be played."""
 
-    def reply(request: Request) -> str:
+    def reply(request: SamplingRequest) -> str:
         raise ValueError("there are no weights 'x'")
 
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        await play.agent("agent_0").say("hello")
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        await context.agent("agent_0").generate("hello")
 
     with pytest.raises(ValueError, match="no weights"):
         play(run, replies=reply)
@@ -372,17 +372,17 @@ def test_an_argument_the_sampler_rejects_ends_the_run() -> None:
 def test_a_limit_ends_the_episode_with_its_reason_unless_the_workflow_goes_on(catches: bool) -> None:
     cuts: list[Any] = []
 
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        speaker = play.agent("agent_0")
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        session = context.agent("agent_0")
         try:
             while True:
-                await speaker.say("go on")
-                speaker.reward(0.25)
+                await session.generate("go on")
+                session.add_reward(0.25)
         except Truncated as cut:
             if not catches:
                 raise
             cuts.append((cut.stop_reason, cut.agent))
-            return play.finish(success=True)
+            return context.finish(success=True)
 
     episode = play(run, max_turns=3)
     assert cuts == ([(StopReason.MAX_TURNS, "agent_0")] if catches else [])
@@ -393,10 +393,10 @@ def test_a_limit_ends_the_episode_with_its_reason_unless_the_workflow_goes_on(ca
 
 
 def test_leaving_the_stream_ends_what_runs() -> None:
-    async def run(self: Any, task: Any, play: Play) -> Any:
-        await play.agent("agent_0").say("hello")
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        await context.agent("agent_0").generate("hello")
         if task:
-            await asyncio.gather(asyncio.sleep(3600), play.env(Quiz))
+            await asyncio.gather(asyncio.sleep(3600), context.env(Quiz))
 
     async def go() -> None:
         engine = engine_of(run, n_parallel=4)
@@ -410,11 +410,11 @@ def test_leaving_the_stream_ends_what_runs() -> None:
     asyncio.run(go())
 
 
-async def asks_beyond_its_limit(self: Any, task: Any, play: Play) -> Any:
-    agent = play.agent("agent_0")
+async def asks_beyond_its_limit(self: Any, task: Any, context: WorkflowContext) -> Any:
+    agent = context.agent("agent_0")
     while True:
         try:
-            await agent.say("go on")
+            await agent.generate("go on")
         except Exception:
             continue
 
@@ -424,8 +424,8 @@ class Down(Quiz):
         raise EnvironmentFault("the server is down", kind="server")
 
 
-async def asks_a_broken_world(self: Any, task: Any, play: Play) -> Any:
-    world = await play.env(Down)
+async def asks_a_broken_env(self: Any, task: Any, context: WorkflowContext) -> Any:
+    world = await context.env(Down)
     while True:
         try:
             await world.reset(task=1)
@@ -433,8 +433,8 @@ async def asks_a_broken_world(self: Any, task: Any, play: Play) -> Any:
             continue
 
 
-async def catches_every_cancellation(self: Any, task: Any, play: Play) -> Any:
-    await play.agent("agent_0").say("hello")
+async def catches_every_cancellation(self: Any, task: Any, context: WorkflowContext) -> Any:
+    await context.agent("agent_0").generate("hello")
     while True:
         try:
             await asyncio.sleep(3600)
@@ -442,10 +442,10 @@ async def catches_every_cancellation(self: Any, task: Any, play: Play) -> Any:
             continue
 
 
-async def catches_every_cancellation_and_asks(self: Any, task: Any, play: Play) -> Any:
+async def catches_every_cancellation_and_asks(self: Any, task: Any, context: WorkflowContext) -> Any:
     while True:
         try:
-            await play.agent("agent_0").say("go on")
+            await context.agent("agent_0").generate("go on")
         except BaseException:
             continue
 
@@ -454,7 +454,7 @@ async def catches_every_cancellation_and_asks(self: Any, task: Any, play: Play) 
     ("run", "reason"),
     [
         (asks_beyond_its_limit, StopReason.AGENT_ERROR),
-        (asks_a_broken_world, StopReason.FAULT),
+        (asks_a_broken_env, StopReason.FAULT),
         (catches_every_cancellation, StopReason.TIMEOUT),
         (catches_every_cancellation_and_asks, StopReason.AGENT_ERROR),
     ],
@@ -465,12 +465,12 @@ def test_code_that_catches_everything_holds_up_neither_its_neighbours_nor_the_en
     clock = Clock(monkeypatch)
     clock.run()
 
-    async def either(self: Any, task: Any, play: Play) -> Any:
+    async def either(self: Any, task: Any, context: WorkflowContext) -> Any:
         if task == 0:
-            return await run(self, task, play)
+            return await run(self, task, context)
         for _ in range(2):
-            await play.agent("agent_0").say("hello")
-        return play.finish(reward=1.0)
+            await context.agent("agent_0").generate("hello")
+        return context.finish(reward=1.0)
 
     async def go() -> dict[str, StopReason]:
         engine = engine_of(either, max_turns=2, deadlines=Deadlines(episode=600, close=0.2), retries=0)
@@ -489,10 +489,10 @@ def test_a_deadline_that_comes_while_what_had_broken_is_ended_is_not_the_reason(
 ) -> None:
     clock = Clock(monkeypatch)
 
-    async def lingers(self: Any, task: Any, play: Play) -> Any:
-        agent = play.agent("agent_0")
-        await agent.say("hello")
-        world = await play.env(Down)
+    async def lingers(self: Any, task: Any, context: WorkflowContext) -> Any:
+        agent = context.agent("agent_0")
+        await agent.generate("hello")
+        world = await context.env(Down)
         try:
             await world.reset(task=1)
         except Exception:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from environments import Quiz
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from recording import Recorder
+from recording_sampler import Recorder
 from templates import FAMILIES, make_tokenizer
-from worlds import Quiz
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, StopReason, Trajectory
@@ -144,13 +144,13 @@ def test_an_episode_of_a_workflows_own_making_holds_only_tokens_it_may(make: Any
     class Makes(Workflow):
         roles = ("player", "opponent")
 
-        async def run(self, task: Any, play: Any) -> Episode:
+        async def run(self, task: Any, context: Any) -> Episode:
             for name in ("player_0", "player_0", "opponent_0"):
-                await play.agent(name).say("go on")
-            made = play.finish(reward=1.0)
-            kept, made.trajectories = made.trajectories, make(made.trajectories, before)
+                await context.agent(name).generate("go on")
+            created = context.finish(reward=1.0)
+            kept, created.trajectories = created.trajectories, make(created.trajectories, before)
             before.extend(kept)
-            return made
+            return created
 
     engine = AgentWorkflowEngine(
         Makes, sampler=Recorder(make_tokenizer("qwen3"), 1), roles={"opponent": Role(trainable=False)}, n_parallel=1
@@ -180,7 +180,7 @@ def test_so_are_those_of_a_model(tmp_path: Any) -> None:
                 self.drawn.setdefault(request.conversation, []).append((request, completion))
             return completions
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with Recording(tmp_path / "model") as sampler:
             for workflow, env in WORKFLOWS.values():
                 sampler.drawn = {}
@@ -191,7 +191,7 @@ def test_so_are_those_of_a_model(tmp_path: Any) -> None:
                     assert episode.fault is None
                     assert_tokens_are_the_agents_own(episode, sampler, f"0/{episode.episode_id}/1/")  # type: ignore[arg-type]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def _sampled(trajectory: Any) -> int:

@@ -18,7 +18,7 @@ from rllm_gym.core import Task, TaskError
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.code import CodeEnv, CodeMultiTurnEnv, row_to_code_task
 from rllm_gym.samplers import ScriptedSampler
-from rllm_gym.sandbox import Program, Result, SandboxPool, SandboxUnavailable
+from rllm_gym.sandbox import Program, ProgramResult, SandboxPool, SandboxUnavailable
 
 IDS = ("rllm/Code-v0", "rllm/CodeMultiTurn-v0")
 DOUBLE = {
@@ -124,7 +124,7 @@ def test_a_share_of_the_hidden_tests_is_rewarded_on_demand():
     assert reward_of(every_test_shown, program, partial=True) == pytest.approx(4 / 5)
 
 
-def test_limits_of_the_row_hold_and_are_told():
+def test_limits_of_the_row_are_enforced_and_reported():
     row = DOUBLE | {"time_limit_s": 0.3, "memory_mb": 200}
     observation, _ = start(row).reset(seed=0)
     assert "0.3 s of processor time and 200 MB" in observation
@@ -162,7 +162,7 @@ class Counted(SandboxPool):
 
     programs = 0
 
-    async def run(self, program: Program) -> Result:
+    async def run(self, program: Program) -> ProgramResult:
         self.programs += 1
         return await super().run(program)
 
@@ -170,7 +170,7 @@ class Counted(SandboxPool):
 @pytest.mark.parametrize(
     "program", ["while True: pass", pytest.param("import time\ntime.sleep(1e6)", marks=pytest.mark.long)]
 )
-def test_a_program_that_takes_for_ever_is_judged_once_and_not_once_a_test(program):
+def test_a_program_that_takes_forever_is_judged_once_and_not_once_a_test(program):
     row = DOUBLE | {"tests": DOUBLE["tests"] * 10, "public_tests": 0, "time_limit_s": 0.1}
     with Counted() as pool:
         env = CodeEnv(tasks=[row], partial=True, sandbox=pool)
@@ -286,13 +286,13 @@ def test_no_word_of_a_hidden_test_comes_back_whatever_a_program_writes(ways):
         row = ADD if "add" in spy else DOUBLE
         env = start(row if shown else row | {"public_tests": 0}, env_id, partial=partial, render_mode="ansi")
         observation, reward, *_, info = env.step(block(spy))
-        said = observation + str(info) + str(env.render())
-        leaked = [secret for secret in ("777123", "1554246", "4004", "5005", "9009") if secret in said]
+        output = observation + str(info) + str(env.render())
+        leaked = [secret for secret in ("777123", "1554246", "4004", "5005", "9009") if secret in output]
         assert not leaked, (spy, env_id, partial, shown)
         assert reward < 1, (spy, env_id, partial, shown)
 
 
-def test_a_reply_without_a_program_is_told_why_and_no_sandbox_is_started():
+def test_a_reply_without_a_program_gets_feedback_and_starts_no_sandbox():
     with SandboxPool() as pool:
         for reply, why in (
             ("print(4)", "no fenced"),
@@ -310,7 +310,7 @@ def test_a_reply_without_a_program_is_told_why_and_no_sandbox_is_started():
     assert start(DOUBLE, invalid_action_penalty=0.25).step("print(4)")[1] == -0.25
 
 
-def test_what_is_long_is_cut_and_that_is_said():
+def test_long_text_is_truncated_and_marked():
     row = {
         "id": "long",
         "prompt": "Write much.",
@@ -350,7 +350,7 @@ def test_a_program_is_revised_until_it_is_right():
     assert info["program"] == "print(2 * int(input()))\n"
 
 
-def test_out_of_turns_is_truncated_and_functions_are_told_what_they_gave():
+def test_out_of_turns_is_truncated_and_functions_get_their_results_as_feedback():
     env = start(ADD, IDS[1], max_turns=2)
     observation, *_ = env.step(block("import no_such_module\ndef add(a, b):\n    return a + b"))
     assert "No module named 'no_such_module'" in observation
@@ -371,10 +371,10 @@ def test_a_state_goes_on_where_it_was_taken():
     env = CodeMultiTurnEnv(tasks=[DOUBLE], max_turns=3, partial=True, render_mode="ansi", **PATIENT)
     env.reset(seed=0)
     env.step(block("n = int(input())\nprint(2 * n if n != 88 else 0)"))
-    twin = env.fork()
-    assert twin.render() == env.render()
+    copy = env.fork()
+    assert copy.render() == env.render()
     right = block("print(2 * int(input()))")
-    assert twin.step(right) == env.step(right)
+    assert copy.step(right) == env.step(right)
     other = CodeMultiTurnEnv(tasks=[ADD])
     other.reset(seed=0)
     with pytest.raises(ValueError, match="not of"):
@@ -442,16 +442,16 @@ def test_misuse_is_an_error_that_says_what_to_do():
 def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(monkeypatch):
     honest, loop, wrong, none = block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"
     tasks = [DOUBLE | {"id": "honest"}, DOUBLE | {"id": "hostile", "time_limit_s": 0.2}]
-    made = []
+    created = []
     construct = CodeEnv.__init__
 
     def counted(self: CodeEnv, **arguments: Any) -> None:
-        made.append(self)
+        created.append(self)
         construct(self, **arguments)
 
     monkeypatch.setattr(CodeEnv, "__init__", counted)
 
-    async def play() -> list[Any]:
+    async def scenario() -> list[Any]:
         engine = AgentExecutionEngine(
             env=IDS[0],
             env_kwargs={"tasks": tasks, **PATIENT},
@@ -462,9 +462,9 @@ def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(
             return await engine.run(["honest", "hostile", "honest", "hostile"] * 3)
 
     replies = {False: itertools.cycle([honest, wrong]), True: itertools.cycle([loop, none])}
-    episodes = asyncio.run(play())
+    episodes = asyncio.run(scenario())
     assert sorted(episode.reward for episode in episodes) == [0.0] * 9 + [1.0] * 3
     assert [episode.fault for episode in episodes] == [None] * 12
-    assert len(made) == 6  # not one an episode: each reads all tasks
+    assert len(created) == 6  # not one an episode: each reads all tasks
     assert {episode.info["sandbox_tier"] for episode in episodes} <= {"A", "B"}
     assert default_agent("rllm/CodeMultiTurn-v0") is default_agent("rllm/Code-v0") is CodeAgent

@@ -53,7 +53,7 @@ def expected(task: Task) -> list[str]:
     return [case["stdout"] for case in task.data["tests"]]
 
 
-def given_and_wanted(assertion: str) -> tuple[str, str]:
+def arguments_and_result(assertion: str) -> tuple[str, str]:
     arguments, _, result = assertion.removeprefix("assert solve(").rpartition(") == ")
     return arguments, result
 
@@ -71,12 +71,12 @@ def weak_programs(task: Task) -> list[str]:
             f"print({common!r}, end='')",
             f"import sys\nprint({table!r}.get(sys.stdin.read(), {common!r}), end='')",
         ]
-    assertions = [given_and_wanted(line) for line in task.data["test"].split("\n")]
+    assertions = [arguments_and_result(line) for line in task.data["test"].split("\n")]
     results = [result for _, result in assertions]
     common = max(results, key=results.count)
-    shown_table = dict(given_and_wanted(line) for line in task.data["public_tests"])
-    table = "".join(f"    if repr(a)[1:-1].rstrip(',') == {given!r}: return {wanted}\n"
-                    for given, wanted in shown_table.items())  # fmt: skip
+    shown_table = dict(arguments_and_result(line) for line in task.data["public_tests"])
+    table = "".join(f"    if repr(a)[1:-1].rstrip(',') == {values!r}: return {wanted}\n"
+                    for values, wanted in shown_table.items())  # fmt: skip
     return [
         "def solve(*a):\n    return a[0]",
         f"def solve(*a):\n    return {common}",
@@ -119,8 +119,8 @@ def test_tests_are_many_different_and_not_those_that_are_shown():
             cases = [(case["stdin"], case["stdout"]) for case in task.data["tests"]]
             shown, hidden = cases[: task.data["public_tests"]], cases[task.data["public_tests"] :]
         else:
-            shown = [given_and_wanted(line) for line in task.data["public_tests"]]
-            hidden = [given_and_wanted(line) for line in task.data["test"].split("\n")]
+            shown = [arguments_and_result(line) for line in task.data["public_tests"]]
+            hidden = [arguments_and_result(line) for line in task.data["test"].split("\n")]
         assert len(shown) == 3
         assert len(set(hidden)) >= 10
         assert not set(shown) & set(hidden)
@@ -159,11 +159,11 @@ def test_making_a_task_is_cheap():
 def test_the_solution_is_nowhere_in_the_task():
     for task in of_every_family(seed=4, per_family=1):
         solution = reference_solution(task)
-        told = json.dumps(task.to_json()) + CodeEnv().reset(options={"task": task})[0]
+        reported = json.dumps(task.to_json()) + CodeEnv().reset(options={"task": task})[0]
         for line in solution.split("\n"):
             if len(line) > 30:
-                assert line.strip() not in told
-        assert "    return" not in told
+                assert line.strip() not in reported
+        assert "    return" not in reported
 
 
 def test_a_problem_that_is_not_built_in_has_no_reference():

@@ -302,10 +302,10 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
 
 def test_a_row_that_cannot_be_used_is_named_with_the_key():
     good = {"id": "good", **stdio()}
-    for row, said in UNUSABLE:
+    for row, output in UNUSABLE:
         with pytest.raises(TaskError) as raised:
             CodeEnv(tasks=[good, row])
-        assert re.search(rf"row 1 of 'code': .*{said}", str(raised.value)), str(row)[:200]
+        assert re.search(rf"row 1 of 'code': .*{output}", str(raised.value)), str(row)[:200]
 
 
 def test_a_compressed_bomb_is_not_unpacked():
@@ -314,10 +314,10 @@ def test_a_compressed_bomb_is_not_unpacked():
         row_to_code_task({"question": "?", "private_test_cases": bomb}, "x")
 
 
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@patient
+@no_deadline
 @given(st.text(max_size=300), st.integers(0, pickle.HIGHEST_PROTOCOL))
 def test_a_pickled_text_is_read_without_loading_it(text, protocol):
     data = pickle.dumps(text, protocol)
@@ -325,14 +325,14 @@ def test_a_pickled_text_is_read_without_loading_it(text, protocol):
         assert pickled_text(data) == text
 
 
-@patient
+@no_deadline
 @given(st.one_of(st.integers(), st.lists(st.text(), min_size=1), st.binary(), st.dictionaries(st.text(), st.text())))
 def test_any_other_pickle_is_refused(value):
     with pytest.raises(ValueError):
         pickled_text(pickle.dumps(value))
 
 
-@patient
+@no_deadline
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_pickle_are_refused(data):
     try:

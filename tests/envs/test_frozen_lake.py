@@ -283,7 +283,7 @@ def test_slipping_goes_sideways_as_often_as_it_should():
     assert abs(ends[1] / 3000 - 0.15) < 0.03
 
 
-def test_a_slip_is_told():
+def test_a_slip_is_reported():
     env = make(tasks=[["FFF", "FSF", "FFG"]], slip_probability=1.0, max_turns=60)
     texts = set()
     for seed in range(20):
@@ -428,7 +428,7 @@ def test_maps_of_ones_own_in_every_form(tmp_path):
 
 def test_a_map_that_cannot_be_used_is_refused_by_name():
     wrong = []
-    for tasks, told in (
+    for tasks, reported in (
         ([["SF", "HF"]], "exactly one goal"),
         ([["SG", "SF"]], "exactly one start"),
         ([["SFF", "HG"]], "same number of cells"),
@@ -443,7 +443,7 @@ def test_a_map_that_cannot_be_used_is_refused_by_name():
         ([], "empty"),
     ):
         error = raised(make, tasks=tasks)
-        if not (isinstance(error, TaskError) and told in str(error)):
+        if not (isinstance(error, TaskError) and reported in str(error)):
             wrong.append((tasks, error))
     assert wrong == []
 
@@ -549,7 +549,7 @@ def test_a_fork_slips_like_the_original():
     env = make(slip_probability=0.5, max_turns=40)
     env.reset(seed=11)
     env.step("up")
-    twin = env.fork()
+    copy = env.fork()
 
     def went(lake):
         steps = []
@@ -559,7 +559,7 @@ def test_a_fork_slips_like_the_original():
                 break
         return steps
 
-    assert went(env) == went(twin)
+    assert went(env) == went(copy)
     state = json.loads(env.get_state())
     state["world"]["player"] = 99
     with pytest.raises(ValueError, match="cell 99"):

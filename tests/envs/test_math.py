@@ -127,10 +127,10 @@ def test_rows_of_many_forms_are_understood() -> None:
 
 
 def test_a_row_that_cannot_be_used_is_named_when_the_environment_is_made() -> None:
-    for row, said in UNUSABLE:
+    for row, output in UNUSABLE:
         with pytest.raises(TaskError) as raised:
             MathEnv(tasks=[ROWS[0], row])
-        assert re.search(rf"row 1 of 'math': .*{said}", str(raised.value)), row
+        assert re.search(rf"row 1 of 'math': .*{output}", str(raised.value)), row
 
 
 def test_other_task_sets_are_taken_too() -> None:
@@ -337,11 +337,11 @@ def test_no_word_to_the_model_holds_the_gold() -> None:
     for env_id, reply in itertools.product(IDS, replies):
         env = make(env_id, tasks=rows, render_mode="ansi")
         observation, info = env.reset(seed=0)
-        said = [observation, str(info)]
+        output = [observation, str(info)]
         for _ in range(env.unwrapped.max_turns):  # type: ignore[attr-defined]
             step = env.step(reply)
-            said += [step[0], str(step[4])]
-        assert "424242" not in " ".join(said) + str(env.render())
+            output += [step[0], str(step[4])]
+        assert "424242" not in " ".join(output) + str(env.render())
 
 
 def test_a_grader_that_breaks_is_a_fault_and_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,9 +466,9 @@ def halfway() -> Iterator[MathMultiTurnEnv]:
 
 def test_a_fork_goes_its_own_way(halfway: MathMultiTurnEnv) -> None:
     state = halfway.get_state()
-    twin = halfway.fork()
-    assert twin.render() == halfway.render()
-    assert twin.step("\\boxed{5}")[1] == 1.0
+    copy = halfway.fork()
+    assert copy.render() == halfway.render()
+    assert copy.step("\\boxed{5}")[1] == 1.0
     assert halfway.step("\\boxed{7}")[4]["turn"] == 2
     halfway.set_state(state)
     assert halfway.step("\\boxed{5}")[1:4] == (1.0, True, False)

@@ -15,7 +15,7 @@ from rllm_gym.core import InvalidAction
 from rllm_gym.envs.math.calculator import CalculatorError, calculate
 from rllm_gym.envs.math.tool_calls import expressions_asked
 
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 VALUES = [
@@ -95,10 +95,10 @@ def test_values() -> None:
 
 
 def test_errors_name_what_and_where() -> None:
-    for expression, said, position, malformed in WITHOUT_VALUE:
+    for expression, output, position, malformed in WITHOUT_VALUE:
         with pytest.raises(CalculatorError) as raised:
             calculate(expression)
-        assert re.search(said, str(raised.value)), expression
+        assert re.search(output, str(raised.value)), expression
         assert (raised.value.position, raised.value.malformed) == (position, malformed), expression
 
 
@@ -110,7 +110,7 @@ def test_expensive_expressions_end_at_once() -> None:
         assert time.thread_time() - started < 5, expression  # some 0.01 s; for ever where they are worked out
 
 
-@patient
+@no_deadline
 @given(st.text(alphabet="0123456789.+-*/%^!(), epigcdsqrtmax[]×÷−\n\t_'x٣", max_size=60) | st.text(max_size=60))
 def test_any_text_has_a_value_or_a_fault_within_it(expression: str) -> None:
     try:
@@ -138,7 +138,7 @@ tree = st.recursive(
 )
 
 
-@patient
+@no_deadline
 @given(tree)
 def test_agrees_with_exact_fractions(case: tuple[str, Fraction | None]) -> None:
     expression, expected = case
@@ -179,13 +179,13 @@ MALFORMED = [
 
 
 def test_malformed_calls_say_where_and_show_how() -> None:
-    for text, said in MALFORMED:
+    for text, output in MALFORMED:
         with pytest.raises(InvalidAction) as raised:
             expressions_asked(text)
-        assert re.search(said, str(raised.value)), text[:100]
+        assert re.search(output, str(raised.value)), text[:100]
 
 
-@patient
+@no_deadline
 @given(st.text(max_size=200).map(lambda text: "<tool_call>" + text + "</tool_call>"))
 def test_any_call_is_read_or_refused(text: str) -> None:
     try:

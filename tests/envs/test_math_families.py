@@ -14,8 +14,8 @@ import sympy
 from sympy.parsing.sympy_parser import implicit_multiplication, parse_expr, standard_transformations
 
 from rllm_gym.envs.math import families
+from rllm_gym.envs.math.answer_form import form_of, is_finished
 from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES
-from rllm_gym.envs.math.form import form_of, is_finished
 
 x = sympy.Symbol("x")
 GENERATORS = {
@@ -371,9 +371,9 @@ def test_the_answer_follows_from_the_text(each: int) -> None:
     assert set(ORACLES) == set(GENERATORS)
     for (name, generator), difficulty, number in itertools.product(GENERATORS.items(), DIFFICULTIES, range(each)):
         question, gold = generator(random.Random(f"{name}{difficulty}{number}"), difficulty)
-        expected, given = sympy.sympify(ORACLES[name](question)), read(gold)
-        if as_numbers_and_powers(expected) != as_numbers_and_powers(given):
-            assert sympy.simplify(expected - given) == 0, f"{question!r} is answered {gold!r}, not {expected}"
+        expected, values = sympy.sympify(ORACLES[name](question)), read(gold)
+        if as_numbers_and_powers(expected) != as_numbers_and_powers(values):
+            assert sympy.simplify(expected - values) == 0, f"{question!r} is answered {gold!r}, not {expected}"
 
 
 @pytest.mark.parametrize("each", [20, pytest.param(200, marks=pytest.mark.long)])

@@ -24,11 +24,11 @@ pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'"
 from mcp.server import MCPServer
 
 from rllm_gym.envs.mcp import TEMPLATES, MCPEnv, ToolState
-from rllm_gym.envs.mcp.arguments import Work, checked_arguments
-from rllm_gym.envs.mcp.demonstrate import errand_of, replies
+from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
+from rllm_gym.envs.mcp.demonstrations import replies, tool_task_of
 from rllm_gym.envs.mcp.prompt import tool_list
-from rllm_gym.envs.mcp.rows import RowReading
-from rllm_gym.mcp import InProcessServer, ServerFault, StdioServer, Tool
+from rllm_gym.envs.mcp.rows import RowParser
+from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
 
 NUMBER = {"type": "number", "value": 5}
@@ -59,7 +59,7 @@ def shelf(workspace: Path, seed: int) -> MCPServer:
         return sum(numbers)
 
     called: list[str] = []
-    said: list[str] = []
+    output: list[str] = []
     ended = asyncio.Condition()
 
     @server.tool()
@@ -69,8 +69,8 @@ def shelf(workspace: Path, seed: int) -> MCPServer:
             called.append(word)
             turn = count - len(called)
             ended.notify_all()
-            await ended.wait_for(lambda: len(called) >= count and len(said) == turn)
-            said.append(word)
+            await ended.wait_for(lambda: len(called) >= count and len(output) == turn)
+            output.append(word)
             ended.notify_all()
         return word
 
@@ -124,7 +124,7 @@ def env():
 # The built-in tasks ------------------------------------------------------------------------------------------------
 
 
-def test_the_right_way_is_rewarded_and_no_other():
+def test_the_solution_is_rewarded_and_nothing_else():
     """The right way of every template; another one of one template a world: test_mcp_worlds.py is about all."""
     worlds = {name.partition("/")[0]: name for name in TEMPLATES}
     wrong = []
@@ -139,17 +139,17 @@ def test_the_right_way_is_rewarded_and_no_other():
 
 def wrong_about(template: str, others: bool) -> list[Any]:
     env, wrong = MCPEnv(templates=template), []
-    for way, reward in (("calls", 1.0), *((("wrong_calls", 0.0), (None, 0.0)) if others else ())):
+    for path, reward in (("calls", 1.0), *((("wrong_calls", 0.0), (None, 0.0)) if others else ())):
         env.reset(seed=3)
-        errand = errand_of(env)
-        moves = replies(getattr(errand, way), list(env.offered.values())) if way else ["Done."]
+        task = tool_task_of(env)
+        moves = replies(getattr(task, path), list(env.available_tools.values())) if path else ["Done."]
         for reply in moves:
             *_, rewarded, terminated, truncated, info = env.step(reply)
             if terminated or truncated:
                 break
         seen = (terminated, rewarded, info["success"], info["reward_components"], info["template"])
         if seen != (True, reward, bool(reward), {"task": reward}, template):
-            wrong.append((template, way, seen))
+            wrong.append((template, path, seen))
     env.close()
     return wrong
 
@@ -157,7 +157,7 @@ def wrong_about(template: str, others: bool) -> list[Any]:
 def test_an_episode_says_what_there_is_to_do_and_with_what():
     env = gymnasium.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)
     observation, info = env.reset(seed=1)
-    assert errand_of(env).goal in observation
+    assert tool_task_of(env).goal in observation
     schemas = json.loads(info["tools"])
     names = [schema["function"]["name"] for schema in schemas]
     assert names[-2:] == ["finish", "report_infeasible"]
@@ -170,21 +170,21 @@ def test_an_episode_says_what_there_is_to_do_and_with_what():
     env.close()
 
 
-def test_templates_worlds_and_levels_choose_the_tasks():
+def test_templates_worlds_and_difficulties_choose_the_tasks():
     env = MCPEnv(worlds=["files"], difficulty=(2, 3), num_tasks=30)
     assert {task.data["template"].partition("/")[0] for task in env.tasks} == {"files"}
     assert {task.data["difficulty"] for task in env.tasks} == {2, 3}
     row = MCPEnv(tasks=[{"template": "sqlite/count-orders", "seed": 7, "difficulty": 1}])
     assert "How many" in row.reset()[0]
     row.close()
-    for options, said in (
+    for options, output in (
         ({"templates": "sqlite/nothing"}, "there is no template 'sqlite/nothing'"),
         ({"worlds": "moon"}, "there is no world 'moon'"),
         ({"difficulty": 9}, "difficulty=9"),
         ({"servers": shelf}, "servers= is for rows"),
         ({"check": lambda state: True}, "check= is for rows"),
     ):
-        with pytest.raises(TaskError, match=said):
+        with pytest.raises(TaskError, match=output):
             MCPEnv(**options)
     built_in = {"template": "sqlite/count-orders", "seed": 7, "difficulty": 1}
     mixed = [{"prompt": "?", "servers": [shelf], "answer": {"type": "number", "value": 1}}, built_in]
@@ -249,10 +249,10 @@ WRONG_CALLS = (
 
 def test_a_call_that_is_wrong_is_not_sent_and_neither_are_its_neighbours(env):
     wrong = []
-    for reply, said in WRONG_CALLS:
+    for reply, output in WRONG_CALLS:
         env.reset(seed=0)
         observation, reward, terminated, truncated, info = env.step(reply)
-        right = said in observation and len(observation) < 2_000
+        right = output in observation and len(observation) < 2_000
         right = right and (reward, terminated, truncated) == (0.0, False, False)
         right = right and info["invalid_action"] and info["tools_called"] == 0
         if not right or list(env.workspace.iterdir()):
@@ -267,7 +267,7 @@ def test_a_tool_that_fails_is_an_observation(env):
     assert (info["invalid_action"], info["tools_called"], info["tool_errors"]) == (False, 2, 1)
 
 
-def test_long_results_are_cut_in_the_middle_and_that_is_said(env):
+def test_long_results_are_truncated_in_the_middle_and_marked(env):
     observation, *_ = env.step(call("flood", characters=3_000_000))
     assert len(observation) < 9_000
     assert "characters left out" in observation
@@ -284,7 +284,7 @@ def test_long_results_are_cut_in_the_middle_and_that_is_said(env):
 def test_two_servers_and_a_tool_called_finish_share_no_name():
     env = made(servers=[InProcessServer(shelf, name="shelf"), InProcessServer(other, name="other")])
     env.reset()
-    assert {"shelf__put", "other__put", "other__finish", "finish", "look"} <= set(env.offered)
+    assert {"shelf__put", "other__put", "other__finish", "finish", "look"} <= set(env.available_tools)
     assert "Did you mean 'shelf__put' or 'other__put'" in env.step(call("put", name="a"))[0]
     observation, _, terminated, *_ = env.step(call("other__finish"))
     assert (observation, terminated) == ("Result, other__finish:\nnot over", False)
@@ -443,14 +443,14 @@ def test_a_check_may_be_a_function_a_coroutine_and_stand_beside_an_answer(checks
 
 
 def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
-    for name, seconds, said in (
+    for name, seconds, output in (
         ("raises", 120.0, "KeyError: 'cup'"),
         ("silent", 120.0, "None"),
         ("hangs", 0.3, "0.3 s"),
     ):
         env = made({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=seconds)
         env.reset()
-        with pytest.raises(EnvironmentFault, match=said) as caught:
+        with pytest.raises(EnvironmentFault, match=output) as caught:
             env.step("done")
         assert caught.value.kind == "check"
         with pytest.raises(ResetNeeded):
@@ -486,16 +486,16 @@ WRONG_ROWS = (
 
 def test_a_row_that_cannot_be_used_says_why():
     wrong = []
-    for row, said in WRONG_ROWS:
+    for row, output in WRONG_ROWS:
         with pytest.raises(TaskError) as caught:
             made(row)
-        if said not in str(caught.value):
-            wrong.append((row, said, str(caught.value)))
+        if output not in str(caught.value):
+            wrong.append((row, output, str(caught.value)))
     assert wrong == []
 
 
 def test_rows_of_the_hub_run_nothing_here():
-    read = RowReading({"servers": (InProcessServer(shelf),)}, trusted=False)
+    read = RowParser({"servers": (InProcessServer(shelf),)}, trusted=False)
     row = {"prompt": "How many?", "answer": NUMBER}
     assert read(row, "x").content == "How many?"
     for stranger in ({"servers": [{"command": "sh"}]}, {"check": "shutil:rmtree"}):
@@ -593,7 +593,7 @@ def test_the_model_reads_one_name_of_the_workspace_and_may_write_it(program):
 
 
 def test_episodes_side_by_side_keep_their_states_apart(program):
-    async def play(number: int) -> tuple[str, float]:
+    async def scenario(number: int) -> tuple[str, float]:
         env = made(servers=[InProcessServer(shelf), program] if number % 4 == 0 else shelf)
         await env.async_reset(seed=number)
         await env.async_step(call("put", name=f"mine-{number}"))
@@ -603,7 +603,7 @@ def test_episodes_side_by_side_keep_their_states_apart(program):
         return observation, reward
 
     async def all_of_them() -> list[tuple[str, float]]:
-        return await asyncio.gather(*(play(number) for number in range(16)))
+        return await asyncio.gather(*(scenario(number) for number in range(16)))
 
     for number, (observation, reward) in enumerate(asyncio.run(all_of_them())):
         assert observation == f"Result, look:\nmine-{number}"
@@ -659,10 +659,10 @@ STRANGE_SCHEMAS = (
 )
 
 
-def test_a_schema_of_a_stranger_costs_little_and_stops_nothing():
+def test_a_third_party_schema_costs_little_and_stops_nothing():
     for schema, arguments in STRANGE_SCHEMAS:
         began = time.process_time()
-        tool = Tool("t", "", schema, "s", "t")
+        tool = MCPTool("t", "", schema, "s", "t")
         assert checked_arguments(FunctionCall("t", arguments), tool) == arguments, schema
         assert time.process_time() - began < 5.0, schema
 
@@ -671,12 +671,12 @@ def test_all_calls_of_a_reply_share_what_may_be_spent_on_checking_them():
     bomb = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 10} for level in range(10)}
     schema = {"$defs": {**bomb, "d10": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
     many = {**schema, "properties": {f"p{n}": {"$ref": "#/$defs/d0"} for n in range(50)}}
-    work, began = Work(), time.process_time()
+    work, began = ValidationBudget(), time.process_time()
     for number in range(1, 33):
         arguments = {"a": "x"}
-        assert checked_arguments(FunctionCall("t", arguments), Tool("t", "", schema, "s", "t"), number, work=work)
+        assert checked_arguments(FunctionCall("t", arguments), MCPTool("t", "", schema, "s", "t"), number, work=work)
     arguments = {f"p{n}": "x" for n in range(50)}
-    assert checked_arguments(FunctionCall("t", arguments, typed=False), Tool("t", "", many, "s", "t")) == arguments
+    assert checked_arguments(FunctionCall("t", arguments, typed=False), MCPTool("t", "", many, "s", "t")) == arguments
     assert time.process_time() - began < 8.0
 
 
@@ -686,14 +686,14 @@ def test_complaints_that_repeat_a_long_value_are_few():
         either = {"anyOf": [either] * 30}
     arguments = {"a": "x" * 100_000}  # in 27,000 complaints: gigabytes
     tracemalloc.start()
-    checked_arguments(FunctionCall("t", arguments), Tool("t", "", {"properties": {"a": either}}, "s", "t"))
+    checked_arguments(FunctionCall("t", arguments), MCPTool("t", "", {"properties": {"a": either}}, "s", "t"))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100e6
 
 
 def test_a_schema_is_applied_as_far_as_it_can_be():
-    tool = Tool(
+    tool = MCPTool(
         "t",
         "",
         {
@@ -709,7 +709,7 @@ def test_a_schema_is_applied_as_far_as_it_can_be():
         "s",
         "t",
     )
-    for arguments, said in (
+    for arguments, output in (
         ({"n": "4"}, "$.n"),
         ({"unit": "cm"}, "$.unit: 'cm' is not one of ['m', 'km']"),
         ({"points": [{"x": 1}, {"y": 2}]}, "$.points[1]: 'x' is a required property (given: 'y')"),
@@ -718,19 +718,19 @@ def test_a_schema_is_applied_as_far_as_it_can_be():
     ):
         with pytest.raises(InvalidAction) as caught:
             checked_arguments(FunctionCall("t", arguments), tool)
-        assert said in str(caught.value)
+        assert output in str(caught.value)
     untyped = FunctionCall("t", {"n": "4", "unit": "m", "points": '[{"x": 1}]'}, typed=False)
     assert checked_arguments(untyped, tool) == {"n": 4, "unit": "m", "points": [{"x": 1}]}
     assert checked_arguments(FunctionCall("t", {"n": "None"}, typed=False), tool) == {"n": None}
 
 
-def test_a_tool_described_by_a_stranger_takes_one_line():
+def test_a_tool_described_by_a_third_party_takes_one_line():
     schema = {"type": "object", "properties": {"a\n- finish()": {"type": "string"}, "b": {"enum": ["x\ny"] * 500}}}
-    lines = tool_list([Tool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2).splitlines()
+    lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("- t(a - finish(): string, optional, b: ")
     assert all(len(line) < 1_000 for line in lines)
-    assert len(tool_list([Tool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000)) < 100_000
+    assert len(tool_list([MCPTool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000)) < 100_000
 
 
 # Misuse ------------------------------------------------------------------------------------------------------------
@@ -759,12 +759,12 @@ WRONG_OPTIONS = (
 
 
 def test_an_option_out_of_range_is_named():
-    for options, said in WRONG_OPTIONS:
-        with pytest.raises(ValueError, match=said):
+    for options, output in WRONG_OPTIONS:
+        with pytest.raises(ValueError, match=output):
             made(**options)
 
 
-def test_without_the_extra_the_way_out_is_named(monkeypatch):
+def test_without_the_extra_the_install_command_is_named(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "jsonschema" else find(name))
     with pytest.raises(ModuleNotFoundError, match=r"jsonschema: pip install 'rllm-gym\[mcp\]'"):

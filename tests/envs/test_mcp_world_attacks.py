@@ -85,11 +85,11 @@ def test_statements_beyond_reading_and_editing_are_refused_and_change_nothing(tm
         for tool in ("read_query", "write_query"):
             there = database()
             try:
-                said = getattr(there, tool)(query=statement.replace("{path}", str(tmp_path / "stolen")))
+                output = getattr(there, tool)(query=statement.replace("{path}", str(tmp_path / "stolen")))
             except Refusal:
-                said = None
-            if said is not None or there.facts() != untouched or list(tmp_path.iterdir()):
-                wrong.append((tool, statement, said))
+                output = None
+            if output is not None or there.facts() != untouched or list(tmp_path.iterdir()):
+                wrong.append((tool, statement, output))
     assert wrong == []
 
 
@@ -149,15 +149,15 @@ def test_heavy_queries_end_soon_in_little_memory():
     assert int(done.stdout) < 200_000, f"{done.stdout} KiB"
 
 
-def test_a_database_does_not_grow_without_end():
+def test_a_database_has_a_maximum_size():
     there = database()
-    said = ""
+    output = ""
     for _ in range(40):
         try:
             there.write_query("INSERT INTO notes (text, day) SELECT hex(zeroblob(2000)), day FROM notes")
         except Refusal as error:
-            said = str(error)
-    assert "full" in said or "steps" in said
+            output = str(error)
+    assert "full" in output or "steps" in output
     assert len(there.facts()["notes"]) < 20_000
     there.write_query("DELETE FROM notes WHERE id > 100")
     assert there.facts() == database().facts()
@@ -165,12 +165,12 @@ def test_a_database_does_not_grow_without_end():
 
 def test_long_results_and_odd_values_are_shown_within_bounds():
     there = database()
-    said = there.read_query("SELECT a.id, b.text FROM notes a, notes b")
-    assert said.count("\n") == 51
-    assert "only the first 50 rows" in said
-    said = there.read_query("SELECT hex(zeroblob(4500)), CAST(x'ff' AS TEXT), x'00ff', 9e999, NULL, 1 AS \"a\"\"b\"")
-    assert len(said) < 2_000
-    assert "(9000 characters)" in said
+    output = there.read_query("SELECT a.id, b.text FROM notes a, notes b")
+    assert output.count("\n") == 51
+    assert "only the first 50 rows" in output
+    output = there.read_query("SELECT hex(zeroblob(4500)), CAST(x'ff' AS TEXT), x'00ff', 9e999, NULL, 1 AS \"a\"\"b\"")
+    assert len(output) < 2_000
+    assert "(9000 characters)" in output
     there.write_query("UPDATE notes SET text = CAST(x'ff00fe' AS TEXT), day = x'00ff' WHERE id = 1")
     there.write_query("INSERT INTO notes VALUES (500, 9e999, -9e999) RETURNING id")
     assert there.facts() != database().facts()
@@ -225,9 +225,9 @@ def test_no_path_leads_outside(folder: Folder, tmp_path: Path):
             ("delete_file", {"path": path}),
             ("create_directory", {"path": path}),
         ):
-            said = refusal(getattr(folder, tool), **arguments)
-            assert "secret\n" not in said, (path, tool)
-            assert str(tmp_path) not in said, (path, tool, "the place on this machine is nobody's business")
+            output = refusal(getattr(folder, tool), **arguments)
+            assert "secret\n" not in output, (path, tool)
+            assert str(tmp_path) not in output, (path, tool, "the place on this machine is nobody's business")
         assert tree(tmp_path) == before, path
 
 
@@ -253,13 +253,13 @@ def test_files_are_bounded_in_size_and_number(folder: Folder, tmp_path: Path):
     (tmp_path / "workspace" / "bytes.bin").write_bytes(b"\xff\xfe")
     assert "not a text file" in refusal(folder.read_text_file, path="bytes.bin")
     text = "x" * (MAX_FILE_BYTES - 1)
-    said = ""
+    output = ""
     for number in range(40):
         try:
             folder.write_file(f"f{number}.txt", text)
         except Refusal as error:
-            said = str(error)
-    assert "used up" in said
+            output = str(error)
+    assert "used up" in output
     assert len(folder.read_text_file("f0.txt")) < 21_000
 
 
@@ -311,17 +311,17 @@ async def answered(tools: Any, name: str, arguments: dict[str, Any]) -> str:
 def test_odd_arguments_to_any_tool_are_answered_in_words(tmp_path: Path):
     async def everything(world: str, workspace: Path) -> None:
         template = next(template for name, template in TEMPLATES.items() if name.startswith(f"{world}/"))
-        made = template.build(3, 1)
-        made.prepare(workspace)
-        for offering in made.servers(workspace):
+        created = template.build(3, 1)
+        created.prepare(workspace)
+        for offering in created.servers(workspace):
             tools = offering.make(workspace, 0)
             for tool in await tools.list_tools():
                 for number in range(16):
                     properties = tool.input_schema["properties"]
                     arguments = {name: odd(schema, number) for name, schema in properties.items()}
-                    said = await answered(tools, tool.name, arguments)
-                    assert str(workspace) not in said, (world, tool.name, arguments)
-        made.facts(workspace)
+                    output = await answered(tools, tool.name, arguments)
+                    assert str(workspace) not in output, (world, tool.name, arguments)
+        created.facts(workspace)
 
     for world in sorted({name.partition("/")[0] for name in TEMPLATES}):
         (tmp_path / world).mkdir()

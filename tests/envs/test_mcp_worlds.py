@@ -25,8 +25,8 @@ from rllm_gym.envs.mcp.worlds import (
     Call,
     Move,
     ReportInfeasible,
-    ToolErrand,
-    ToolTemplate,
+    ToolTask,
+    ToolTaskTemplate,
     ToolWorld,
     wanted_facts,
 )
@@ -34,8 +34,8 @@ from rllm_gym.grading.answers import matches
 
 
 @dataclass
-class Played:
-    errand: ToolErrand
+class ToolEpisode:
+    errand: ToolTask
     facts: Any
     untouched: Any = None
     answer: str = ""
@@ -47,16 +47,16 @@ class Played:
         return right and (self.errand.answer is None or matches(self.errand.answer, self.answer))
 
 
-def begun(template: ToolTemplate, seed: int, difficulty: int) -> tuple[ToolWorld, ToolErrand]:
+def start_episode(template: ToolTaskTemplate, seed: int, difficulty: int) -> tuple[ToolWorld, ToolTask]:
     world = template.build(seed, difficulty)
-    return world, template.errand(world, random.Random(seed), difficulty)
+    return world, template.make_task(world, random.Random(seed), difficulty)
 
 
-async def played(world: ToolWorld, errand: ToolErrand, moves: Sequence[Move], workspace: Path) -> Played:
+async def play_moves(world: ToolWorld, errand: ToolTask, moves: Sequence[Move], workspace: Path) -> ToolEpisode:
     """What comes of the moves in an untouched world."""
     world.prepare(workspace)
     servers = {server.name: server.make(workspace, 0) for server in world.servers(workspace)}
-    episode = Played(errand, None, untouched=world.facts(workspace))
+    episode = ToolEpisode(errand, None, untouched=world.facts(workspace))
     for move in moves:
         match move:
             case Answer(text):
@@ -87,28 +87,28 @@ async def offers(server: Any, tool: str) -> bool:
     return any(offered.name == tool for offered in await server.list_tools())
 
 
-def level(template: ToolTemplate, seed: int) -> int:
+def level(template: ToolTaskTemplate, seed: int) -> int:
     return template.difficulties[seed % len(template.difficulties)]
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 20), marks=pytest.mark.long)], ids=["few", "more"])
-def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_is(seeds: range, tmp_path: Path):
+def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_the_near_miss_is(seeds: range, tmp_path: Path):
     """Of every template; the first three seeds are of three difficulties."""
 
     async def wrong_about(name: str, seed: int, folder: Path) -> list[Any]:
         template = TEMPLATES[name]
         folders = [folder / role for role in ("twin", "right", "wrong")]
-        for each in folders:
-            each.mkdir(parents=True)
+        for item in folders:
+            item.mkdir(parents=True)
         difficulty = level(template, seed)
-        world, errand = begun(template, seed, difficulty)
-        wanted = wanted_facts(template, errand, seed, difficulty, folders[0])
-        assert isinstance(errand.calls[-1], Answer | ReportInfeasible)
-        right = await played(world, errand, errand.calls, folders[1])
-        wrong = await played(template.build(seed, difficulty), errand, errand.wrong_calls, folders[2])
-        idle = Played(errand, wrong.untouched)
+        world, task = start_episode(template, seed, difficulty)
+        wanted = wanted_facts(template, task, seed, difficulty, folders[0])
+        assert isinstance(task.calls[-1], Answer | ReportInfeasible)
+        right = await play_moves(world, task, task.calls, folders[1])
+        wrong = await play_moves(template.build(seed, difficulty), task, task.wrong_calls, folders[2])
+        idle = ToolEpisode(task, wrong.untouched)
         found = [("calls", right)] if not right.rewarded(wanted) else []
-        return found + [(way, it) for way, it in (("wrong_calls", wrong), ("idle", idle)) if it.rewarded(wanted)]
+        return found + [(path, it) for path, it in (("wrong_calls", wrong), ("idle", idle)) if it.rewarded(wanted)]
 
     async def everything() -> list[Any]:
         found = []
@@ -127,15 +127,15 @@ def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_i
 
 def everything_told() -> str:
     """A digest of the errands of all templates."""
-    told = hashlib.sha256()
+    reported = hashlib.sha256()
     for template in TEMPLATES.values():
         for difficulty in template.difficulties:
-            _, errand = begun(template, 7, difficulty)
-            told.update(repr((errand.goal, errand.calls, errand.wrong_calls, errand.answer)).encode())
-    return told.hexdigest()
+            _, task = start_episode(template, 7, difficulty)
+            reported.update(repr((task.goal, task.calls, task.wrong_calls, task.answer)).encode())
+    return reported.hexdigest()
 
 
-def test_the_same_seed_gives_the_same_errand_in_another_process():
+def test_the_same_seed_gives_the_same_task_in_another_process():
     """Where strings hash otherwise."""
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     done = subprocess.run(
@@ -151,24 +151,24 @@ def test_the_same_seed_gives_the_same_errand_in_another_process():
 
 def test_no_word_of_a_request_tells_that_it_will_be_refused():
     def said_always(name: str) -> set[str]:
-        goals = (begun(TEMPLATES[name], seed, 1 + seed % 3)[1].goal for seed in range(60))
+        goals = (start_episode(TEMPLATES[name], seed, 1 + seed % 3)[1].goal for seed in range(60))
         return set.intersection(*(set(goal.replace(",", " ").replace(".", " ").split()) for goal in goals))
 
     for wish in ("return", "exchange"):
         assert said_always(f"retail/{wish}") == said_always(f"retail/{wish}-refused"), wish
 
 
-def test_difficulty_changes_the_work_and_seeds_change_the_errand(tmp_path: Path):
+def test_difficulty_changes_the_size_and_seeds_change_the_task(tmp_path: Path):
     async def work(name: str, difficulty: int) -> tuple[int, set[str]]:
         """How much is asked, done and read on the way, and how large the world is; and the goals."""
         total, goals = 0, set()
         for seed in range(4):
-            world, errand = begun(TEMPLATES[name], seed, difficulty)
+            world, task = start_episode(TEMPLATES[name], seed, difficulty)
             workspace = tmp_path / name.replace("/", "-") / f"{difficulty}-{seed}"
             workspace.mkdir(parents=True)
-            episode = await played(world, errand, errand.calls, workspace)
-            total += len(errand.goal) + 100 * len(errand.calls) + sum(map(len, episode.said)) + len(repr(episode.facts))
-            goals.add(errand.goal)
+            episode = await play_moves(world, task, task.calls, workspace)
+            total += len(task.goal) + 100 * len(task.calls) + sum(map(len, episode.said)) + len(repr(episode.facts))
+            goals.add(task.goal)
         return total, goals
 
     wrong = []
@@ -181,5 +181,5 @@ def test_difficulty_changes_the_work_and_seeds_change_the_errand(tmp_path: Path)
 
 def test_importing_the_worlds_imports_no_server():
     program = "import rllm_gym.envs.mcp.worlds, sys; print('mcp' in sys.modules, 'pydantic' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "False"]
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["False", "False"]

@@ -18,7 +18,7 @@ from rllm_gym.envs import MINIWOB, miniwob_folder, miniwob_tasks
 from rllm_gym.envs.web import MiniWoBEnv
 from rllm_gym.envs.web.miniwob import site
 from rllm_gym.sites.http import Request
-from tests.browser.patience import be_patient
+from tests.browser.long_timeouts import use_long_timeouts
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 if not miniwob_tasks():
@@ -30,8 +30,8 @@ except BrowserFault as missing:
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch, restless=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_long_timeouts(monkeypatch, restless=True)
 
 
 Solver = Callable[[str, MiniWoBEnv], Iterator[str]]

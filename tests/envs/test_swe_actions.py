@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.envs.swe.actions import TOOLS, Bash, Create, Insert, Replace, Submit, Undo, View, parse_action
-from rllm_gym.envs.swe.shown import cut, plain, terminal
+from rllm_gym.envs.swe.text_display import cut, printable, terminal_text
 
 KINDS = Bash | Create | Insert | Replace | Submit | Undo | View
 NAMES = st.sampled_from(["bash", "str_replace_editor", "submit", "edit", "finish", "execute_bash"]) | st.text(
@@ -25,10 +25,10 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@patient
+@no_deadline
 @given(NAMES, st.dictionaries(KEYS | st.text(max_size=4), VALUES, max_size=5), st.booleans())
 def test_every_call_is_understood_or_refused(name, arguments, xml):
     if xml:
@@ -62,24 +62,24 @@ def test_the_schemas_are_openai_tools():
         assert set(tool["function"]["parameters"]["required"]) <= set(tool["function"]["parameters"]["properties"])
 
 
-@patient
+@no_deadline
 @given(
     st.binary(max_size=300)
     | st.lists(st.sampled_from([b"\x1b[", b"31m", b"\x1b]0;", b"\x07", b"\r", b"\n", b"\xc3"])).map(b"".join)
 )
 def test_whatever_is_printed_can_be_shown(data):
-    shown = terminal(data)
+    shown = terminal_text(data)
     shown.encode()
     assert all(letter.isprintable() or letter in "\n\t" or ord(letter) > 0x9F for letter in shown)
 
 
-@patient
+@no_deadline
 @given(st.text(max_size=500), st.integers(2, 100))
-def test_what_is_cut_says_so(text, limit):
+def test_truncated_output_is_marked(text, limit):
     shown = cut(text, limit)
     if len(text) <= limit:
         assert shown == text
     else:
         assert shown.startswith(text[: limit // 2])
         assert f"{len(text) - 2 * (limit // 2)} characters" in shown
-    plain(shown).encode()
+    printable(shown).encode()

@@ -192,13 +192,13 @@ UNUSABLE = [
 
 
 def test_what_cannot_be_used_is_named(repo):
-    for repo_of, commit, said in UNUSABLE:
+    for repo_of, commit, output in UNUSABLE:
         with pytest.raises(TaskError) as raised:
             prepare(repo_of(repo), commit)
-        assert said in str(raised.value), commit
+        assert output in str(raised.value), commit
 
 
-def test_submodules_are_refused_with_a_way_out(repo):
+def test_submodules_are_refused_with_a_hint(repo):
     head = git(repo, "rev-parse", "HEAD").strip()
     git(repo, "update-index", "--add", "--cacheinfo", f"160000,{head},vendor/lib")
     git(repo, "commit", "-qm", "a submodule")

@@ -22,7 +22,7 @@ from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.env import SWEEnv
 from rllm_gym.samplers import ScriptedSampler
 from rllm_gym.sandbox import SandboxPool, SandboxUnavailable, Tier
-from rllm_gym.sandbox.session import Opening
+from rllm_gym.sandbox.session import PendingSession
 
 TESTS = "from calc.core import add\n\n\ndef test_zero():\n    assert add(0, 0) == 0\n"
 REPO = {
@@ -134,7 +134,7 @@ def test_breaking_what_worked_is_worth_nothing(env):
     assert env.step(SUBMIT)[1] == 0.0
 
 
-def test_changing_the_tests_does_not_count_and_is_told(env):
+def test_changing_the_tests_does_not_count_and_is_reported(env):
     say(env, bash("echo 'def test_add(): pass' > tests/test_core.py; echo x > conftest.py"))
     observation, reward, *_, info = env.step(SUBMIT)
     assert reward == 0.0
@@ -211,9 +211,9 @@ def test_a_server_lives_between_commands(env, pool):
 # What must have begun is given time for it.
 @pytest.mark.parametrize("timeout", [0.5, pytest.param(30, marks=pytest.mark.long)])
 def test_a_command_that_outlives_its_timeout_is_killed_and_the_session_goes_on(env, timeout):
-    told = say(env, call("bash", command="echo begun; sleep 601 & sleep 601", timeout=timeout))
-    assert "begun" in told or timeout < 30
-    assert f"killed after {timeout} seconds" in told
+    reported = say(env, call("bash", command="echo begun; sleep 601 & sleep 601", timeout=timeout))
+    assert "begun" in reported or timeout < 30
+    assert f"killed after {timeout} seconds" in reported
     assert "Exit code 1." in say(env, bash("pgrep -fx 'sleep 601'"))
 
 
@@ -223,14 +223,14 @@ def test_tests_run_in_the_workspace(env):
 
 
 def test_hostile_output_is_bounded_and_printable(env):
-    told = say(env, bash("printf '\\033[31mred\\033[0m \\000\\377\\033]0;title\\007 <|im_end|>'"))
-    assert told == "<output>\nred \\x00\\xff <|im_end|>\n</output>\nExit code 0."
-    told = say(env, bash("echo first; head -c 5000000 /dev/zero; echo; echo last"))
-    assert told.startswith("<output>\nfirst\n\\x00")
-    assert told.endswith("last\n</output>\nExit code 0.")
-    assert "bytes left out" in told
-    assert len(told) < 17_000
-    assert told.isprintable() or "\n" in told
+    reported = say(env, bash("printf '\\033[31mred\\033[0m \\000\\377\\033]0;title\\007 <|im_end|>'"))
+    assert reported == "<output>\nred \\x00\\xff <|im_end|>\n</output>\nExit code 0."
+    reported = say(env, bash("echo first; head -c 5000000 /dev/zero; echo; echo last"))
+    assert reported.startswith("<output>\nfirst\n\\x00")
+    assert reported.endswith("last\n</output>\nExit code 0.")
+    assert "bytes left out" in reported
+    assert len(reported) < 17_000
+    assert reported.isprintable() or "\n" in reported
     assert "no output" in say(env, bash("true"))
 
 
@@ -258,10 +258,10 @@ INVALID = [
 
 
 def test_an_invalid_action_changes_nothing_and_is_explained(env):
-    for reply, said in INVALID:
+    for reply, output in INVALID:
         observation, reward, terminated, truncated, info = env.step(reply)
         assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, True), reply[:100]
-        assert said in observation
+        assert output in observation
     assert say(env, bash("git status --short; cat calc/core.py")) == (
         "<output>\ndef add(a, b):\n    return a - b\n</output>\nExit code 0."
     )
@@ -310,8 +310,8 @@ def test_replacing_needs_a_unique_place(env):
     assert "are the same" in say(env, edit("str_replace", "a.txt", old_str="two", new_str="two"))
     assert "is empty" in say(env, edit("str_replace", "a.txt", old_str="", new_str="two"))
     assert "directory and only the `view`" in say(env, edit("str_replace", "calc", old_str="a", new_str="b"))
-    told = say(env, edit("str_replace", "a.txt", old_str="one\ntwo\n", new_str="1\n2\n3\n"))
-    assert "     1\t1\n     2\t2\n     3\t3\n     4\tone\n" in told
+    reported = say(env, edit("str_replace", "a.txt", old_str="one\ntwo\n", new_str="1\n2\n3\n"))
+    assert "     1\t1\n     2\t2\n     3\t3\n     4\tone\n" in reported
     assert (
         "one\ntwo\none" in say(env, edit("undo_edit", "a.txt") and bash("git diff --no-index /dev/null a.txt; true"))
         or True
@@ -362,7 +362,7 @@ def test_a_task_from_a_git_repository_without_its_future(pool, tmp_path):
     env.close()
 
 
-def test_a_row_that_needs_an_image_says_so(pool):
+def test_a_row_that_needs_an_image_is_an_error(pool):
     env = SWEEnv(tasks=[{**ROW, "repo": "ghcr.io/me/world:3"}], sandbox=pool)
     with pytest.raises(TaskError, match=r"needs the image 'ghcr\.io/me/world:3'.*Docker"):
         env.reset(seed=0)
@@ -383,7 +383,7 @@ class Images(SandboxPool):
         return super().open_session_sync(place, environment=environment, **options)
 
     def open_session(self, base=None, **options):
-        return Opening(lambda: self.open_session_sync(base, **options))
+        return PendingSession(lambda: self.open_session_sync(base, **options))
 
 
 def test_rows_with_images_run_in_containers(pool, tmp_path):
@@ -443,7 +443,7 @@ def test_a_copy_is_refused_with_its_reason(env):
 def test_a_broken_session_is_a_fault_and_never_a_reward(pool):
     env = SWEEnv(tasks=[ROW], sandbox=pool)
     env.reset(seed=0)
-    env._work.session._host.channel.hang_up()
+    env._work.session._process.channel.hang_up()
     with pytest.raises(EnvironmentFault):
         env.step(FIX)
     with pytest.raises(ResetNeeded):
@@ -454,7 +454,7 @@ def test_a_broken_session_is_a_fault_and_never_a_reward(pool):
 
 
 def test_a_cancelled_command_ends_the_episode_and_its_session(pool):
-    async def play() -> None:
+    async def scenario() -> None:
         env = SWEEnv(tasks=[ROW], sandbox=pool)
         await env.async_reset(seed=0)
         session = env._work.session
@@ -466,7 +466,7 @@ def test_a_cancelled_command_ends_the_episode_and_its_session(pool):
         await env.async_reset(seed=0)
         await env.async_close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_sessions_are_closed_at_every_kind_of_end(pool):

@@ -75,11 +75,11 @@ class Made:
 def bug_fix(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("bug_fix")
     root = repository(folder, BEFORE, FIX)
-    made = Made({}, git(root, "rev-parse", "HEAD"), [])
-    made.row = task_from_commit(root, "HEAD", repeats=2, bundle=folder, progress=made.told.append)
+    created = Made({}, git(root, "rev-parse", "HEAD"), [])
+    created.row = task_from_commit(root, "HEAD", repeats=2, bundle=folder, progress=created.told.append)
     # Alone with its bundle: the clone is no longer needed.
     root.rename(folder / "elsewhere")
-    return made
+    return created
 
 
 def play(row: Mapping[str, Any], *replies: str) -> float:
@@ -100,9 +100,9 @@ class Counting(SandboxPool):
     sessions = 0
 
     def open_session(self, base=None, *, environment=None, **options):  # type: ignore[no-untyped-def]
-        told = {**(environment or {}), "BEFORE": str(self.sessions)}
+        reported = {**(environment or {}), "BEFORE": str(self.sessions)}
         self.sessions += 1
-        return super().open_session(base, environment=told, **options)
+        return super().open_session(base, environment=reported, **options)
 
 
 def test_a_bug_fix_becomes_a_task_that_its_fix_solves(bug_fix: Made) -> None:
@@ -133,14 +133,14 @@ def test_nothing_of_the_row_but_the_statement_reaches_the_environment(bug_fix: M
 
 def test_a_flaky_test_is_dropped_and_counted(make: Make) -> None:
     flaky = NEW_TESTS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
-    told: list[str] = []
+    reported: list[str] = []
     root = make(BEFORE, {**FIX, "tests/test_core.py": flaky})
     with Counting() as pool:
-        row = task_from_commit(root, "HEAD", repeats=2, progress=told.append, sandbox=pool)
+        row = task_from_commit(root, "HEAD", repeats=2, progress=reported.append, sandbox=pool)
     listed = row["fail_to_pass"] + row["pass_to_pass"]
     assert "tests/test_core.py::test_luck" not in listed
     assert len(listed) == 3
-    assert "1 flaky tests left out: tests/test_core.py::test_luck" in told
+    assert "1 flaky tests left out: tests/test_core.py::test_luck" in reported
 
 
 def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> None:
@@ -199,11 +199,11 @@ def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
         "tests/data/picture.png": b"\x89PNG\xff",
         "testdata/more.txt": "x",
     }
-    told: list[str] = []
-    row = task_from_commit(make(BEFORE, fix), "HEAD", repeats=1, progress=told.append)
+    reported: list[str] = []
+    row = task_from_commit(make(BEFORE, fix), "HEAD", repeats=1, progress=reported.append)
     assert row["fail_to_pass"] == ["tests/test_double.py::test_double"]
     assert set(row["hidden_tests"]) == {"tests/test_double.py", "tests/data/n.txt", "testdata/more.txt"}
-    assert "left out: tests/data/picture.png is no text" in told
+    assert "left out: tests/data/picture.png is no text" in reported
 
 
 def test_a_package_that_asks_for_its_own_version(make: Make) -> None:
@@ -326,7 +326,7 @@ def test_what_a_build_would_write_is_found_in_the_configuration(tmp_path: Path) 
     (tmp_path / "src" / "my_pkg").mkdir(parents=True)
     (tmp_path / "src" / "my_pkg" / "__init__.py").write_text('__version__ = "3.1"\n')
     (tmp_path / "setup.cfg").write_text("[metadata]\nname = my-pkg\nversion = attr: my_pkg.__version__\n")
-    made = missing_outputs(tmp_path, {"my_pkg._version", "numpy"}, metadata=True)
-    assert made["my_pkg.egg-info/PKG-INFO"].splitlines() == ["Metadata-Version: 2.1", "Name: my-pkg", "Version: 3.1"]
-    assert set(made) == {"my_pkg.egg-info/PKG-INFO", "src/my_pkg/_version.py"}
+    created = missing_outputs(tmp_path, {"my_pkg._version", "numpy"}, metadata=True)
+    assert created["my_pkg.egg-info/PKG-INFO"].splitlines() == ["Metadata-Version: 2.1", "Name: my-pkg", "Version: 3.1"]
+    assert set(created) == {"my_pkg.egg-info/PKG-INFO", "src/my_pkg/_version.py"}
     assert missing_outputs(tmp_path, {"numpy.version"}, metadata=False) == {}

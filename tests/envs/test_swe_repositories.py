@@ -22,7 +22,7 @@ import pytest
 from rllm_gym.core import SPLITS, Task, TaskError, split_of
 from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.repositories import NAMES, base_tasks, gold_patch, repository_files, swe_tasks
-from rllm_gym.envs.swe.repositories.catalogue import Change, Edit, Repository, load_repository, without_tests
+from rllm_gym.envs.swe.repositories.catalog import RepoChange, RepoEdit, Repository, load_repository, without_tests
 from rllm_gym.grading.swe import RepositoryTests, grade_repository
 from rllm_gym.sandbox import shared_pool
 from rllm_gym.sandbox.tree import Changes, TreeFile
@@ -102,7 +102,7 @@ def test_there_is_enough() -> None:
         assert sum(change.kind == "mutation" for change in repository.changes.values()) >= 25
 
 
-def every_change() -> Iterator[tuple[Repository, Change]]:
+def every_change() -> Iterator[tuple[Repository, RepoChange]]:
     for name in NAMES:
         repository = load_repository(name)
         for change in repository.changes.values():
@@ -279,11 +279,11 @@ def test_statements_do_not_hold_the_fix_and_the_row_not_the_solution() -> None:
 
 
 def test_an_edit_that_does_not_fit_is_an_error() -> None:
-    assert Edit("a", "x", "y").undo("axb") == "ayb"
-    assert Edit("a", "", "").undo("anything") is None
+    assert RepoEdit("a", "x", "y").undo("axb") == "ayb"
+    assert RepoEdit("a", "", "").undo("anything") is None
     for text in ("b", "xx"):
         with pytest.raises(TaskError, match="not once"):
-            Edit("a", "x", "y").undo(text)
+            RepoEdit("a", "x", "y").undo(text)
 
 
 def test_tests_are_taken_out_whole() -> None:

@@ -189,13 +189,13 @@ UNUSABLE = [
 
 
 def test_a_row_that_cannot_be_used_is_named():
-    for change, said in UNUSABLE:
+    for change, output in UNUSABLE:
         with pytest.raises(TaskError, match=r"row 0 of 'swe'") as caught:
             one({**OURS, **change})
-        assert said in str(caught.value), change
+        assert output in str(caught.value), change
 
 
-def test_a_row_of_a_data_set_without_a_statement_says_so():
+def test_a_row_of_a_data_set_without_a_statement_is_an_error():
     with pytest.raises(TaskError, match="'problem_statement' is empty"):
         one({**SMITH, "problem_statement": ""})
 
@@ -223,14 +223,14 @@ HOSTILE = {
 def test_a_hostile_or_broken_patch_is_refused():
     base = prepare(BASE)
 
-    def said(patch):
+    def output(patch):
         try:
             one({**OURS, "test_patch": patch}).tests(base, 1.0)
         except TaskError as error:
             return str(error)
         return "nothing"
 
-    assert [name for name, patch in HOSTILE.items() if "patch" not in said(patch)] == []
+    assert [name for name, patch in HOSTILE.items() if "patch" not in output(patch)] == []
 
 
 def test_a_patch_renames_removes_and_changes_modes():
@@ -281,10 +281,10 @@ LINES = st.lists(
 )
 
 
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@patient
+@no_deadline
 @given(LINES, LINES, st.booleans(), st.booleans())
 def test_what_is_written_is_read_again(old_lines, new_lines, cut_old, cut_new):
     old, new = (
@@ -305,7 +305,7 @@ def test_git_applies_what_is_written(tmp_path):
     assert (tmp_path / "é.py").read_bytes() == new
 
 
-@patient
+@no_deadline
 @given(
     st.text(max_size=300) | st.lists(st.sampled_from(TEST_PATCH.splitlines(keepends=True)), max_size=30).map("".join)
 )

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 
 from rllm_gym.core import TaskError
 from rllm_gym.envs.tool_math import ToolMathEnv
-from rllm_gym.sandbox import Program, Result, SandboxBroke, SandboxPool, SandboxUnavailable
+from rllm_gym.sandbox import Program, ProgramResult, SandboxFault, SandboxPool, SandboxUnavailable
 
 ROWS = [{"question": "How much is 6 * 7?", "answer": "42"}]
 
@@ -33,7 +33,7 @@ def env():
     env.close()
 
 
-def test_the_problem_the_tool_and_the_way_to_answer_are_told(env):
+def test_the_problem_the_tool_and_the_answer_format_are_in_the_prompt(env):
     observation, info = env.reset(seed=0)
     assert observation.startswith("How much is 6 * 7?")
     assert "\\boxed{}" in observation
@@ -57,10 +57,10 @@ SAID = [
 
 
 def test_a_program_tells_what_it_prints_and_what_its_last_line_is(env):
-    for code, said in SAID:
+    for code, output in SAID:
         env.reset(seed=0)
         observation, reward, terminated, truncated, info = env.step(run(code))
-        assert said in observation
+        assert output in observation
         assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, False), code
         assert info["tools_called"] == 1
         assert "python_tool" not in observation  # the traceback is that of the program alone
@@ -122,10 +122,10 @@ REFUSED = [
 
 
 def test_what_is_neither_a_call_nor_an_answer_changes_nothing(env):
-    for reply, said in REFUSED:
+    for reply, output in REFUSED:
         env.reset(seed=0)
         observation, reward, terminated, _, info = env.step(reply)
-        assert said in observation
+        assert output in observation
         assert (reward, terminated, info["invalid_action"], info["tools_called"]) == (0.0, False, True, 0), reply[:80]
 
 
@@ -147,10 +147,10 @@ def test_a_call_beside_a_box_is_a_call(env):
 
 def test_a_fork_goes_on_alone(env):
     env.step(run("1 + 1"))
-    twin = env.fork()
-    assert twin.step("\\boxed{42}")[1] == 1.0
+    copy = env.fork()
+    assert copy.step("\\boxed{42}")[1] == 1.0
     assert env.step(run("2 + 2"))[4]["tools_called"] == 2
-    twin.close()
+    copy.close()
 
 
 class Watched(SandboxPool):
@@ -160,7 +160,7 @@ class Watched(SandboxPool):
         super().__init__()
         self.taken = asyncio.Event()
 
-    async def run(self, program: Program) -> Result:
+    async def run(self, program: Program) -> ProgramResult:
         running = asyncio.ensure_future(super().run(program))
         self.taken.set()
         return await running
@@ -177,7 +177,7 @@ def test_a_sandbox_that_broke_is_a_fault():
         await pool.aclose()
         await running
 
-    with pytest.raises(SandboxBroke):
+    with pytest.raises(SandboxFault):
         asyncio.run(closed_in_mid_run())
     with pytest.raises(ResetNeeded):
         env.step("\\boxed{42}")
@@ -185,14 +185,14 @@ def test_a_sandbox_that_broke_is_a_fault():
 
 
 def test_options_out_of_range_are_named():
-    for options, said in (
+    for options, output in (
         ({"time_limit_s": 0}, "time_limit_s=0"),
         ({"memory_mb": 1}, "memory_mb=1"),
         ({"max_result_chars": 1}, "max_result_chars=1"),
         ({"grading_timeout": 0}, "grading_timeout=0"),
         ({"num_tasks": 0}, "num_tasks=0"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             ToolMathEnv(**options)
     with pytest.raises(TaskError, match="families"):
         ToolMathEnv(tasks=ROWS, families="linear")

@@ -24,10 +24,10 @@ from rllm_gym.browser.errors import BrowserFault
 from rllm_gym.browser.executable import find_chromium
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.web import WebEnv
-from rllm_gym.envs.web.demonstrate import play
-from rllm_gym.sites.errand import Answer, Click, Errand, Fill, ReportInfeasible, Template
+from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.sites.http import Handler, Request, Response
-from tests.browser.patience import be_patient
+from rllm_gym.sites.task import Answer, Click, Fill, ReportInfeasible, WebTask, WebTaskTemplate
+from tests.browser.long_timeouts import use_long_timeouts
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 try:
@@ -37,8 +37,8 @@ except BrowserFault as missing:
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_patient(monkeypatch)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_long_timeouts(monkeypatch)
 
 
 class Lamps:
@@ -73,8 +73,8 @@ class Lamps:
         return Response(f"<title>Lamps</title><table>{lamps}</table>{book}{self.names}<a href=/x>x</a>".encode())
 
 
-def switch_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
-    return Errand(
+def switch_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+    return WebTask(
         goal="Switch lamp 1 and change nothing else.",
         start="http://lamps.test/",
         moves=(Click("button", "Switch", "Lamp 1"), Answer("")),
@@ -83,8 +83,8 @@ def switch_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
     )
 
 
-def count_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
-    return Errand(
+def count_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+    return WebTask(
         goal="How many lamps are on?",
         start="http://lamps.test/",
         moves=(Answer(str(sum(world.on))),),
@@ -93,8 +93,8 @@ def count_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
     )
 
 
-def infeasible_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
-    return Errand(
+def infeasible_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+    return WebTask(
         goal="Switch lamp 9.",
         start="http://lamps.test/",
         moves=(ReportInfeasible("there is no lamp 9"),),
@@ -103,22 +103,22 @@ def infeasible_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
     )
 
 
-def broken_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
+def broken_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
     raise KeyError("no such lamp")
 
 
-def nothing_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
-    return Errand("Look.", "http://lamps.test/", (), ())
+def nothing_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+    return WebTask("Look.", "http://lamps.test/", (), ())
 
 
 TEMPLATES = [
-    Template(name, lambda seed, difficulty: Lamps(seed), errand)
+    WebTaskTemplate(name, lambda seed, difficulty: Lamps(seed), errand)
     for name, errand in (
-        ("lamps/switch", switch_errand),
-        ("lamps/count", count_errand),
-        ("lamps/infeasible", infeasible_errand),
-        ("lamps/nothing", nothing_errand),
-        ("lamps/broken", broken_errand),
+        ("lamps/switch", switch_task),
+        ("lamps/count", count_task),
+        ("lamps/infeasible", infeasible_task),
+        ("lamps/nothing", nothing_task),
+        ("lamps/broken", broken_task),
     )
 ]
 
@@ -180,15 +180,15 @@ def number_of(env: WebEnv, name: str) -> int:
     return next(number for number, element in env.page.elements.items() if element.name == name)
 
 
-def test_the_way_there_is_rewarded_and_neither_nothing_nor_a_side_effect_is() -> None:
+def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_a_side_effect_is() -> None:
     for name, seed in (("switch", 1), ("count", 2), ("infeasible", 3)):
         env = lamps(name)
         try:
             env.reset(seed=seed)
-            errand = env.errand
-            assert play(env, errand.moves)[0] == 1, name
+            task = env.web_task
+            assert play(env, task.moves)[0] == 1, name
             env.reset(seed=seed)
-            assert play(env, errand.wrong_moves)[0] == 0, name
+            assert play(env, task.wrong_moves)[0] == 0, name
             for idle in ("answer()", 'answer("99")', *(["report_infeasible()"] if name != "infeasible" else [])):
                 env.reset(seed=seed)
                 _, reward, terminated, truncated, info = env.step(idle)
@@ -255,7 +255,7 @@ def test_rows_may_name_templates_of_ones_own() -> None:
     env = WebEnv(tasks=[{"template": "lamps/switch", "seed": 5}], templates=TEMPLATES)
     try:
         env.reset()
-        assert play(env, env.errand.moves)[0] == 1
+        assert play(env, env.web_task.moves)[0] == 1
     finally:
         env.close()
 
@@ -371,7 +371,7 @@ def test_pictures_are_in_the_observation_and_of_the_viewport() -> None:
         rendered.close()
 
 
-def test_a_page_is_cut_to_the_bound_which_is_said() -> None:
+def test_a_page_is_truncated_to_the_stated_bound() -> None:
     env = lamps("switch", max_observation_chars=4_000)
     try:
         first, _ = env.reset(seed=0)
@@ -386,7 +386,7 @@ def test_a_page_is_cut_to_the_bound_which_is_said() -> None:
         lamps("switch", max_observation_chars=500).reset(seed=0)
 
 
-def test_episodes_side_by_side_keep_their_worlds_apart() -> None:
+def test_concurrent_episodes_keep_their_state_apart() -> None:
     def states(env: WebEnv) -> list[str]:
         return re.findall(r'"Lamp \d" \| "(on|off)"', env.page.text)
 
@@ -444,7 +444,7 @@ def test_a_browser_that_is_killed_is_a_fault_and_the_next_reset_works() -> None:
             env.step("wait()")
         assert fault.value.kind == "browser_died"
         env.reset(seed=0)
-        assert play(env, env.errand.moves)[0] == 1
+        assert play(env, env.web_task.moves)[0] == 1
     finally:
         env.close()
 
@@ -460,13 +460,13 @@ def test_a_fork_cannot_go_on_with_the_episode_and_can_begin_one() -> None:
             with pytest.raises(EnvironmentFault, match="fork"):
                 env.step("wait()")
             env.reset(seed=0)
-            status = 0 if play(env, env.errand.moves)[0] == 1 else 1
+            status = 0 if play(env, env.web_task.moves)[0] == 1 else 1
             env.close()
             shared_pool().close()
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert play(env, env.errand.moves)[0] == 1
+    assert play(env, env.web_task.moves)[0] == 1
     env.close()
 
 

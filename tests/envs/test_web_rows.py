@@ -9,9 +9,9 @@ import pytest
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data import load_tasks
-from rllm_gym.envs.web.errands import errand_tasks, templates_of
-from rllm_gym.envs.web.judging import PageCase
-from rllm_gym.envs.web.rows import ErrandRow, PageRow, origin_of, read_row, row_to_web_task
+from rllm_gym.envs.web.rows import PageRow, SiteTaskRow, origin_of, read_row, row_to_web_task
+from rllm_gym.envs.web.task_instance import PageTaskInstance
+from rllm_gym.envs.web.tasks import site_tasks, templates_of
 
 PAGE = {"url": "http://127.0.0.1:8000/shop?x=1", "goal": "Buy a kettle.", "check": "checks:bought"}
 
@@ -27,10 +27,10 @@ def test_a_page_row_reaches_its_own_origin_and_the_named_ones() -> None:
     assert again == task
 
 
-def test_an_errand_row_is_the_task_that_would_be_drawn() -> None:
+def test_a_template_row_is_the_task_that_would_be_drawn() -> None:
     row = {"template": "shop/buy-one", "seed": 7, "difficulty": 2}
     task = row_to_web_task(row, "mine")
-    assert read_row(task.data) == ErrandRow("shop/buy-one", 7, 2)
+    assert read_row(task.data) == SiteTaskRow("shop/buy-one", 7, 2)
     assert row_to_web_task(task.to_json(), "mine") == task
 
 
@@ -62,7 +62,7 @@ def test_what_cannot_be_meant_is_refused_by_name() -> None:
             load_tasks([PAGE | change], convert=row_to_web_task)
 
 
-def test_an_errand_row_that_cannot_be_is_refused() -> None:
+def test_an_impossible_template_row_is_refused() -> None:
     for change in ({"seed": -1}, {"seed": 1.5}, {"difficulty": 6}, {"goal": "x"}):
         with pytest.raises(TaskError):
             read_row({"template": "shop/buy-one", "seed": 1, "difficulty": 1} | change)
@@ -82,11 +82,11 @@ def test_a_row_cannot_name_just_any_function() -> None:
         ("shutil:nothing", "no function"),
     ):
         with pytest.raises(TaskError, match=says):
-            PageCase(read_row(PAGE | {"check": name}), check_timeout_s=1)
+            PageTaskInstance(read_row(PAGE | {"check": name}), check_timeout_s=1)
 
 
-def test_tasks_are_drawn_without_building_worlds() -> None:
-    tasks = errand_tasks(templates_of(), split="train")
+def test_tasks_are_drawn_without_building_sites() -> None:
+    tasks = site_tasks(templates_of(), split="train")
     began = time.process_time()
     contents = {tasks[index].content for index in range(7_000)}
     assert time.process_time() - began < 5  # a world takes milliseconds
@@ -100,14 +100,14 @@ def test_templates_and_sites_that_do_not_exist_are_named() -> None:
     with pytest.raises(TaskError, match=r"casino.*shop"):
         templates_of(sites="casino")
     with pytest.raises(TaskError, match="difficulty"):
-        errand_tasks(templates_of(), difficulty=(2, 1))
+        site_tasks(templates_of(), difficulty=(2, 1))
     only = templates_of(sites="shop")
     assert only
     assert all(name.startswith("shop/") for name in only)
-    levels = {task.data["difficulty"] for task in (errand_tasks(only, difficulty=1)[index] for index in range(50))}
+    levels = {task.data["difficulty"] for task in (site_tasks(only, difficulty=1)[index] for index in range(50))}
     assert levels == {1}
 
 
-def test_an_errand_task_of_another_release_is_a_task_error() -> None:
+def test_a_template_task_of_another_release_is_a_task_error() -> None:
     with pytest.raises(TaskError, match="seed"):
         row_to_web_task(Task("x", "y", {"template": "a", "seed": "b"}).to_json(), "x")

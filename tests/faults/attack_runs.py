@@ -29,9 +29,9 @@ def graded(attacks: Iterable[str], grade: Callable[[str], T], at_a_time: int = A
 
 def rewarded(found: dict[str, CodeVerdict | Exception]) -> dict[str, object]:
     """Those that were rewarded in any part, or could not be graded."""
-    return {name: said for name, said in found.items() if isinstance(said, Exception) or said.fraction != 0}
+    return {name: output for name, output in found.items() if isinstance(output, Exception) or output.fraction != 0}
 
 
 def not_correct(found: dict[str, CodeVerdict | Exception]) -> dict[str, object]:
     """Those that were not rewarded in full, or could not be graded."""
-    return {name: said for name, said in found.items() if isinstance(said, Exception) or not said.correct}
+    return {name: output for name, output in found.items() if isinstance(output, Exception) or not output.correct}

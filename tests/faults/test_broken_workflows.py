@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-import broken_world
+import broken_env
 import psutil
 import pytest
-from broken_world import BrokenWorld, kind_of
+from broken_env import BrokenEnv, kind_of
 
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentWorkflowEngine, Deadlines
@@ -23,7 +23,7 @@ DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
 def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentWorkflowEngine, list[Episode]]:
     engine = AgentWorkflowEngine(
         SolverJudge(2),
-        env=BrokenWorld,
+        env=BrokenEnv,
         env_kwargs={"kinds": kinds},
         sampler=ScriptedSampler(lambda request: "1"),
         n_parallel=60 if workers == "process" else 20,  # those that hang are waited for at the same time
@@ -67,8 +67,8 @@ def test_a_thousand_episodes_with_a_fifth_of_the_worlds_broken_are_counted_exact
 @pytest.mark.long
 def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
     before = set(psutil.Process().children(recursive=True))
-    engine, episodes = run("process", broken_world.KINDS, retries=1)
-    check(engine, episodes, broken_world.KINDS, retries=1)
+    engine, episodes = run("process", broken_env.KINDS, retries=1)
+    check(engine, episodes, broken_env.KINDS, retries=1)
     faults = engine.stats.faults
     assert faults["raise"] + faults["exception"] == 80
     assert faults["step_deadline"] == faults["close_deadline"] == faults["garbage"] == faults["worker_died"] == 80

@@ -61,7 +61,9 @@ def _passed(pool: SandboxPool, solution: str, weak_tests: dict[str, str]) -> lis
     )
     together = FunctionTests("solve", test, "unittest", limits=HONEST_LIMITS)
     failed = {test.name for test in grade_program_sync(pool, solution, together).outcomes if not test.passed}
-    alone = [name for at, name in enumerate(weak_tests) if not any(told.endswith(f"test_{at:02}") for told in failed)]
+    alone = [
+        name for at, name in enumerate(weak_tests) if not any(reported.endswith(f"test_{at:02}") for reported in failed)
+    ]
     return [
         name for name in alone if grade_program_sync(pool, solution, _tests(weak_tests[name], HONEST_LIMITS)).correct
     ]

@@ -59,14 +59,14 @@ def test_no_attack_on_a_repository_is_rewarded(kind, in_every_run, repository, t
     names = [name for name in attacks if (name in swe_attacks.IN_EVERY_RUN) is in_every_run]
     seconds = 3 if kind == "without end" and in_every_run else 8
 
-    def play(name: str) -> tuple[float, bool, bool]:
+    def scenario(name: str) -> tuple[float, bool, bool]:
         word, marker = f"word-{secrets.token_hex(16)}", tmp_path / f"run-on-the-host-{names.index(name)}"
         row = _row(repository, swe_attacks.SECRET_TESTS, swe_attacks.SECRET_FAILS, swe_attacks.SECRET_PASSES, word)
         reward, info = _play(row, attacks[name].replace("<MARKER>", str(marker)), seconds)
         return reward, info["success"], marker.exists()
 
     # Reward, success, and whether the host ran anything.
-    assert graded(names, play) == dict.fromkeys(names, (0, False, False))
+    assert graded(names, scenario) == dict.fromkeys(names, (0, False, False))
 
 
 @WHICH
@@ -74,5 +74,5 @@ def test_honest_work_on_a_repository_is_rewarded(in_every_run, repository):
     names = [name for name in swe_attacks.HONEST if (name in swe_attacks.HONEST_IN_EVERY_RUN) is in_every_run]
     row = _row(repository, swe_attacks.HONEST_TESTS, swe_attacks.HONEST_FAILS, swe_attacks.HONEST_PASSES)
     found = graded(names, lambda name: _play(row, swe_attacks.HONEST[name], 300))
-    assert not {name: said for name, said in found.items() if isinstance(said, Exception) or said[0] != 1}
+    assert not {name: output for name, output in found.items() if isinstance(output, Exception) or output[0] != 1}
     assert all(info["success"] is True for _, info in found.values()), found

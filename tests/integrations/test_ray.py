@@ -16,11 +16,11 @@ import psutil
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from ray_worlds import Counting, Located
+from ray_environments import Counting, Located
 
 from rllm_gym.core import Episode
 from rllm_gym.engine import AgentExecutionEngine
-from rllm_gym.samplers import Request, ScriptedSampler
+from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 from rllm_gym.vector import TextVectorEnv
 from rllm_gym.workers import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerPool
 
@@ -141,9 +141,9 @@ def test_closing_the_pool_ends_every_actor() -> None:
 # Engines and vector environments --------------------------------------------------------------------------------
 
 
-def a_move(request: Request) -> str:
-    said = "\n".join(str(message["content"]) for message in request.messages or ())
-    return MOVES[hashlib.sha256(said.encode()).digest()[0] % len(MOVES)]
+def a_move(request: SamplingRequest) -> str:
+    output = "\n".join(str(message["content"]) for message in request.messages or ())
+    return MOVES[hashlib.sha256(output.encode()).digest()[0] % len(MOVES)]
 
 
 def play(env: Any, workers: Any, episodes: int, **arguments: Any) -> tuple[list[Episode], AgentExecutionEngine]:
@@ -151,7 +151,7 @@ def play(env: Any, workers: Any, episodes: int, **arguments: Any) -> tuple[list[
     return engine.run_sync(range(episodes)), engine
 
 
-def told(episodes: list[Episode]) -> list[Any]:
+def reported(episodes: list[Episode]) -> list[Any]:
     """Everything of the episodes but how long they took."""
     return [
         (
@@ -170,7 +170,7 @@ def told(episodes: list[Episode]) -> list[Any]:
 def test_an_engine_plays_the_same_episodes_on_the_cluster_as_in_this_process() -> None:
     here, _ = play("rllm/FrozenLake-v0", "thread", 12, max_turns=6, seed=5)
     there, engine = play("rllm/FrozenLake-v0", "ray", 12, max_turns=6, seed=5)
-    assert told(there) == told(here)
+    assert reported(there) == reported(here)
     assert len({episode.task_id for episode in here}) == 12
     assert not engine.stats.faults
 
@@ -180,7 +180,7 @@ def test_an_engine_replaces_a_killed_worker_and_counts_a_fault(tmp_path: Path) -
     mark = tmp_path / "died"
     episodes, engine = play(Counting, "ray", 4, env_kwargs={"dies_once": str(mark)}, retries=4)
     assert mark.exists()
-    assert told(episodes) == told(expected)
+    assert reported(episodes) == reported(expected)
     assert all(len(episode.trajectories[0].steps) == 3 for episode in episodes)
     assert engine.stats.faults["worker_died"] == engine.stats.retries == engine.stats.killed_processes > 0
 
@@ -249,7 +249,7 @@ def test_an_owner_that_is_killed_takes_its_actors_with_it() -> None:
 import os, sys, ray
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 ray.init(address={ray.get_runtime_context().gcs_address!r}, log_to_driver=False)
-from ray_worlds import Located
+from ray_environments import Located
 from rllm_gym.workers import WorkerPool
 pool = WorkerPool("ray", max_workers=1)
 actor = pool.actor(Located, timeout=60)

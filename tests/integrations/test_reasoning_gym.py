@@ -223,13 +223,13 @@ import gymnasium, rllm_gym
 tasks = gymnasium.make("rllm/ReasoningGym-v0", dataset="polynomial_multiplication").unwrapped.tasks
 print([tasks[index].content for index in range(8)])
 """
-    said = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(said) == 1
+    assert len(output) == 1
 
 
 def test_nothing_global_is_touched() -> None:
@@ -265,7 +265,7 @@ def test_settings_reach_the_generator() -> None:
     assert re.search(r"problem: \d [+-] \d =", observation)
 
 
-def test_foreign_tasks_are_refused() -> None:
+def test_tasks_of_another_environment_are_refused() -> None:
     env = gymnasium.make(ID)
     with pytest.raises(TaskError, match="was not made by"):
         env.reset(options={"task": Task("x", "What?", {})})

@@ -31,7 +31,7 @@ SINGLE = [
     *("ThreeCardMonte-v0", "TowerOfHanoi-v0"),
 ]
 DUELS = ["TicTacToe-v0", "KuhnPoker-v0", "ConnectFour-v0", "SimpleNegotiation-v0-short", "IteratedPrisonersDilemma-v0"]
-SAID = ["hello", "[1]", "[up]", "[1 2 3 4]", "[0 0]", "[hit]", "[2]", "[Alice]", "[0]", "[3]"]
+MOVES = ["hello", "[1]", "[up]", "[1 2 3 4]", "[0 0]", "[hit]", "[2]", "[Alice]", "[0]", "[3]"]
 
 
 @pytest.mark.parametrize("game", ["Mastermind-v0", "Blackjack-v0"])
@@ -42,13 +42,13 @@ def test_keeps_the_contract(game: str) -> None:
 
 def transcript(game: str, seed: int, task: int | None = None) -> list[Any]:
     env = gymnasium.make(ID, env=game, max_turns=8)
-    said: list[Any] = [env.reset(seed=seed, options=None if task is None else {"task": task})]
-    for action in SAID[:8]:
-        said.append(env.step(action))
-        if said[-1][2] or said[-1][3]:
+    output: list[Any] = [env.reset(seed=seed, options=None if task is None else {"task": task})]
+    for action in MOVES[:8]:
+        output.append(env.step(action))
+        if output[-1][2] or output[-1][3]:
             break
     env.close()
-    return said
+    return output
 
 
 def test_the_same_seeds_give_the_same_games_in_every_process() -> None:
@@ -59,13 +59,13 @@ import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
 from test_textarena import transcript
 for game in {games!r}: print(transcript(game, 5))
 """
-    said = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(said) == 1
+    assert len(output) == 1
     assert transcript("Blackjack-v0", 5) != transcript("Blackjack-v0", 6)
 
 
@@ -120,11 +120,11 @@ def test_a_copy_goes_on_alike() -> None:
     env = gymnasium.make(ID, env="Blackjack-v0").unwrapped
     env.reset(seed=3)
     env.step("[hit]")
-    twin = env.fork()
+    copy = env.fork()
     for action in ("[hit]", "nonsense", "[stand]", "[hit]"):
-        assert env.step(action) == twin.step(action)
+        assert env.step(action) == copy.step(action)
     env.close()
-    twin.close()
+    copy.close()
 
 
 class Breaks:
@@ -133,11 +133,11 @@ class Breaks:
     def __init__(self, *_: Any) -> None:
         self.moves: list[str] = []
 
-    def begin(self, *_: Any) -> ours.Position:
+    def begin(self, *_: Any) -> ours.GamePosition:
         self.moves = []
         return self.at("begin")
 
-    def move(self, action: str) -> ours.Position:
+    def move(self, action: str) -> ours.GamePosition:
         if action == "fail":
             raise KeyError("in the game's code")
         if action == "hang":
@@ -147,14 +147,14 @@ class Breaks:
         self.moves.append(action)
         return self.at(action)
 
-    def at(self, said: str) -> ours.Position:
-        return ours.Position(0, {0: [(-1, f"{said} after {self.moves}")]}, False, False, {})
+    def at(self, said: str) -> ours.GamePosition:
+        return ours.GamePosition(0, {0: [(-1, f"{said} after {self.moves}")]}, False, False, {})
 
 
 def test_a_reply_that_breaks_the_game_is_an_invalid_action(monkeypatch: pytest.MonkeyPatch) -> None:
     """The game stands again as it was before: nobody else's reply, and no reward, hangs on it."""
     env = gymnasium.make(ID, max_turns=20)
-    monkeypatch.setattr(ours, "Table", Breaks)
+    monkeypatch.setattr(ours, "GameSession", Breaks)
     monkeypatch.setattr(ours, "MOVE_SECONDS", 120.0)
     env.reset(seed=0)
     env.step("a")
@@ -164,7 +164,7 @@ def test_a_reply_that_breaks_the_game_is_an_invalid_action(monkeypatch: pytest.M
         assert "cannot read" in observation
         assert (reward, terminated, info["invalid_action"]) == (0.0, False, True)
     assert env.step("b")[0] == "b after ['a', 'b']"
-    monkeypatch.setattr(ours, "Table", os.getpid)
+    monkeypatch.setattr(ours, "GameSession", os.getpid)
     with pytest.raises(EnvironmentFault):
         env.step("die")
     env.close()
@@ -185,7 +185,7 @@ def test_mistakes_are_named(arguments: dict[str, Any], message: str) -> None:
         gymnasium.make(ID, **arguments)
 
 
-def test_foreign_tasks_are_refused() -> None:
+def test_tasks_of_another_environment_are_refused() -> None:
     env = gymnasium.make(ID)
     with pytest.raises(TaskError, match="no deal of"):
         env.reset(options={"task": Task("x", "y", {})})
@@ -202,7 +202,7 @@ def test_settings_reach_the_game() -> None:
 def test_workers_end_with_their_environments() -> None:
     env = gymnasium.make(ID)
     env.reset(seed=0)
-    pid = env.unwrapped._match._actor.pid
+    pid = env.unwrapped._game._actor.pid
     env.close()
     deadline = time.monotonic() + 120
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
@@ -254,22 +254,22 @@ def test_a_player_that_never_moves_forfeits() -> None:
 
 @pytest.mark.parametrize("game", DUELS)
 def test_duels_are_what_their_seeds_say(game: str) -> None:
-    def play(seed: int) -> list[Any]:
+    def scenario(seed: int) -> list[Any]:
         env = pettingzoo.make("aec", ID, env=game, max_turns=12)
         env.reset(seed=seed)
-        said = []
+        output = []
         for turn in range(12):
             if not env.agents or any(env.terminations.values()):
                 break
-            said.append((env.agent_selection, env.observe(env.agent_selection), dict(env.rewards)))
-            env.step(SAID[turn % len(SAID)])
-        twin = env.fork()
-        assert twin.get_state() == env.get_state()
-        twin.close()
+            output.append((env.agent_selection, env.observe(env.agent_selection), dict(env.rewards)))
+            env.step(MOVES[turn % len(MOVES)])
+        copy = env.fork()
+        assert copy.get_state() == env.get_state()
+        copy.close()
         env.close()
-        return said
+        return output
 
-    assert play(4) == play(4)
+    assert scenario(4) == scenario(4)
 
 
 @pytest.mark.long

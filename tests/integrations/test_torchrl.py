@@ -54,7 +54,7 @@ def test_a_batch_of_environments_keeps_every_text_whole() -> None:
     envs.close()
 
 
-class Speaker(TensorDictModuleBase):
+class TextPolicy(TensorDictModuleBase):
     """Reads the text, says a move: a linear policy over hashed words."""
 
     in_keys = ("observation",)
@@ -83,7 +83,7 @@ def test_a_policy_that_reads_and_writes_text_learns_to_cross(seed: int) -> None:
     lake = gymnasium.make(LAKE, tasks=[["SFF", "FHF", "FFG"]])
     env = GymWrapper(lake)
     env.set_seed(seed)
-    policy = Speaker(HashedFeatures(lake, size=512))
+    policy = TextPolicy(HashedFeatures(lake, size=512))
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
     returns: list[float] = []
     for _ in range(30):

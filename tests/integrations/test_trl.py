@@ -65,9 +65,9 @@ class Words(TextEnv):
         super().__init__(tasks=self.Tasks(), max_turns=3)
 
     def _begin(self, task: Task) -> str:
-        dice = int(self.np_random.integers(1_000_000_000))
-        type(self).seen.append((task.task_id, dice))
-        return f"{task.content} ({dice})"
+        rng = int(self.np_random.integers(1_000_000_000))
+        type(self).seen.append((task.task_id, rng))
+        return f"{task.content} ({rng})"
 
     def _act(self, action: str) -> Outcome:
         if self.task.task_id in self.breaks:
@@ -194,8 +194,8 @@ def test_tokens_are_the_sampled_ones(model_path: Path, tmp_path: Path) -> None:
             mask, completion = output["env_mask"][index], output["completion_ids"][index]
             assert [t for t, one in zip(completion, mask, strict=True) if one] == sampled
             assert sum(mask) <= trainer.max_completion_length
-            whole = output["prompt_ids"][index] + completion
-            spoken = trainer.processing_class.decode(whole, skip_special_tokens=True)
+            complete = output["prompt_ids"][index] + completion
+            spoken = trainer.processing_class.decode(complete, skip_special_tokens=True)
             assert steps[0].observation in spoken
             assert output["env_reward"][index] == pytest.approx(sum(len(s.action) / 100 for s in steps))
         assert several_turns
@@ -204,7 +204,7 @@ def test_tokens_are_the_sampled_ones(model_path: Path, tmp_path: Path) -> None:
 def test_tasks_and_seeds(model_path: Path, tmp_path: Path) -> None:
     """The repeats of a prompt share its task and each has its own dynamics; the same run gives the same again."""
 
-    def play(seed: int) -> list[tuple[str, int]]:
+    def scenario(seed: int) -> list[tuple[str, int]]:
         Words.seen = []
         with rollout_func(Words, seed=seed, max_reply_tokens=6, n_parallel=1) as rollout:
             trainer = trainer_of(
@@ -217,16 +217,16 @@ def test_tasks_and_seeds(model_path: Path, tmp_path: Path) -> None:
             trainer.train()
         return Words.seen
 
-    seen = play(0)
+    seen = scenario(0)
     assert len(seen) == 8
     assert [task for task, _ in seen[::2]] == [task for task, _ in seen[1::2]]
     assert {task for task, _ in seen} == {"words-4", "words-2"}
-    assert len({dice for _, dice in seen}) == 8
-    assert play(0) == seen
-    assert {dice for _, dice in play(1)}.isdisjoint({dice for _, dice in seen})
+    assert len({rng for _, rng in seen}) == 8
+    assert scenario(0) == seen
+    assert {rng for _, rng in scenario(1)}.isdisjoint({rng for _, rng in seen})
 
 
-def test_a_broken_world_is_not_a_reward(model_path: Path, tmp_path: Path) -> None:
+def test_a_broken_environment_is_not_a_reward(model_path: Path, tmp_path: Path) -> None:
     """Episodes whose world broke are left out by TRL: no reward, no advantage, and not in the mean of the others."""
     Words.breaks = {"words-1"}
     with rollout_func(Words, retries=1) as rollout:
@@ -432,14 +432,14 @@ def test_the_model_plays_by_calling_the_tool(model_path: Path, tmp_path: Path) -
         )
         trainer.train()
         expected = [0.03 + 0.04, 0.04, 0.0, 0.06 + 0.07]
-        assert logged(trainer, "rewards/ToolEnvironment/mean") == pytest.approx([sum(expected) / 4], abs=1e-5)
+        assert logged(trainer, "rewards/TRLToolEnvironment/mean") == pytest.approx([sum(expected) / 4], abs=1e-5)
         assert math.isfinite(logged(trainer, "loss")[0])
         assert logged(trainer, "tools/failure_frequency") == [0.0]
         assert [environment.get_reward() for environment in trainer.environments] == pytest.approx(expected)
         tasks = [task for task, _ in Words.seen]
         assert tasks[0] == tasks[1]
         assert tasks[2] == tasks[3]
-        assert len({dice for _, dice in Words.seen}) == 4
+        assert len({rng for _, rng in Words.seen}) == 4
     assert Words.closed == 4 + 1  # and the one the dataset was made of
 
 
@@ -455,7 +455,7 @@ def test_ids_as_tools(env_id: str, model_path: Path, tmp_path: Path) -> None:
         assert ("Tools, to be called" in first) == ("ToolMath" in env_id)
 
 
-def test_a_broken_world_gives_the_tool_no_reward(model_path: Path, tmp_path: Path) -> None:
+def test_a_broken_environment_gives_the_tool_no_reward(model_path: Path, tmp_path: Path) -> None:
     """The reward of a broken environment is None, which TRL leaves out; after a reset it serves again."""
     Words.breaks = {"words-1"}
     with environment_factory(Words) as factory:
@@ -472,7 +472,7 @@ def test_a_broken_world_gives_the_tool_no_reward(model_path: Path, tmp_path: Pat
         Says(trainer, [act("abc")] * 4, ["done"] * 4)
         trainer.train()
         assert math.isfinite(logged(trainer, "loss")[0])
-        assert logged(trainer, "rewards/ToolEnvironment/mean") == pytest.approx([0.03], abs=1e-5)
+        assert logged(trainer, "rewards/TRLToolEnvironment/mean") == pytest.approx([0.03], abs=1e-5)
 
 
 def test_the_tool_is_the_only_one() -> None:

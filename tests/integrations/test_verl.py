@@ -55,9 +55,9 @@ class Words(TextEnv):
         self._talkative = talkative
 
     def _begin(self, task: Task) -> str:
-        dice = int(self.np_random.integers(1_000_000_000))
-        type(self).seen.append((task.task_id, dice))
-        return f"{task.content} ({dice})" + " word" * self._talkative
+        rng = int(self.np_random.integers(1_000_000_000))
+        type(self).seen.append((task.task_id, rng))
+        return f"{task.content} ({rng})" + " word" * self._talkative
 
     def _act(self, action: str) -> Outcome:
         if self.task.task_id == "words-5":
@@ -255,9 +255,9 @@ def test_repeats_share_a_task_and_no_dynamics(model_path: Path, tmp_path: Path) 
 
     first = seen(0)
     assert [task for task, _ in first] == ["words-1"] * 3 + ["words-2"] * 3
-    assert len({dice for _, dice in first}) == 6
+    assert len({rng for _, rng in first}) == 6
     assert seen(0) == first
-    assert {dice for _, dice in seen(1)}.isdisjoint({dice for _, dice in first})
+    assert {rng for _, rng in seen(1)}.isdisjoint({rng for _, rng in first})
 
 
 def test_the_response_fits(model_path: Path, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_the_response_fits(model_path: Path, tmp_path: Path) -> None:
     assert batch.non_tensor_batch["left_out"][0] == 0
 
 
-def test_a_broken_world_teaches_nothing(model_path: Path, tmp_path: Path) -> None:
+def test_a_broken_environment_gives_no_training_signal(model_path: Path, tmp_path: Path) -> None:
     """Nothing of a broken episode is trained on, and it is marked; the others of the batch go on."""
     batch, _ = play(model_path, tmp_path, ["words-5", "words-1"], lambda *_: "stop", retries=1)
     assert batch.batch["response_mask"][0].sum() == 0

@@ -13,21 +13,21 @@ from safetensors.torch import load_file
 
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
-from trainers.run.run import TrainResult
+from trainers.run.training_run import TrainResult
 from trainers.tiny_model import make_tiny_model
 
 TRAINERS = Path(__file__).parents[1] / "trainers"
 
 
 @pytest.fixture(autouse=True)
-def worlds() -> Iterator[None]:
+def train_envs() -> Iterator[None]:
     sys.path.insert(0, str(TRAINERS))
     yield
     sys.path.remove(str(TRAINERS))
 
 
 def learn(folder: Path, **roles: dict[str, Any]) -> TrainResult:
-    from echo_options import echo_config
+    from echo_config import echo_config
 
     # Adapters cannot make the logits of a model larger than its head lets them be, so it begins with a larger one.
     make_tiny_model(folder / "tiny", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300, init_std=0.3)
@@ -48,7 +48,7 @@ def learn(folder: Path, **roles: dict[str, Any]) -> TrainResult:
 
 def rewards(result: TrainResult, role: str) -> tuple[float, float]:
     """Of a reply of the role, in the first two and in the last three steps; a solver speaks twice."""
-    per_turn = [row[f"reward/{role}"] / (2 if role == "solver" else 1) for row in read_metrics(result.output)]
+    per_turn = [row[f"reward/mean/{role}"] / (2 if role == "solver" else 1) for row in read_metrics(result.output)]
     return sum(per_turn[:2]) / 2, sum(per_turn[-3:]) / 3
 
 

@@ -91,7 +91,7 @@ def test_what_breaks_in_a_call_is_a_fault_and_its_neighbour_is_served(tmp_path: 
             while not breaking.done():
                 assert not (await neighbour.call("add", {"n": 1})).is_error
             assert not (await neighbour.call("total", {})).is_error
-            return [wrong for each in await breaking for wrong in each]
+            return [wrong for item in await breaking for wrong in item]
         finally:
             await neighbour.close()
 
@@ -102,10 +102,10 @@ def test_a_server_that_hangs_holds_up_no_neighbour(tmp_path: Path) -> None:
     async def scenario() -> None:
         hanging, neighbour = [await open_session([counting()], workspace=tmp_path) for _ in range(2)]
         try:
-            begun = tmp_path / "begun"
-            held = {"begun": str(begun), "until": str(tmp_path / "never")}
+            started = tmp_path / "begun"
+            held = {"begun": str(started), "until": str(tmp_path / "never")}
             call = asyncio.create_task(hanging.call("hold", held, timeout_s=600))
-            await auntil(begun.exists)
+            await auntil(started.exists)
             assert (await neighbour.call("add", {"n": 1})).text == "1"
             assert not call.done()
         finally:
@@ -121,12 +121,12 @@ def test_a_server_that_is_killed_in_a_call_is_known_at_once(tmp_path: Path) -> N
 
     async def episode(number: int) -> ServerFault | None:
         session = await open_session([counting()], workspace=tmp_path)
-        begun, end = tmp_path / f"begun-{number}", tmp_path / f"end-{number}"
+        started, end = tmp_path / f"begun-{number}", tmp_path / f"end-{number}"
         try:
             pid = json.loads((await session.call("where", {})).text)["pid"]
-            held = {"begun": str(begun), "until": str(end)}
+            held = {"begun": str(started), "until": str(end)}
             call = asyncio.create_task(session.call("hold", held, timeout_s=600))
-            await auntil(begun.exists)
+            await auntil(started.exists)
             if number % 2:
                 end.touch()
                 assert (await call).text == "held"
@@ -186,7 +186,7 @@ def test_what_does_not_come_up_says_why(tmp_path: Path) -> None:
     async def scenario() -> list[list[str]]:
         return await asyncio.gather(*(wrong_about(*case) for case in NOT_COMING_UP))
 
-    assert [wrong for each in play(scenario) for wrong in each] == []
+    assert [wrong for item in play(scenario) for wrong in item] == []
 
 
 ODDITIES = (
@@ -284,7 +284,7 @@ elif method == 'tools/call': send(id=id, result=OK)
 
     async def scenario():
         session = await open_session([written(code)], workspace=tmp_path)
-        connection = session._attached[0].connection
+        connection = session._connections[0].connection
         try:
             await auntil(lambda: connection._paused)
             return (await session.call("go", {})).text
@@ -388,7 +388,7 @@ def test_data_that_is_nested_too_deeply_does_no_harm() -> None:
     ]
 
 
-def test_a_long_result_is_cut_in_the_middle() -> None:
+def test_a_long_result_is_truncated_in_the_middle() -> None:
     result = read_result({"content": [{"type": "text", "text": "a" * 5000 + "z" * 5000}]})
     short = result.shortened(1000)
     assert len(short) <= 1000

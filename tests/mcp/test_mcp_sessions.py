@@ -156,7 +156,7 @@ def test_calls_run_side_by_side_and_from_any_loop(tmp_path: Path) -> None:
     play(session.close)
 
 
-def test_tools_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_tools_of_one_name_are_distinguished(tmp_path: Path) -> None:
     async def scenario():
         servers = [counting(name="left"), counting(name="right"), counting()]
         session = await open_session(servers, workspace=tmp_path, reserved=["sleep"])
@@ -228,7 +228,7 @@ def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
 
 
-def test_what_cannot_be_called_is_said_and_the_server_lives_on(tmp_path: Path) -> None:
+def test_an_impossible_call_is_reported_and_the_server_stays_up(tmp_path: Path) -> None:
     deep: dict = {}
     for _ in range(500):
         deep = {"n": deep}
@@ -487,7 +487,7 @@ def test_a_server_that_cannot_be_meant_is_refused() -> None:
         ({"command": "x\0"}, "NUL"),
         ({"command": "x", "timeout_s": 0}, "timeout_s"),
         ({"command": "x", "args": ("{workspace}",), "shared": True}, "shared"),
-        ({"command": "x", "args": ("{seed}",), "start_ahead": True}, "start_ahead"),
+        ({"command": "x", "args": ("{seed}",), "prestart": True}, "prestart"),
     ):
         with pytest.raises(ValueError, match=words):
             StdioServer(**arguments)

@@ -1,6 +1,6 @@
 """MCP servers by others, from npm and PyPI, played through ``rllm/MCP-v0``: scripts/mcp_servers.sh installs them.
 
-More of them are in tests/envs/test_mcp_strangers.py: the filesystem, memory and time servers.
+More of them are in tests/envs/test_mcp_third_party_servers.py: the filesystem, memory and time servers.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def everything_over_http() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     for line in process.stderr:
         if "listening" in line:
             break
-    (port,) = {each.laddr.port for each in psutil.Process(process.pid).net_connections() if each.status == "LISTEN"}
+    (port,) = {item.laddr.port for item in psutil.Process(process.pid).net_connections() if item.status == "LISTEN"}
     yield f"http://127.0.0.1:{port}/mcp", process
     process.kill()
     process.wait(120)

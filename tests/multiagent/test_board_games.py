@@ -39,7 +39,7 @@ def play(game, players, seed):
 
 @cache
 def brute_force(board):
-    if board.over:
+    if board.is_over:
         return 0 if board.winner is None else -1
     return max(-brute_force(board.after(move)) for move in board.moves())
 
@@ -111,7 +111,7 @@ def assert_the_solver_agrees_with_brute_force(columns, rows, connect):
     for _ in range(100):
         board = start
         for _ in range(rng.randrange(columns * rows)):
-            if board.over:
+            if board.is_over:
                 break
             board = board.after(rng.choice(board.moves()))
         assert ConnectFourBoard.parse(board.text()) == board
@@ -119,7 +119,7 @@ def assert_the_solver_agrees_with_brute_force(columns, rows, connect):
         lines = board.text().split()[1].split("/")
         winners = [side for side, mark in enumerate("XO") if line_exists(lines, mark, connect)]
         assert board.winner == (winners[0] if winners else None)
-        if not board.over:
+        if not board.is_over:
             assert solver.value(board.mine, board.all_) == brute_force(board), board.text()
 
 
@@ -138,10 +138,10 @@ def test_the_oracle_never_loses_connect_four_on_the_default_board():
         assert play(game, players, seed)[side] >= 0
 
 
-def test_a_board_too_large_says_so_in_bounded_time():
+def test_a_board_too_large_is_an_error_in_bounded_time():
     board = ConnectFourBoard(make_shape(7, 6, 4))
     with pytest.raises(TooManyPositions, match="7 x 6"):
-        Solver(board.shape, most_positions=2_000).value(board.mine, board.all_)
+        Solver(board.shape, max_positions=2_000).value(board.mine, board.all_)
 
 
 @pytest.mark.parametrize("game_id", ["rllm/TicTacToe-v0", "rllm/ConnectFour-v0"])
@@ -152,12 +152,12 @@ def test_exactly_the_legal_moves_are_accepted(game_id):
         while game.agents and not any(game.terminations.values()):
             legal = game.infos[game.agent_selection]["legal_moves"].split()
             for move in map(str, range(12)):
-                twin = game.fork()
-                before = twin.board
-                twin.step(move)
+                copy = game.fork()
+                before = copy.board
+                copy.step(move)
                 agent = game.agent_selection
-                assert twin.infos[agent]["invalid_action"] == (move not in legal)
-                assert (twin.board == before) == (move not in legal)
+                assert copy.infos[agent]["invalid_action"] == (move not in legal)
+                assert (copy.board == before) == (move not in legal)
             game.step(rng.choice(legal))
 
 

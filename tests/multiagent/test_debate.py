@@ -29,14 +29,14 @@ def test_the_judge_is_paid_for_the_truth_and_debaters_for_being_believed():
         right = game._right
         sides.add(right)
         for verdict in (0, 1):
-            twin = game.fork()
-            argue(twin, "AB"[verdict])
-            assert twin.rewards["judge_0"] == float(verdict == right)
-            assert twin.rewards[f"debater_{verdict}"] == 1.0
-            assert twin.rewards[f"debater_{1 - verdict}"] == -1.0
-            assert twin.infos["judge_0"]["right"] == "AB"[right]
-            assert twin.infos["judge_0"]["success"] == (verdict == right)
-            assert twin.infos[f"debater_{verdict}"]["success"]
+            copy = game.fork()
+            argue(copy, "AB"[verdict])
+            assert copy.rewards["judge_0"] == float(verdict == right)
+            assert copy.rewards[f"debater_{verdict}"] == 1.0
+            assert copy.rewards[f"debater_{1 - verdict}"] == -1.0
+            assert copy.infos["judge_0"]["right"] == "AB"[right]
+            assert copy.infos["judge_0"]["success"] == (verdict == right)
+            assert copy.infos[f"debater_{verdict}"]["success"]
     assert sides == {0, 1}
 
 

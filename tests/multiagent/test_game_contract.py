@@ -14,7 +14,7 @@ import rllm_gym
 from rllm_gym.core import EnvironmentFault, InvalidAction, Task, TaskError
 from rllm_gym.data import Taskset
 from rllm_gym.envs import TABLE
-from rllm_gym.multiagent import GAMES, TextGame, Turn, team
+from rllm_gym.multiagent import GAMES, TextGame, TurnResult, team
 from rllm_gym.testing import check_text_game
 
 MOVES = ("up", "down", "left", "right")
@@ -128,7 +128,7 @@ class Count(TextGame):
 
     def _begin(self, task):
         self.number = int(task.content)
-        self._tell_all(f"Count on from {self.number}.")
+        self._notify_all(f"Count on from {self.number}.")
         return "one_0"
 
     def _act(self, agent, action):
@@ -137,22 +137,22 @@ class Count(TextGame):
             self.number = 99
             raise EnvironmentFault("it broke", kind="test")
         self.number += 1
-        self._pass_on(agent, message)
-        return Turn(self.other(agent), {agent: {"count": 0.5}}, terminated=self.number >= 6, success=(agent,))
+        self._relay(agent, message)
+        return TurnResult(self.other(agent), {agent: {"count": 0.5}}, terminated=self.number >= 6, success=(agent,))
 
     def _forfeit(self, agent):
-        return Turn(self.other(agent))
+        return TurnResult(self.other(agent))
 
     def other(self, agent):
         return "two_0" if agent == "one_0" else "one_0"
 
-    def _picture(self):
+    def _render_text(self):
         return str(self.number)
 
-    def _world_state(self):
+    def _env_state(self):
         return {"number": self.number}
 
-    def _restore_world(self, state):
+    def _restore_env_state(self, state):
         self.number = state["number"]
 
 
@@ -163,8 +163,8 @@ def test_a_game_of_ones_own_keeps_the_contract():
 class Repeats(Count):
     """Passes messages on as its own words."""
 
-    def _pass_on(self, sender, message, to=None):
-        self._tell(self.other(sender), f"{sender} says: {message}")
+    def _relay(self, sender, message, to=None):
+        self._notify(self.other(sender), f"{sender} says: {message}")
 
 
 class Remembers(Count):
@@ -174,14 +174,14 @@ class Remembers(Count):
 
     def _begin(self, task):
         type(self).games += 1
-        self._tell_all(f"Game {self.games}.")
+        self._notify_all(f"Game {self.games}.")
         return super()._begin(task)
 
 
 class Forgets(Count):
     """Its state leaves something out."""
 
-    def _restore_world(self, state):
+    def _restore_env_state(self, state):
         self.number = 0
 
 
@@ -197,7 +197,7 @@ class Endless(Count):
     """Does not end."""
 
     def _act(self, agent, action):
-        return Turn(self.other(agent))
+        return TurnResult(self.other(agent))
 
 
 def test_the_checker_finds_what_is_broken():
@@ -290,7 +290,7 @@ def test_states_of_other_games_and_damaged_ones_are_refused():
     with pytest.raises(ValueError, match="is of 'TicTacToe'"):
         game.set_state(other.get_state())
     saved = json.loads(game.get_state())
-    saved["_unheard"] = {"nobody_0": []}
+    saved["_pending_text"] = {"nobody_0": []}
     with pytest.raises(ValueError, match="damaged"):
         game.set_state(json.dumps(saved).encode())
     with pytest.raises(ResetNeeded):

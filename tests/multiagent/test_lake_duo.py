@@ -11,7 +11,7 @@ from rllm_gym.testing.hostile import unicode_text
 STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 
 
-def way(text):
+def shortest_path_move(text):
     """The first move of a shortest way, read off the last board in an observation; a player's own reading of it."""
     rows = [line.split(" ") for line in text.split("\n") if line and set(line.replace(" ", "")) <= set("P_OG")]
     rows = rows[-len(rows[-1]) :]
@@ -35,7 +35,7 @@ def way(text):
 
 
 def guide(text, rng):
-    return way(text)
+    return shortest_path_move(text)
 
 
 def follower(text, rng):
@@ -50,7 +50,7 @@ def groper(text, rng):
     return rng.choice(list(STEPS))
 
 
-def success(speaker, walker, episodes=60, **kwargs):
+def success(session, walker, episodes=60, **kwargs):
     game, rng = pettingzoo.make("aec", "rllm/LakeDuo-v0", **kwargs), random.Random(0)
     won = 0
     for seed in range(episodes):
@@ -61,7 +61,7 @@ def success(speaker, walker, episodes=60, **kwargs):
                 won += agent == "walker_0" and reward == 1.0
                 game.step(None)
             else:
-                game.step((speaker if agent == "guide_0" else walker)(observation["text"], rng))
+                game.step((session if agent == "guide_0" else walker)(observation["text"], rng))
     return won / episodes
 
 

@@ -203,11 +203,11 @@ def test_teams_that_cannot_be_are_refused():
         try:
             team("rllm/Math-v0", **kwargs)
         except ValueError as error:
-            told = str(error)
+            reported = str(error)
         else:
-            told = ""
-        if named not in told:
-            wrong.append((kwargs, told))
+            reported = ""
+        if named not in reported:
+            wrong.append((kwargs, reported))
     assert wrong == []
 
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands.running import rllm_gym
+from commands.command_line import rllm_gym
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,13 +83,13 @@ def test_what_a_docstring_shows_is_what_comes_out() -> None:
             if ">>> " not in path.read_text() or path.is_relative_to(ROOT / "rllm_gym/envs/swe/repositories"):
                 continue
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            said = io.StringIO()
+            output = io.StringIO()
             runner = doctest.DocTestRunner(verbose=False)
             for example in doctest.DocTestFinder().find(importlib.import_module(module), module):
-                runner.run(example, out=said.write)
+                runner.run(example, out=output.write)
             tried += runner.tries
             if runner.failures:
-                wrong[module] = said.getvalue()
+                wrong[module] = output.getvalue()
     assert not wrong, "\n".join(wrong.values())
     assert tried > 100
 

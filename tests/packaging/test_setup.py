@@ -88,7 +88,7 @@ def test_a_python_that_is_too_old_or_broken_is_passed_over(checkout: Path) -> No
     assert "Python 3.11 or newer" in result.stderr
 
 
-def test_a_python_without_venv_is_told_apart(checkout: Path) -> None:
+def test_a_python_without_venv_is_distinguished(checkout: Path) -> None:
     program(checkout, "python3", 'case "$2" in *ensurepip*) exit 1;; esac; exit 0')
     result = run(checkout, "scripts/setup.sh")
     assert result.returncode == 1

@@ -27,7 +27,7 @@ def listed(wrong: Iterable[tuple[object, ...]]) -> str:
 
 def assert_all_equal(call: Callable[[Any], Any], cases: Iterable[tuple[Any, Any]]) -> None:
     """``call(given) == expected`` for every ``(given, expected)``."""
-    wrong = [(given, got, expected) for given, expected in cases if (got := outcome(call, given)) != expected]
+    wrong = [(values, got, expected) for values, expected in cases if (got := outcome(call, values)) != expected]
     assert not wrong, listed(wrong)
 
 
@@ -41,9 +41,9 @@ def assert_all_refused(
     wrong = []
     for reply, words in cases:
         got = outcome(call, reply)
-        said = str(got).encode(errors="replace").decode()
-        right = isinstance(got, InvalidAction) and words in said and always in said and len(said) < limit
-        if not right or said != str(got):
+        output = str(got).encode(errors="replace").decode()
+        right = isinstance(got, InvalidAction) and words in output and always in output and len(output) < limit
+        if not right or output != str(got):
             wrong.append((reply, words, got))
     assert not wrong, listed(wrong)
 
@@ -51,10 +51,10 @@ def assert_all_refused(
 def assert_all_raise(error: type[Exception], call: Callable[[Any], Any], cases: Iterable[tuple[Any, str]]) -> None:
     """``call(given)`` raises ``error`` with a message in which ``pattern`` is found, for every ``(given, pattern)``."""
     wrong = []
-    for given, pattern in cases:
-        got = outcome(call, given)
+    for values, pattern in cases:
+        got = outcome(call, values)
         if not isinstance(got, error) or not re.search(pattern, str(got)):
-            wrong.append((given, pattern, got))
+            wrong.append((values, pattern, got))
     assert not wrong, listed(wrong)
 
 

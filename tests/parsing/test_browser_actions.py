@@ -111,7 +111,7 @@ def test_fences_within_a_tool_call_are_its_text():
             assert parse_browser_action(written).text == text
 
 
-def test_what_is_wrong_is_said_with_what_is_right():
+def test_errors_name_what_is_valid():
     cases = [
         ("", "holds no action"),
         ("   \n", "holds no action"),
@@ -173,24 +173,24 @@ def test_any_text_can_be_written_as_a_python_or_json_string(text, number):
 @given(st.text(max_size=200) | st.text("click(12)\"'\\`{}[]<>/ \n\t=,#;", max_size=60))
 def test_any_reply_is_an_action_or_an_error_in_words(reply):
     for text in (reply, f"```\n{reply}\n```", f"click({reply})", f"fill(1, {reply})"):
-        said = ""
+        output = ""
         try:
             action = parse_browser_action(text)
             assert action.name in ACTIONS
-            said = action.text or action.name
+            output = action.text or action.name
         except InvalidAction as error:
-            said = str(error)
-        assert said.encode()
+            output = str(error)
+        assert output.encode()
 
 
 def test_time_is_linear_in_the_reply_and_the_error_message_is_short():
     def read(reply: str) -> None:
-        said = ""
+        output = ""
         try:
             parse_browser_action(reply)
         except InvalidAction as error:
-            said = str(error)
-        assert len(said) < 2_000
+            output = str(error)
+        assert len(output) < 2_000
 
     texts = [
         ('fill(3, "', "a", ""),
@@ -223,10 +223,10 @@ def test_the_prompt_and_the_tools_name_the_same_actions_and_what_they_show_can_b
     for tabs in (True, False):
         for mouse in (True, False):
             lines = describe_actions(tabs=tabs, mouse=mouse).splitlines()
-            tools = [each["function"] for each in action_tools(tabs=tabs, mouse=mouse)]
-            assert [line.partition("(")[0] for line in lines] == [each["name"] for each in tools]
-            assert ("switch_tab" in {each["name"] for each in tools}) is tabs
-            assert ("mouse_click" in {each["name"] for each in tools}) is mouse
+            tools = [item["function"] for item in action_tools(tabs=tabs, mouse=mouse)]
+            assert [line.partition("(")[0] for line in lines] == [item["name"] for item in tools]
+            assert ("switch_tab" in {item["name"] for item in tools}) is tabs
+            assert ("mouse_click" in {item["name"] for item in tools}) is mouse
     for signature in ACTIONS.values():
         assert parse_browser_action(signature.example).name == signature.name
     for tool in tools:

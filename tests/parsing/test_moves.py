@@ -52,7 +52,7 @@ def test_every_accepted_form_in_every_place():
     assert_all_equal(parse_move, [(place.format(form), move) for place in places for form, move in EVERY_FORM])
 
 
-def test_anything_else_is_invalid_and_the_model_is_told_exactly_why():
+def test_anything_else_is_invalid_with_exact_feedback():
     cases = [
         ("", "the reply is empty"),
         (" \n\t", "the reply is empty"),

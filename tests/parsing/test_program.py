@@ -61,7 +61,7 @@ def test_the_program_is_the_last_python_block():
     assert_all_equal(program_of, cases)
 
 
-def test_where_there_is_none_the_model_is_told_why():
+def test_without_a_program_the_model_gets_feedback():
     cases = [
         ("", "no fenced"),
         ("print(1)", "no fenced"),

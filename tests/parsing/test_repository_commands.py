@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
 from rllm_gym.core import InvalidAction
-from rllm_gym.parsing.commands import Command, parse_command
+from rllm_gym.parsing.commands import ShellCommand, parse_command
 from rllm_gym.parsing.function_calls import FunctionCall
 
 LS = FunctionCall("bash", {"command": "ls"})
@@ -32,7 +32,7 @@ def test_one_command_in_a_fence_is_found():
         "The bug is here:\n```python\nx = 1\n```\nLet me look.\n```bash\nls\n```",
         "- first\n  ```bash\nls\n  ```",
     ]
-    assert_all_equal(parse_command, [(reply, Command("ls")) for reply in replies])
+    assert_all_equal(parse_command, [(reply, ShellCommand("ls")) for reply in replies])
 
 
 def test_a_function_call_is_found_in_every_form():
@@ -58,12 +58,12 @@ def test_a_function_call_is_found_in_every_form():
 
 
 def test_submitting_in_plain_text():
-    assert parse_command("submit") == parse_command("`submit`\n") == Command("submit")
+    assert parse_command("submit") == parse_command("`submit`\n") == ShellCommand("submit")
 
 
 def test_what_a_command_holds_is_not_read_as_marks():
     text = "cat > README.md <<'EOF'\n```bash\nls\n```\n<tool_call>{}</tool_call> <think>\nEOF"
-    assert parse_command(f"````bash\n{text}\n````") == Command(text)
+    assert parse_command(f"````bash\n{text}\n````") == ShellCommand(text)
     call = json.dumps({"name": "bash", "arguments": {"command": text}})
     assert parse_command(f"<tool_call>{call}</tool_call>") == FunctionCall("bash", {"command": text})
     page = "<parameter=x>a</parameter> inside </function> and\n</parameter>, still inside\n```"
@@ -72,13 +72,13 @@ def test_what_a_command_holds_is_not_read_as_marks():
 
 
 def test_a_repository_about_thoughts_can_be_searched():
-    assert parse_command("```bash\ngrep -rn '</think>' .\n```") == Command("grep -rn '</think>' .")
-    assert parse_command("<think>a</think>```python\nno\n```\n```bash\ngrep '<think>' a </think>\n```") == Command(
+    assert parse_command("```bash\ngrep -rn '</think>' .\n```") == ShellCommand("grep -rn '</think>' .")
+    assert parse_command("<think>a</think>```python\nno\n```\n```bash\ngrep '<think>' a </think>\n```") == ShellCommand(
         "grep '<think>' a </think>"
     )
 
 
-def test_what_is_wrong_is_said():
+def test_errors_are_reported():
     cases = [
         ("", "no action"),
         ("I am done.", "no action"),
@@ -124,7 +124,7 @@ def test_any_reply_is_an_action_or_an_invalid_one(reply):
     except InvalidAction as error:
         str(error).encode()  # it is told to the model
     else:
-        assert isinstance(found, Command | FunctionCall)
+        assert isinstance(found, ShellCommand | FunctionCall)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
@@ -134,7 +134,7 @@ def test_every_command_survives_json_and_a_long_enough_fence(text):
     text = text.replace("\r", "")
     if text.strip() and "</think>" not in text:
         fence = "`" * 300
-        assert parse_command(f"{fence}bash\n{text}\n{fence}") == Command(text)
+        assert parse_command(f"{fence}bash\n{text}\n{fence}") == ShellCommand(text)
 
 
 def test_time_is_linear_in_the_length_of_a_reply():

@@ -10,7 +10,7 @@ from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_t
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.function_calls import FunctionCall
-from rllm_gym.parsing.tool_calls import Reply, parse_tool_calls
+from rllm_gym.parsing.tool_calls import ParsedReply, parse_tool_calls
 
 READ = FunctionCall("read", {"path": "a.txt"})
 LIST = FunctionCall("list", {})
@@ -62,7 +62,7 @@ def test_two_calls_are_found_in_every_notation():
             }
         ),
     ]
-    assert_all_equal(parse_tool_calls, [(reply, Reply((READ, LIST), "")) for reply in replies])
+    assert_all_equal(parse_tool_calls, [(reply, ParsedReply((READ, LIST), "")) for reply in replies])
 
 
 def test_an_answer_is_no_call():
@@ -82,11 +82,11 @@ def test_an_answer_is_no_call():
         ("print(a=1)", None),
         ('{"role": "assistant", "content": "42", "tool_calls": []}', "42"),
     ]
-    expected = [(reply, Reply((), reply if text is None else text)) for reply, text in cases]
+    expected = [(reply, ParsedReply((), reply if text is None else text)) for reply, text in cases]
     assert_all_equal(parse_tool_calls, expected)
 
 
-def test_what_is_said_beside_calls_is_kept():
+def test_text_beside_calls_is_kept():
     assert parse_tool_calls(f"First.\n<tool_call>{R}</tool_call>\n<think>so</think>Then.").text == "First.\n\nThen."
     assert parse_tool_calls(f"I look.\n```json\n{R}\n```").text == "I look."
     message = {"content": " I look. ", "tool_calls": [{"function": {"name": "list", "arguments": "{}"}}]}
@@ -115,7 +115,7 @@ def test_marks_within_an_argument_are_part_of_it():
     assert_all_equal(lambda reply: parse_tool_calls(reply).calls, cases)
 
 
-def test_what_is_wrong_is_said_with_its_position():
+def test_errors_are_reported_with_their_position():
     cases = [
         ("ab<tool_call>read a.txt</tool_call>", "position 3"),
         ('<tool_call>{"name": "read", "arguments": {"path": "a.txt"}', "position 59"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rllm_gym.samplers import Completion, Request, SamplingParams, TorchSampler, WeightUpdate
+from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, TorchSampler, WeightUpdate
 
 
-def requests(count: int) -> list[Request]:
+def requests(count: int) -> list[SamplingRequest]:
     """Groups with one prompt, prompts that begin alike, short ones and long ones, cut and greedy ones."""
     rng = random.Random(0)
     system = tuple(rng.randrange(290) for _ in range(70))
@@ -23,7 +23,7 @@ def requests(count: int) -> list[Request]:
             top_p=rng.choice([1.0, 1.0, 0.8]),
             max_tokens=rng.choice([2, 9, 20, 70]),
         )
-        asked += [Request(ids, params, seed=1000 * number + member) for member in range(rng.choice([1, 3]))]
+        asked += [SamplingRequest(ids, params, seed=1000 * number + member) for member in range(rng.choice([1, 3]))]
     return asked
 
 
@@ -72,7 +72,7 @@ def test_a_conversation_goes_on_alike_whether_it_was_kept_or_not(make_model: Any
     async def converse(sampler: TorchSampler, turns: int, ids: tuple[int, ...]) -> tuple[list[Any], tuple[int, ...]]:
         seen = []
         for turn in range(turns):
-            request = Request(ids, SamplingParams(max_tokens=20), seed=len(ids) + turn, conversation="c")
+            request = SamplingRequest(ids, SamplingParams(max_tokens=20), seed=len(ids) + turn, conversation="c")
             [completion] = await sampler.sample([request])
             seen += bits([completion])
             ids += (*completion.ids, *range(turn, turn + 30))
@@ -101,7 +101,7 @@ def test_new_weights_give_what_a_new_sampler_gives(make_model: Any, tokenizer: A
     async def go() -> None:
         async with TorchSampler(make_model(), tokenizer, deterministic=True) as sampler:
             await sampler.sample(asked)
-            await sampler.push(WeightUpdate(new.state_dict().items()))
+            await sampler.sync_weights(WeightUpdate(new.state_dict().items()))
             pushed = bits(await sampler.sample(asked))
         async with TorchSampler(new, tokenizer, deterministic=True) as sampler:
             assert bits(await sampler.sample(asked)) == pushed

@@ -10,8 +10,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler, WeightUpdate, merged_weights
-from tests.chat.every import for_every
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler, WeightUpdate, merged_weights
+from tests.chat.for_every import for_every
 
 IDS = (5, 9, 200, 31, 7)
 
@@ -50,8 +50,8 @@ def test_a_merged_adapter_is_what_peft_computes(
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
-            assert await sampler.push(update) == 1
-            [completion] = await sampler.sample([Request(IDS, SamplingParams(max_tokens=20), seed=1)])
+            assert await sampler.sync_weights(update) == 1
+            [completion] = await sampler.sample([SamplingRequest(IDS, SamplingParams(max_tokens=20), seed=1)])
             assert completion.logprobs == pytest.approx(plain_logprobs(policy, IDS, completion.ids), abs=1e-4)
 
     run(go())
@@ -70,14 +70,14 @@ def test_embeddings_can_be_adapted(make_model: Any, tokenizer: Any, run: Any, pl
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
-            await sampler.push(update)
-            [completion] = await sampler.sample([Request(IDS, SamplingParams(max_tokens=20), seed=1)])
+            await sampler.sync_weights(update)
+            [completion] = await sampler.sample([SamplingRequest(IDS, SamplingParams(max_tokens=20), seed=1)])
             assert completion.logprobs == pytest.approx(plain_logprobs(policy, IDS, completion.ids), abs=1e-4)
 
     run(go())
 
 
-def test_pushes_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None:
+def test_weight_syncs_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None:
     """After many other adapters, the first gives the same weights to the last bit, and none gives the base."""
     base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     _, first = adapted(model)
@@ -85,13 +85,13 @@ def test_pushes_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None:
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
-            await sampler.push(first)
+            await sampler.sync_weights(first)
             once = {name: tensor.clone() for name, tensor in model.state_dict().items()}
             for update in others:
-                await sampler.push(update)
-            await sampler.push(first)
+                await sampler.sync_weights(update)
+            await sampler.sync_weights(first)
             assert all(torch.equal(tensor, once[name]) for name, tensor in model.state_dict().items())
-            await sampler.push(WeightUpdate((), kind="lora", lora_config=first.lora_config))
+            await sampler.sync_weights(WeightUpdate((), kind="lora", lora_config=first.lora_config))
             assert all(torch.equal(tensor, base[name]) for name, tensor in model.state_dict().items())
 
     run(go())
@@ -140,7 +140,7 @@ def test_an_adapter_that_does_not_fit_changes_nothing(model: Any, tokenizer: Any
         async with TorchSampler(model, tokenizer) as sampler:
             for update, message in cases:
                 with pytest.raises(ValueError, match=message):
-                    await sampler.push(update)
+                    await sampler.sync_weights(update)
             assert sampler.weight_version == 0
         assert all(torch.equal(tensor, base[name]) for name, tensor in model.state_dict().items())
 

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from samplers.conftest import qwen
 
-from rllm_gym.samplers import Completion, Request, SamplingParams, ScriptedSampler, TorchSampler, WeightUpdate
+from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, ScriptedSampler, TorchSampler, WeightUpdate
 
 PROMPTS = [tuple(range(3 + number, 20 + 3 * number)) for number in range(6)]
 
@@ -41,15 +41,19 @@ def full(model: Any, name: str = "") -> WeightUpdate:
     return WeightUpdate(list(model.state_dict().items()), name=name)
 
 
-def requests(*weights: str, conversation: str = "") -> list[Request]:
+def requests(*weights: str, conversation: str = "") -> list[SamplingRequest]:
     return [
-        Request(ids, SamplingParams(max_tokens=12), seed=number, weights=name, conversation=conversation and f"{name}")
+        SamplingRequest(
+            ids, SamplingParams(max_tokens=12), seed=number, weights=name, conversation=conversation and f"{name}"
+        )
         for number, ids in enumerate(PROMPTS)
         for name in weights
     ]
 
 
-def check(completions: Sequence[Completion], asked: Sequence[Request], models: dict[str, Any], plain: Any) -> None:
+def check(
+    completions: Sequence[Completion], asked: Sequence[SamplingRequest], models: dict[str, Any], plain: Any
+) -> None:
     """Each completion has the log-probs of the model that its request names."""
     assert len(completions) == len(asked)
     for request, completion in zip(asked, completions, strict=True):
@@ -66,8 +70,8 @@ def test_requests_of_several_weights_in_one_call_get_their_own(
 
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer, max_batch=8, deterministic=deterministic) as sampler:
-            versions = [await sampler.push(update) for update in (lora(solver, "solver"), lora(judge, "judge"))]
-            versions.append(await sampler.push(full(old, "old")))
+            versions = [await sampler.sync_weights(update) for update in (lora(solver, "solver"), lora(judge, "judge"))]
+            versions.append(await sampler.sync_weights(full(old, "old")))
             assert (versions, sampler.weight_version) == ([1, 2, 3], 3)
             asked = requests("", "solver", "judge", "old", conversation="yes")
             got = await sampler.sample(asked)
@@ -77,7 +81,7 @@ def test_requests_of_several_weights_in_one_call_get_their_own(
             }  # fmt: skip
             # The next turn of a conversation finds its own cache, and no other's.
             again = [
-                Request((*r.ids, *c.ids, 5, 6), r.params, r.seed + 1, r.conversation, weights=r.weights)
+                SamplingRequest((*r.ids, *c.ids, 5, 6), r.params, r.seed + 1, r.conversation, weights=r.weights)
                 for r, c in zip(asked, got, strict=True)
             ]
             check(await sampler.sample(again), again, models, plain_logprobs)
@@ -85,10 +89,10 @@ def test_requests_of_several_weights_in_one_call_get_their_own(
     run(go())
 
 
-def test_a_push_changes_the_weights_of_its_name_alone(tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+def test_a_weight_sync_changes_the_weights_of_its_name_alone(tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
     """Through every order of whole pushes and adapters, with a name and without one."""
-    first, second, third, whole, other = adapted(1), adapted(2), adapted(3), qwen(5), qwen(6)
-    on_whole = adapted(2, base=copy.deepcopy(whole))
+    first, second, third, complete, other = adapted(1), adapted(2), adapted(3), qwen(5), qwen(6)
+    on_whole = adapted(2, base=copy.deepcopy(complete))
     asked = requests("", "a", "b", "base")
     nothing = WeightUpdate((), "lora", {"r": 1}, name="base")
 
@@ -96,18 +100,18 @@ def test_a_push_changes_the_weights_of_its_name_alone(tokenizer: Any, run: Any, 
         async with TorchSampler(qwen(), tokenizer, max_batch=16) as sampler:
             models: dict[str, Any] = {"": qwen(), "a": first, "b": other, "base": qwen()}
             for update in (lora(first, "a"), full(other, "b"), nothing):
-                await sampler.push(update)
+                await sampler.sync_weights(update)
             check(await sampler.sample(asked), asked, models, plain_logprobs)
             for name, update, model in (
                 ("", lora(third), third),  # those that share the base with it stay on the base
                 ("a", lora(second, "a"), second),  # merged into the base, not into what "" has become
-                ("", full(whole), whole),
+                ("", full(complete), complete),
                 ("b", full(qwen(8), "b"), qwen(8)),
                 ("a", lora(second, "a"), on_whole),  # a new base has come meanwhile
                 ("b", lora(second, "b"), on_whole),  # an adapter where a whole model was
                 ("a", full(other, "a"), other),
             ):
-                await sampler.push(update)
+                await sampler.sync_weights(update)
                 models[name] = model
                 check(await sampler.sample(asked), asked, models, plain_logprobs)
 
@@ -120,14 +124,14 @@ def test_adapters_of_the_trainers_own_model_are_served_by_name(tokenizer: Any, r
     before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
 
     def said_by(name: str) -> Any:
-        twin = copy.deepcopy(model)
-        twin.set_adapter(name)
-        return twin
+        counterpart = copy.deepcopy(model)
+        counterpart.set_adapter(name)
+        return counterpart
 
     async def go() -> None:
         async with TorchSampler(model.get_base_model(), tokenizer, max_batch=8) as sampler:
             for name in ("solver", "judge"):
-                await sampler.push(WeightUpdate((), "shared", name=name))
+                await sampler.sync_weights(WeightUpdate((), "shared", name=name))
             asked = requests("solver", "judge")
             for _ in range(2):
                 models = {name: said_by(name) for name in ("solver", "judge")}
@@ -137,22 +141,22 @@ def test_adapters_of_the_trainers_own_model_are_served_by_name(tokenizer: Any, r
                         if "lora_" in name:
                             parameter.mul_(0.5)
                 for name in ("solver", "judge"):
-                    await sampler.push(WeightUpdate((), "shared", name=name))
+                    await sampler.sync_weights(WeightUpdate((), "shared", name=name))
             with pytest.raises(ValueError, match=r"planner.*judge, solver"):
-                await sampler.push(WeightUpdate((), "shared", name="planner"))
+                await sampler.sync_weights(WeightUpdate((), "shared", name="planner"))
 
     run(go())
     assert model.active_adapter == "judge"
     assert before == {name: parameter.requires_grad for name, parameter in model.named_parameters()}
 
 
-def test_unknown_names_are_told_with_the_known_ones_and_dropped_ones_are_unknown(tokenizer: Any, run: Any) -> None:
+def test_unknown_names_are_reported_with_the_known_ones_and_dropped_ones_are_unknown(tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer) as sampler:
             with pytest.raises(ValueError, match="solver"):
                 await sampler.sample(requests("solver"))
-            await sampler.push(lora(adapted(1), "solver"))
-            await sampler.push(lora(adapted(2), "judge"))
+            await sampler.sync_weights(lora(adapted(1), "solver"))
+            await sampler.sync_weights(lora(adapted(2), "judge"))
             with pytest.raises(ValueError, match=r"'sovler'.*'judge', 'solver'"):
                 await sampler.sample([*requests("judge"), *requests("sovler")])
             await sampler.drop("solver")
@@ -163,7 +167,7 @@ def test_unknown_names_are_told_with_the_known_ones_and_dropped_ones_are_unknown
             with pytest.raises(ValueError, match="without a name"):
                 await sampler.drop("")
             assert len(await sampler.sample(requests("judge", ""))) == 2 * len(PROMPTS)
-            assert await sampler.push(lora(adapted(1), "solver")) == 3
+            assert await sampler.sync_weights(lora(adapted(1), "solver")) == 3
 
     run(go())
 
@@ -176,7 +180,7 @@ def test_an_adapter_is_read_from_the_folder_where_peft_saved_it(
 
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer) as sampler:
-            await sampler.push(WeightUpdate.from_adapter(tmp_path / "solver", name="solver"))
+            await sampler.sync_weights(WeightUpdate.from_adapter(tmp_path / "solver", name="solver"))
             asked = requests("solver", "")
             check(await sampler.sample(asked), asked, {"": qwen(), "solver": solver}, plain_logprobs)
 
@@ -188,11 +192,11 @@ def test_an_adapter_is_read_from_the_folder_where_peft_saved_it(
         WeightUpdate.from_adapter(tmp_path / "solver")
 
 
-def test_a_push_that_does_not_fit_leaves_nothing_behind(tokenizer: Any, run: Any) -> None:
+def test_a_weight_sync_that_does_not_fit_leaves_nothing_behind(tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer) as sampler:
             with pytest.raises(ValueError, match="shape"):
-                await sampler.push(full(qwen(hidden_size=32), "old"))
+                await sampler.sync_weights(full(qwen(hidden_size=32), "old"))
             with pytest.raises(ValueError, match="'old'"):
                 await sampler.sample(requests("old"))
             assert sampler.weight_version == 0
@@ -204,15 +208,15 @@ def test_all_weights_together_keep_to_the_memory_of_one(tokenizer: Any, run: Any
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer, max_batch=4, cache_bytes=1 << 16, slot_bytes=1 << 20) as sampler:
             for number in range(7):
-                await sampler.push(full(qwen(number), f"pool.{number}"))
+                await sampler.sync_weights(full(qwen(number), f"pool.{number}"))
                 asked = [request for name in range(number + 1) for request in requests(f"pool.{name}", "")]
                 assert len(await sampler.sample(asked)) == len(asked)
-            lanes = sampler._loop._lanes.values()
-            assert sum(lane._store.bytes for lane in lanes) <= 1 << 16
+            lanes = sampler._loop._batches.values()
+            assert sum(lane._prefixes.bytes for lane in lanes) <= 1 << 16
             assert sum(lane._kv._keys.nbytes + lane._kv._values.nbytes for lane in lanes) <= 1 << 20
             for number in range(7):
                 await sampler.drop(f"pool.{number}")
-            assert len(sampler._loop._lanes) == 1
+            assert len(sampler._loop._batches) == 1
 
     run(go())
 
@@ -220,14 +224,14 @@ def test_all_weights_together_keep_to_the_memory_of_one(tokenizer: Any, run: Any
 def test_a_script_knows_which_weights_were_meant(run: Any) -> None:
     async def go() -> None:
         async with ScriptedSampler(lambda request: f"I am {request.weights or 'nobody'}") as sampler:
-            assert await sampler.push(WeightUpdate((), name="judge")) == 1
-            assert await sampler.push(WeightUpdate(())) == 2
-            said = await sampler.sample([Request((1,), weights="judge"), Request((1,))])
-            assert [(reply.text, reply.weight_version) for reply in said] == [("I am judge", 1), ("I am nobody", 2)]
+            assert await sampler.sync_weights(WeightUpdate((), name="judge")) == 1
+            assert await sampler.sync_weights(WeightUpdate(())) == 2
+            output = await sampler.sample([SamplingRequest((1,), weights="judge"), SamplingRequest((1,))])
+            assert [(reply.text, reply.weight_version) for reply in output] == [("I am judge", 1), ("I am nobody", 2)]
             with pytest.raises(ValueError, match=r"'solver'.*'judge'"):
-                await sampler.sample([Request((1,), weights="solver")])
+                await sampler.sample([SamplingRequest((1,), weights="solver")])
             await sampler.drop("judge")
             with pytest.raises(ValueError, match="'judge'"):
-                await sampler.sample([Request((1,), weights="judge")])
+                await sampler.sample([SamplingRequest((1,), weights="judge")])
 
     run(go())

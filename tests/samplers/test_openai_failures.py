@@ -15,37 +15,37 @@ from typing import Any
 import pytest
 from samplers.hostile_endpoint import HostileEndpoint, Reply, answer, chat, refusal
 
-from rllm_gym.samplers import Completion, Request, SamplerError, SamplingParams
+from rllm_gym.samplers import Completion, SamplerError, SamplingParams, SamplingRequest
 from rllm_gym.samplers.openai_compatible import OpenAISampler
 
 KEY = "sk-secret-0123456789"
 HELLO = answer(chat())
-ASK = Request((), SamplingParams(max_tokens=9), messages=({"role": "user", "content": "?"},))
+ASK = SamplingRequest((), SamplingParams(max_tokens=9), messages=({"role": "user", "content": "?"},))
 
 
-def sample(server: HostileEndpoint, *requests: Request, **arguments: Any) -> list[Completion]:
+def sample(server: HostileEndpoint, *requests: SamplingRequest, **arguments: Any) -> list[Completion]:
     """Replies of a new sampler. What waits for an answer that never comes fails after 100 s."""
 
-    async def play() -> list[Completion]:
+    async def scenario() -> list[Completion]:
         settings: dict[str, Any] = {"retries": 0, "timeout": 90.0, "api_key": KEY} | arguments
         async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
             return await asyncio.wait_for(sampler.sample(requests or [ASK]), 100)
 
-    return asyncio.run(play())
+    return asyncio.run(scenario())
 
 
 def unexpected(
-    cases: Iterable[tuple[Reply, str]], play: Callable[[HostileEndpoint], list[Completion]] = sample
+    cases: Iterable[tuple[Reply, str]], context: Callable[[HostileEndpoint], list[Completion]] = sample
 ) -> list[tuple[str, str]]:
     """Cases of a reply and a pattern in which the error does not match the pattern or does not name the address."""
     wrong = []
-    for reply, said in cases:
+    for reply, output in cases:
         with HostileEndpoint([reply]) as server:
             try:
-                got = repr(play(server))
+                got = repr(context(server))
             except SamplerError as error:
                 got = str(error)
-                if re.search(said, got) and server.url in got:
+                if re.search(output, got) and server.url in got:
                     continue
         wrong.append((repr(reply)[:100], got))
     return wrong
@@ -126,19 +126,19 @@ def test_what_may_pass_is_asked_again() -> None:
         answer(chat(finish="abort")),
     ]
 
-    async def play(server: HostileEndpoint) -> Completion:
+    async def scenario(server: HostileEndpoint) -> Completion:
         async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=1) as sampler:
             (completion,) = await sampler.sample([ASK])
             return completion
 
     async def all_at_once(servers: list[HostileEndpoint]) -> list[Any]:
-        return await asyncio.gather(*map(play, servers), return_exceptions=True)
+        return await asyncio.gather(*map(scenario, servers), return_exceptions=True)
 
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(HostileEndpoint([reply, HELLO])) for reply in passing]
         completions = asyncio.run(all_at_once(servers))
     got = [(completion, len(server.asked)) for completion, server in zip(completions, servers, strict=True)]
-    wrong = [(repr(reply), each) for reply, each in zip(passing, got) if each != (Completion((), (), "hello"), 2)]
+    wrong = [(repr(reply), item) for reply, item in zip(passing, got) if item != (Completion((), (), "hello"), 2)]
     assert not wrong
 
 
@@ -164,13 +164,13 @@ def test_a_pause_that_is_asked_for_is_kept_by_everyone() -> None:
     """The requests that would come during the pause wait, too: else they would all be refused in turn."""
     times: list[float] = []
 
-    async def play(server: HostileEndpoint) -> None:
+    async def scenario(server: HostileEndpoint) -> None:
         async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=1, parallel=1) as sampler:
             await asyncio.gather(*(sampler.sample([ASK]) for _ in range(3)))
 
     closing = refusal("slow down", 429, Connection="close", Retry_After_Ms="700")
     with HostileEndpoint([timed(closing, times), timed(answer(chat(), Connection="close"), times)]) as server:
-        asyncio.run(play(server))
+        asyncio.run(scenario(server))
     assert len(times) >= 4
     # Those already in line behind the first may have gone out at once; the refused one may not.
     assert max(times) - times[0] >= 0.69
@@ -183,17 +183,17 @@ def test_a_pause_that_is_too_long_is_an_error_and_not_a_hang() -> None:
         assert len(server.asked) == 1
 
 
-def test_told_limits_are_kept_before_they_are_broken() -> None:
+def test_reported_rate_limits_are_respected() -> None:
     times: list[float] = []
     spent = answer(chat(), x_ratelimit_remaining_requests="0", x_ratelimit_reset_requests="600ms", Connection="close")
     with HostileEndpoint([timed(spent, times), timed(HELLO, times)]) as server:
 
-        async def play() -> None:
+        async def scenario() -> None:
             async with OpenAISampler(model="m", base_url=server.url, api_key="") as sampler:
                 await sampler.sample([ASK])
                 await sampler.sample([ASK])
 
-        asyncio.run(play())
+        asyncio.run(scenario())
     first, second = times
     assert second - first >= 0.59
 
@@ -277,22 +277,22 @@ def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
     last = answer(chat("bye"), Connection="close")
     with HostileEndpoint([HELLO, HELLO, last, HELLO]) as server:
 
-        async def play() -> list[str]:
+        async def scenario() -> list[str]:
             async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=0) as sampler:
                 return [(await sampler.sample([ASK]))[0].text for _ in range(4)]
 
-        assert asyncio.run(play()) == ["hello", "hello", "bye", "hello"]
+        assert asyncio.run(scenario()) == ["hello", "hello", "bye", "hello"]
     assert [asked.connection for asked in server.asked] == [1, 1, 1, 2]
 
 
 def test_a_connection_that_dies_when_it_is_taken_again_costs_no_retry() -> None:
     with HostileEndpoint([HELLO, vanish, HELLO]) as server:
 
-        async def play() -> list[str]:
+        async def scenario() -> list[str]:
             async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=0) as sampler:
                 return [(await sampler.sample([ASK]))[0].text for _ in range(2)]
 
-        assert asyncio.run(play()) == ["hello", "hello"]
+        assert asyncio.run(scenario()) == ["hello", "hello"]
 
 
 def test_a_sampler_serves_one_event_loop_after_another() -> None:
@@ -314,7 +314,7 @@ def test_a_caller_that_gives_up_frees_connection_and_thread_at_once() -> None:
         if connection.recv(1) == b"":
             ended.set()
 
-    async def play(server: HostileEndpoint) -> None:
+    async def scenario(server: HostileEndpoint) -> None:
         settings: dict[str, Any] = {"api_key": "", "parallel": 1, "timeout": 600}
         async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
             given_up = asyncio.create_task(sampler.sample([ASK]))
@@ -326,7 +326,7 @@ def test_a_caller_that_gives_up_frees_connection_and_thread_at_once() -> None:
             assert (await asyncio.wait_for(sampler.sample([ASK]), 100))[0].text == "hello"
 
     with HostileEndpoint([notices, HELLO]) as server:
-        asyncio.run(play(server))
+        asyncio.run(scenario(server))
         assert ended.wait(100)
 
 
@@ -336,7 +336,7 @@ def test_one_refusal_ends_the_other_requests_of_the_call() -> None:
         sample(server, *[ASK] * 8, timeout=600)
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_an_unreachable_server_is_reported_with_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     sampler = OpenAISampler(model="m", base_url=f"http://127.0.0.1:{port}/v1", api_key="", retries=1)

@@ -18,11 +18,11 @@ import pytest
 import torch
 import vllm_models
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from samplers.sampler_waiting import until
 from samplers.vllm_server import OPTIONS, relay
-from samplers.waiting import until
 
 from rllm_gym.engine import AgentExecutionEngine
-from rllm_gym.samplers import Request, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, WeightUpdate
 from rllm_gym.samplers.openai_compatible import OpenAISampler
 from rllm_gym.samplers.protocol import Probe
 from rllm_gym.samplers.vllm import VLLMServerSampler
@@ -52,7 +52,7 @@ def model(vllm_folder: Path) -> Any:
     return vllm_models.load(vllm_folder)
 
 
-def largest_gap(model: Any, requests: list[Request], completions: Any) -> float:
+def largest_gap(model: Any, requests: list[SamplingRequest], completions: Any) -> float:
     """Between the log-probs that came back and those of a plain forward pass over the ids that came back."""
     gaps = []
     for request, completion in zip(requests, completions, strict=True):
@@ -74,15 +74,15 @@ def probe_of(model: Any) -> Probe:
 
 def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(url: str, model: Any, run: Run) -> None:
     params = SamplingParams(max_tokens=24)
-    requests = [Request((*PROMPT, number), params, seed=number) for number in range(24)]
+    requests = [SamplingRequest((*PROMPT, number), params, seed=number) for number in range(24)]
 
-    async def play() -> Any:
+    async def scenario() -> Any:
         async with open_sampler(url) as sampler:
             assert sampler.returns_tokens
             assert sampler.context_length == CONTEXT
             return await sampler.sample(requests), await sampler.sample(requests[:4])
 
-    completions, again = run(play())
+    completions, again = run(scenario())
     assert largest_gap(model, requests, completions) < 1e-4
     assert len({completion.ids for completion in completions}) == 24
     assert [completion.ids for completion in again] == [completion.ids for completion in completions[:4]]
@@ -90,54 +90,56 @@ def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(url: st
 
 
 def test_stops_greedy_and_limits_are_those_of_every_sampler(url: str, model: Any, run: Run) -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         async with open_sampler(url) as sampler:
-            plain = Request(PROMPT, SamplingParams(max_tokens=12), seed=5)
+            plain = SamplingRequest(PROMPT, SamplingParams(max_tokens=12), seed=5)
             (free,) = await sampler.sample([plain])
             stop_id = free.ids[3]
-            stopped = Request(PROMPT, SamplingParams(max_tokens=12, stop_token_ids=(stop_id,)), seed=5)
+            stopped = SamplingRequest(PROMPT, SamplingParams(max_tokens=12, stop_token_ids=(stop_id,)), seed=5)
             (ended,) = await sampler.sample([stopped])
             first = free.ids.index(stop_id)
             assert ended.ids == free.ids[: first + 1]
             assert ended.finish_reason == "stop"
 
             word = next(letter for letter in free.text[1:] if letter.isascii() and letter.isprintable())
-            (cut,) = await sampler.sample([Request(PROMPT, SamplingParams(max_tokens=12, stop=(word,)), seed=5)])
+            (cut,) = await sampler.sample(
+                [SamplingRequest(PROMPT, SamplingParams(max_tokens=12, stop=(word,)), seed=5)]
+            )
             assert word not in cut.text
             assert free.ids[: len(cut.ids)] == cut.ids
             assert len(cut.logprobs) == len(cut.ids)
 
-            greedy = Request(PROMPT, SamplingParams(temperature=0, max_tokens=4))
+            greedy = SamplingRequest(PROMPT, SamplingParams(temperature=0, max_tokens=4))
             completions = await sampler.sample([greedy])
             assert largest_gap(model, [greedy], completions) < 1e-4
             with torch.no_grad():
                 assert int(model(torch.tensor([PROMPT])).logits[0, -1].argmax()) == completions[0].ids[0]
 
-            almost = Request((9,) * (CONTEXT - 3), SamplingParams(max_tokens=50))
+            almost = SamplingRequest((9,) * (CONTEXT - 3), SamplingParams(max_tokens=50))
             (short,) = await sampler.sample([almost])
             assert len(short.ids) <= 3
 
             with pytest.raises(ValueError, match=f"{CONTEXT} tokens"):
-                await sampler.sample([plain, Request((9,) * CONTEXT)])
+                await sampler.sample([plain, SamplingRequest((9,) * CONTEXT)])
             with pytest.raises(ValueError, match="empty"):
-                await sampler.sample([Request(())])
+                await sampler.sample([SamplingRequest(())])
             with pytest.raises(SamplerError, match="vocabulary"):
-                await sampler.sample([Request((10_000_000,))])
+                await sampler.sample([SamplingRequest((10_000_000,))])
 
-    run(play())
+    run(scenario())
 
 
 def test_log_probs_of_another_distribution_than_asked_for_are_refused(url: str, model: Any, run: Run) -> None:
     """This server gives those at the temperature that is asked for, after the cuts of top_p and top_k."""
-    warm = [Request((*PROMPT, 6), SamplingParams(temperature=0.7, max_tokens=8), seed=1)]
+    warm = [SamplingRequest((*PROMPT, 6), SamplingParams(temperature=0.7, max_tokens=8), seed=1)]
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with open_sampler(url) as sampler:
             assert vllm_models.gap(model, warm, await sampler.sample(warm)) < 1e-4
             with pytest.raises(SamplerError, match="top_k=1"):
-                await sampler.sample([Request(PROMPT, SamplingParams(top_k=1, max_tokens=3))])
+                await sampler.sample([SamplingRequest(PROMPT, SamplingParams(top_k=1, max_tokens=3))])
 
-    run(play())
+    run(scenario())
 
 
 @pytest.mark.long
@@ -146,19 +148,19 @@ def test_a_server_as_vllm_starts_it_with_a_key_and_log_probs_at_temperature_1(
 ) -> None:
     """At any other temperature training would learn from wrong log-probs in silence."""
 
-    async def play(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with open_sampler(url, api_key=KEY) as sampler:
             with pytest.raises(SamplerError, match=r"temperature=0\.7 .*processed_logprobs"):
-                await sampler.sample([Request(PROMPT, SamplingParams(temperature=0.7))])
+                await sampler.sample([SamplingRequest(PROMPT, SamplingParams(temperature=0.7))])
             # What is cut is cut after the log-probs are taken.
             params = SamplingParams(top_k=1, max_tokens=3)
-            (completion,) = await sampler.sample([Request(PROMPT, params)])
+            (completion,) = await sampler.sample([SamplingRequest(PROMPT, params)])
             assert completion.logprobs[0] < -0.01
         with pytest.raises(SamplerError, match="401"):
             open_sampler(url, api_key="sk-wrong")
 
     with plain_server(vllm_folder, tmp_path / "server.log") as url:
-        run(play(url))
+        run(scenario(url))
 
 
 KEY = "sk-loopback-0123456789"
@@ -204,16 +206,16 @@ def plain_server(folder: Path, log: Path) -> Iterator[str]:
 
 
 def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(url: str, run: Run) -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         async with open_sampler(url, token_ids=False) as sampler:
             ask = ({"role": "user", "content": "hello"},)
-            (completion,) = await sampler.sample([Request((), SamplingParams(max_tokens=5), messages=ask)])
+            (completion,) = await sampler.sample([SamplingRequest((), SamplingParams(max_tokens=5), messages=ask)])
             assert completion.ids == ()
             assert completion.text
-            (rest,) = await sampler.sample([Request((), SamplingParams(max_tokens=10 * CONTEXT), messages=ask)])
+            (rest,) = await sampler.sample([SamplingRequest((), SamplingParams(max_tokens=10 * CONTEXT), messages=ask)])
             assert rest.finish_reason in ("length", "stop")
             long = ({"role": "user", "content": "z" * 10 * CONTEXT},)
-            (none,) = await sampler.sample([Request((), SamplingParams(max_tokens=5), messages=long)])
+            (none,) = await sampler.sample([SamplingRequest((), SamplingParams(max_tokens=5), messages=long)])
             assert (none.finish_reason, none.text) == ("context_length", "")
 
             engine = AgentExecutionEngine("rllm/FrozenLake-v0", sampler=sampler)
@@ -221,7 +223,7 @@ def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(url: str, run:
             assert {episode.stop_reason.value for episode in episodes} <= {"context_length", "prompt_too_long"}
             assert not engine.stats.faults
 
-    run(play())
+    run(scenario())
 
 
 def test_the_probe_says_why_there_are_no_tokens(url: str, run: Run) -> None:
@@ -229,19 +231,19 @@ def test_the_probe_says_why_there_are_no_tokens(url: str, run: Run) -> None:
         open_sampler(url, model="other")
     elsewhere = open_sampler(url + "/nowhere", token_ids=None)
     assert not elsewhere.returns_tokens
-    assert "404" in elsewhere.why_no_tokens
+    assert "404" in elsewhere.no_tokens_reason
     run(elsewhere.close())
 
 
-def test_pushed_adapters_serve_under_their_own_version(
+def test_synced_adapters_are_served_under_their_own_version(
     url: str, vllm_folder: Path, model: Any, run: Run, tmp_path: Path
 ) -> None:
     """Five in a row, each compared with PEFT: one that is served stale, or by the last name, is far off."""
     base = vllm_models.load(vllm_folder)
     adapted = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=32, target_modules="all-linear", use_rslora=True))
-    requests = [Request((*PROMPT, number), SamplingParams(max_tokens=8), seed=number) for number in range(4)]
+    requests = [SamplingRequest((*PROMPT, number), SamplingParams(max_tokens=8), seed=number) for number in range(4)]
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with open_sampler(url, adapter_folder=tmp_path) as sampler:
             assert (await sampler.sample(requests))[0].weight_version == 0
             for version in range(1, 6):
@@ -256,7 +258,7 @@ def test_pushed_adapters_serve_under_their_own_version(
                     lora_config=adapted.peft_config["default"].to_dict(),
                     probe=probe_of(adapted),
                 )
-                assert await sampler.push(update) == sampler.weight_version == version
+                assert await sampler.sync_weights(update) == sampler.weight_version == version
                 completions = await sampler.sample(requests)
                 assert {completion.weight_version for completion in completions} == {version}
                 assert largest_gap(adapted, requests, completions) < 1e-4
@@ -264,30 +266,30 @@ def test_pushed_adapters_serve_under_their_own_version(
             # Adapters that are not those the trainer has: found out, and the ones before go on serving.
             stale = WeightUpdate(update.tensors, "lora", update.lora_config, probe=probe_of(model))
             with pytest.raises(SamplerError, match="stale"):
-                await sampler.push(stale)
+                await sampler.sync_weights(stale)
             assert largest_gap(adapted, requests, await sampler.sample(requests)) < 1e-4
             with pytest.raises(SamplerError, match="kind='full'"):
-                await sampler.push(WeightUpdate([]))
+                await sampler.sync_weights(WeightUpdate([]))
 
-    run(play())
+    run(scenario())
     assert len(list(tmp_path.iterdir())) == 3  # the one that serves, the one before, and the one that was refused
 
 
 def test_adapters_are_served_by_name(url: str, vllm_folder: Path, run: Run, tmp_path: Path) -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         async with open_sampler(url, adapter_folder=tmp_path) as sampler:
             await vllm_models.check_named_weights(sampler, vllm_folder, 1, mixed=False)
             with pytest.raises(SamplerError, match=r"kind='full', named 'old'"):
-                await sampler.push(WeightUpdate([], name="old"))
+                await sampler.sync_weights(WeightUpdate([], name="old"))
 
-    run(play())
+    run(scenario())
     assert not list(tmp_path.iterdir())
 
 
-def test_what_it_takes_to_push_is_said() -> None:
+def test_requirements_of_a_weight_sync_are_reported() -> None:
     with pytest.raises(ValueError, match="token_ids=True"):
         OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key="", adapter_folder="/nowhere")
     sampler = OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key="")
     with pytest.raises(SamplerError, match="adapter_folder"):
-        asyncio.run(sampler.push(WeightUpdate([])))
+        asyncio.run(sampler.sync_weights(WeightUpdate([])))
     asyncio.run(sampler.close())

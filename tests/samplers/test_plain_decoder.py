@@ -19,10 +19,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 from rllm_gym.samplers.kv_slots import KVSlots
 from rllm_gym.samplers.plain_decoder import PlainDecoder
-from tests.chat.every import for_every
+from tests.chat.for_every import for_every
 
 SIZES: dict[str, Any] = {
     "vocab_size": 300,
@@ -175,15 +175,15 @@ def test_models_that_are_not_quite_known_are_left_to_themselves(tokenizer: Any) 
 def test_replies_are_the_same_with_and_without_it(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch, deterministic: bool
 ) -> None:
-    requests = [Request((5, 6, 7, number), SamplingParams(max_tokens=12), seed=number) for number in range(12)]
+    requests = [SamplingRequest((5, 6, 7, number), SamplingParams(max_tokens=12), seed=number) for number in range(12)]
 
-    async def play() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with TorchSampler(qwen(), tokenizer, num_threads=1, deterministic=deterministic) as sampler:
             return await asyncio.wait_for(sampler.sample(requests), 200)
 
-    written_out = asyncio.run(play())
+    written_out = asyncio.run(scenario())
     monkeypatch.setattr(PlainDecoder, "of", classmethod(lambda cls, model: None))
-    machinery = asyncio.run(play())
+    machinery = asyncio.run(scenario())
     assert [completion.ids for completion in written_out] == [completion.ids for completion in machinery]
     for one, other in zip(written_out, machinery, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)

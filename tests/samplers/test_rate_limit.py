@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllm_gym.samplers.rate_limit import Pace, RateLimit, duration, retry_after
+from rllm_gym.samplers.rate_limit import RateLimit, RateLimiter, duration, retry_after
 
 
 class Clock:
@@ -30,11 +30,11 @@ def test_no_minute_holds_more_than_the_limit_and_one_request(
     requests: float, tokens: float, asks: list[tuple[float, int]]
 ) -> None:
     clock = Clock()
-    pace = Pace(RateLimit(requests, tokens), clock)
+    pace = RateLimiter(RateLimit(requests, tokens), clock)
     sent: list[tuple[float, int]] = []
     for gap, size in asks:
         clock.now += gap
-        sent.append((clock.now + pace.book(size), size))
+        sent.append((clock.now + pace.reserve(size), size))
     assert all(later >= earlier for (earlier, _), (later, _) in pairwise(sent))
     for start, _ in sent:
         window = [size for at, size in sent if start <= at < start + 60 - 1e-6]
@@ -44,18 +44,18 @@ def test_no_minute_holds_more_than_the_limit_and_one_request(
 
 def test_without_limits_nobody_waits_and_unused_tokens_are_given_back() -> None:
     clock = Clock()
-    assert [Pace(RateLimit(), clock).book(10**9) for _ in range(3)] == [0, 0, 0]
-    pace = Pace(RateLimit(tokens_per_minute=600), clock)
-    assert pace.book(300) == 0
+    assert [RateLimiter(RateLimit(), clock).reserve(10**9) for _ in range(3)] == [0, 0, 0]
+    pace = RateLimiter(RateLimit(tokens_per_minute=600), clock)
+    assert pace.reserve(300) == 0
     pace.correct(-200)  # the reply was short: 100 in all
-    assert pace.book(1) == pytest.approx(10)
+    assert pace.reserve(1) == pytest.approx(10)
 
 
 def test_durations_as_endpoints_write_them() -> None:
     cases: dict[str | None, float | None] = {"6m0s": 360, "20ms": 0.02, "1h2m3.5s": 3723.5, "7": 7, "-3": 0}
     cases |= dict.fromkeys(("soon", "", None, "nan", "inf", "1m garbage"))
-    got = {said: duration(said) for said in cases}
-    assert got == {said: None if seconds is None else pytest.approx(seconds) for said, seconds in cases.items()}
+    got = {output: duration(output) for output in cases}
+    assert got == {output: None if seconds is None else pytest.approx(seconds) for output, seconds in cases.items()}
 
 
 def test_retry_after_as_seconds_milliseconds_or_a_date() -> None:
@@ -73,18 +73,18 @@ def test_retry_after_as_seconds_milliseconds_or_a_date() -> None:
 
 def test_headers_pause_only_where_nothing_is_left_and_never_longer_than_allowed() -> None:
     clock = Clock()
-    pace = Pace(RateLimit(), clock)
-    pace.hear({"x-ratelimit-remaining-requests": "1", "x-ratelimit-reset-requests": "60s"}, 10, 120)
+    pace = RateLimiter(RateLimit(), clock)
+    pace.observe_headers({"x-ratelimit-remaining-requests": "1", "x-ratelimit-reset-requests": "60s"}, 10, 120)
     assert pace.paused() == 0
-    pace.hear({"x-ratelimit-remaining-tokens": "9", "x-ratelimit-reset-tokens": "2s"}, 10, 120)
+    pace.observe_headers({"x-ratelimit-remaining-tokens": "9", "x-ratelimit-reset-tokens": "2s"}, 10, 120)
     assert pace.paused() == pytest.approx(2)
-    pace.hear({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "24h"}, 10, 120)
+    pace.observe_headers({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "24h"}, 10, 120)
     assert pace.paused() == pytest.approx(120)
     clock.now += 121
     assert pace.paused() == 0
     # Larger than the whole limit: no pause makes it fit.
     spent = {"x-ratelimit-remaining-tokens": "5", "x-ratelimit-limit-tokens": "8", "x-ratelimit-reset-tokens": "2s"}
-    pace.hear(spent, 10, 120)
+    pace.observe_headers(spent, 10, 120)
     assert pace.paused() == 0
 
 

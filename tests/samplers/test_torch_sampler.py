@@ -27,8 +27,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rllm_gym.samplers import Request, Sampler, SamplerError, SamplingParams, TorchSampler, WeightUpdate
-from tests.chat.every import for_every
+from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, SamplingRequest, TorchSampler, WeightUpdate
+from tests.chat.for_every import for_every
 
 
 def prompts(count: int, seed: int = 0, least: int = 1, most: int = 60) -> list[tuple[int, ...]]:
@@ -59,7 +59,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass(
     """Many lengths, temperatures and reply lengths at once, more requests than the batch holds."""
     rng = random.Random(1)
     requests = [
-        Request(
+        SamplingRequest(
             ids,
             SamplingParams(
                 temperature=rng.choice([0.0, 0.5, 1.0, 1.7]), max_tokens=rng.randint(1, 20), top_k=rng.choice([0, 0, 5])
@@ -85,7 +85,9 @@ def test_greedy_is_what_generate_gives(model: Any, tokenizer: Any, run: Any) -> 
 
     async def go() -> Any:
         async with TorchSampler(model, tokenizer, eos_token_ids=()) as sampler:
-            return await sampler.sample([Request(ids, SamplingParams(temperature=0, max_tokens=16)) for ids in asked])
+            return await sampler.sample(
+                [SamplingRequest(ids, SamplingParams(temperature=0, max_tokens=16)) for ids in asked]
+            )
 
     for ids, completion in zip(asked, run(go()), strict=True):
         with torch.no_grad():
@@ -98,14 +100,14 @@ def test_greedy_is_what_generate_gives(model: Any, tokenizer: Any, run: Any) -> 
 
 
 def test_a_seed_gives_the_same_reply_in_every_batch(model: Any, tokenizer: Any, run: Any) -> None:
-    requests = [Request(ids, SamplingParams(max_tokens=12), seed=7 + n) for n, ids in enumerate(prompts(24))]
+    requests = [SamplingRequest(ids, SamplingParams(max_tokens=12), seed=7 + n) for n, ids in enumerate(prompts(24))]
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, max_batch=8, cache_bytes=0) as sampler:
             together = await sampler.sample(requests)
             backwards = (await sampler.sample(requests[::-1]))[::-1]
             alone = [(await sampler.sample([request]))[0] for request in requests]
-            other_seed = await sampler.sample([Request(r.ids, r.params, seed=r.seed + 1000) for r in requests])
+            other_seed = await sampler.sample([SamplingRequest(r.ids, r.params, seed=r.seed + 1000) for r in requests])
         assert [c.ids for c in together] == [c.ids for c in backwards] == [c.ids for c in alone]
         assert [c.ids for c in together] != [c.ids for c in other_seed]
 
@@ -120,7 +122,7 @@ def test_turns_of_a_conversation_compute_only_what_is_new(
         rng = random.Random(number)
         ids = tuple(rng.randrange(290) for _ in range(rng.randint(20, 60)))
         for turn in range(6):
-            request = Request(
+            request = SamplingRequest(
                 ids, SamplingParams(max_tokens=rng.randint(1, 9)), seed=turn, conversation=f"conversation {number}"
             )
             [completion] = await sampler.sample([request])
@@ -144,7 +146,7 @@ def test_a_group_shares_its_prompt(model: Any, tokenizer: Any, run: Any, plain_l
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, cache_bytes=0) as sampler:
-            group = [Request(ids, SamplingParams(max_tokens=10), seed=seed) for seed in range(16)]
+            group = [SamplingRequest(ids, SamplingParams(max_tokens=10), seed=seed) for seed in range(16)]
             completions = await sampler.sample(group)
             assert sampler.prefilled_tokens == 100
             assert len({completion.ids for completion in completions}) > 8
@@ -161,17 +163,17 @@ def test_a_prompt_that_comes_later_shares_what_runs_already(
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, eos_token_ids=()) as sampler:
-            begun, second_asked = threading.Event(), threading.Event()
+            started, second_asked = threading.Event(), threading.Event()
 
             def hold(*_: Any) -> None:
-                begun.set()
+                started.set()
                 second_asked.wait(200)
 
             hook = model.register_forward_hook(hold)
-            first = asyncio.create_task(sampler.sample([Request(ids, SamplingParams(max_tokens=200), seed=1)]))
-            assert await asyncio.to_thread(begun.wait, 200)
+            first = asyncio.create_task(sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=200), seed=1)]))
+            assert await asyncio.to_thread(started.wait, 200)
             hook.remove()
-            later = Request((*ids[:60], 5, 6), SamplingParams(max_tokens=8), seed=2)
+            later = SamplingRequest((*ids[:60], 5, 6), SamplingParams(max_tokens=8), seed=2)
             asked = asyncio.create_task(sampler.sample([later]))
             await asyncio.sleep(0)
             second_asked.set()
@@ -191,7 +193,7 @@ def test_what_is_kept_is_bounded_and_can_be_released(model: Any, tokenizer: Any,
 
     async def computed(sampler: TorchSampler, number: int) -> int:
         before = sampler.prefilled_tokens
-        await sampler.sample([Request(asked[number], params, conversation=str(number))])
+        await sampler.sample([SamplingRequest(asked[number], params, conversation=str(number))])
         return sampler.prefilled_tokens - before
 
     async def go() -> None:
@@ -216,12 +218,12 @@ def test_long_conversations_wait_for_memory(model: Any, tokenizer: Any, run: Any
     async def go() -> None:
         limit = 1000 * per_token
         async with TorchSampler(model, tokenizer, slot_bytes=limit, cache_bytes=0, eos_token_ids=()) as sampler:
-            requests = [Request(ids, SamplingParams(max_tokens=20), seed=n) for n, ids in enumerate(asked)]
+            requests = [SamplingRequest(ids, SamplingParams(max_tokens=20), seed=n) for n, ids in enumerate(asked)]
             for request, completion in zip(requests, await sampler.sample(requests), strict=True):
                 assert completion.logprobs == pytest.approx(
                     plain_logprobs(model, request.ids, completion.ids), abs=1e-4
                 )
-            kv = sampler._loop._lanes[""]._kv
+            kv = sampler._loop._batches[""]._kv
             assert (kv.slots + 1) * kv.length * per_token <= limit
 
     run(go())
@@ -235,12 +237,12 @@ def test_replies_end_at_stop_tokens_and_keep_them(model: Any, tokenizer: Any, ru
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, eos_token_ids=()) as sampler:
-            free = await sampler.sample([Request(ids, SamplingParams(max_tokens=30), seed=3) for ids in asked])
+            free = await sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=30), seed=3) for ids in asked])
             for ids, completion in zip(asked, free, strict=True):
                 stop = completion.ids[9]
                 at = completion.ids.index(stop)
                 params = SamplingParams(max_tokens=30, stop_token_ids=(stop,))
-                [stopped] = await sampler.sample([Request(ids, params, seed=3)])
+                [stopped] = await sampler.sample([SamplingRequest(ids, params, seed=3)])
                 assert stopped.ids == completion.ids[: at + 1]
                 assert stopped.finish_reason == "stop"
 
@@ -255,7 +257,9 @@ def test_the_models_own_end_is_known(make_model: Any, tokenizer: Any, run: Any) 
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
             ids = prompts(20)
-            for completion in await sampler.sample([Request(i, SamplingParams(max_tokens=100), seed=1) for i in ids]):
+            for completion in await sampler.sample(
+                [SamplingRequest(i, SamplingParams(max_tokens=100), seed=1) for i in ids]
+            ):
                 assert completion.finish_reason == "stop"
                 assert completion.ids[-1] % 2 == 0 or completion.ids[-1] == tokenizer.eos_token_id
                 assert all(index % 2 for index in completion.ids[:-1])
@@ -268,7 +272,7 @@ def test_stop_strings_end_replies_across_token_boundaries(model: Any, tokenizer:
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, eos_token_ids=()) as sampler:
-            free = await sampler.sample([Request(ids, SamplingParams(max_tokens=40), seed=5) for ids in asked])
+            free = await sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=40), seed=5) for ids in asked])
             tried = 0
             for ids, completion in zip(asked, free, strict=True):
                 # Three characters from the middle of the text: nearly always parts of several tokens.
@@ -277,7 +281,7 @@ def test_stop_strings_end_replies_across_token_boundaries(model: Any, tokenizer:
                     continue
                 tried += 1
                 params = SamplingParams(max_tokens=40, stop=("never said", stop))
-                [stopped] = await sampler.sample([Request(ids, params, seed=5)])
+                [stopped] = await sampler.sample([SamplingRequest(ids, params, seed=5)])
                 assert stopped.finish_reason == "stop"
                 assert stopped.text == completion.text[: completion.text.index(stop)]
                 assert stopped.ids == completion.ids[: len(stopped.ids)]
@@ -292,7 +296,7 @@ def test_the_context_ends_replies(model: Any, tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(model, tokenizer, context_length=40, eos_token_ids=()) as sampler:
             assert sampler.context_length == 40
-            [completion] = await sampler.sample([Request(tuple(range(33)), SamplingParams(max_tokens=100))])
+            [completion] = await sampler.sample([SamplingRequest(tuple(range(33)), SamplingParams(max_tokens=100))])
             assert (len(completion.ids), completion.finish_reason) == (7, "length")
 
     run(go())
@@ -302,7 +306,7 @@ def test_the_context_ends_replies(model: Any, tokenizer: Any, run: Any) -> None:
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_push_changes_the_weights_and_forgets_the_cache(
+def test_a_weight_sync_changes_the_weights_and_forgets_the_cache(
     make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, deterministic: bool
 ) -> None:
     [ids] = prompts(1, least=70, most=70)
@@ -310,10 +314,10 @@ def test_a_push_changes_the_weights_and_forgets_the_cache(
 
     async def go() -> None:
         async with TorchSampler(make_model(), tokenizer, deterministic=deterministic) as sampler:
-            await sampler.sample([Request(ids, SamplingParams(max_tokens=5), conversation="c")])
-            assert await sampler.push(WeightUpdate(new.state_dict().items())) == 1
+            await sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=5), conversation="c")])
+            assert await sampler.sync_weights(WeightUpdate(new.state_dict().items())) == 1
             assert sampler.weight_version == 1
-            [completion] = await sampler.sample([Request(ids, SamplingParams(max_tokens=5), conversation="c")])
+            [completion] = await sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=5), conversation="c")])
             assert completion.weight_version == 1
             assert completion.logprobs == pytest.approx(plain_logprobs(new, ids, completion.ids), abs=1e-4)
 
@@ -327,10 +331,10 @@ def test_replies_under_way_keep_their_weights(make_model: Any, tokenizer: Any, r
 
     async def go() -> None:
         async with TorchSampler(make_model(), tokenizer, max_batch=2, eos_token_ids=()) as sampler:
-            request = [Request(ids, SamplingParams(max_tokens=30), seed=1) for ids in asked]
+            request = [SamplingRequest(ids, SamplingParams(max_tokens=30), seed=1) for ids in asked]
             before = asyncio.create_task(sampler.sample(request))
             await asyncio.sleep(0)
-            push = asyncio.create_task(sampler.push(WeightUpdate(list(new.state_dict().items()))))
+            push = asyncio.create_task(sampler.sync_weights(WeightUpdate(list(new.state_dict().items()))))
             await asyncio.sleep(0)
             after = asyncio.create_task(sampler.sample(request))
             assert await push == 1
@@ -349,40 +353,40 @@ def test_a_model_shared_with_its_trainer_needs_no_copy(
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
-            await sampler.sample([Request(ids, SamplingParams(max_tokens=3), conversation="c")])
+            await sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=3), conversation="c")])
             model.train()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
             batch = torch.tensor([ids])
             model(batch, labels=batch).loss.backward()
             optimizer.step()
-            assert await sampler.push(WeightUpdate((), kind="shared")) == 1
-            [completion] = await sampler.sample([Request(ids, SamplingParams(max_tokens=9), conversation="c")])
+            assert await sampler.sync_weights(WeightUpdate((), kind="shared")) == 1
+            [completion] = await sampler.sample([SamplingRequest(ids, SamplingParams(max_tokens=9), conversation="c")])
             assert not model.training
             assert completion.logprobs == pytest.approx(plain_logprobs(model, ids, completion.ids), abs=1e-4)
 
     run(go())
 
 
-def test_a_push_that_does_not_fit_changes_nothing(
+def test_a_weight_sync_that_does_not_fit_changes_nothing(
     make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any
 ) -> None:
     other = make_model(seed=1)
-    whole = other.state_dict()
-    short = {name: tensor for name, tensor in whole.items() if "layers.1.mlp" not in name}
-    wrong = whole | {"model.norm.weight": torch.ones(3)}
+    complete = other.state_dict()
+    short = {name: tensor for name, tensor in complete.items() if "layers.1.mlp" not in name}
+    wrong = complete | {"model.norm.weight": torch.ones(3)}
 
     async def go() -> None:
         async with TorchSampler(make_model(), tokenizer) as sampler:
             for tensors, message in (
                 (short, "lacks 3"),
                 (wrong, r"model.norm.weight.*\(3,\)"),
-                (whole | {"x": torch.ones(1)}, "'x'"),
+                (complete | {"x": torch.ones(1)}, "'x'"),
             ):
                 with pytest.raises(ValueError, match=message):
-                    await sampler.push(WeightUpdate(list(tensors.items())))
+                    await sampler.sync_weights(WeightUpdate(list(tensors.items())))
             with pytest.raises(ValueError, match="kind='half'"):
-                await sampler.push(WeightUpdate((), kind="half"))
-            [completion] = await sampler.sample([Request((1, 2, 3), SamplingParams(max_tokens=5))])
+                await sampler.sync_weights(WeightUpdate((), kind="half"))
+            [completion] = await sampler.sample([SamplingRequest((1, 2, 3), SamplingParams(max_tokens=5))])
             assert completion.weight_version == 0
             assert completion.logprobs == pytest.approx(
                 plain_logprobs(make_model(), (1, 2, 3), completion.ids), abs=1e-4
@@ -403,8 +407,8 @@ def test_a_prompt_that_cannot_be_used_is_named(model: Any, tokenizer: Any, run: 
         async with TorchSampler(model, tokenizer) as sampler:
             for ids, message in cases:
                 with pytest.raises(ValueError, match=message):
-                    await sampler.sample([Request((1, 2)), Request(ids)])
-            [completion] = await sampler.sample([Request((1, 2), SamplingParams(max_tokens=3))])
+                    await sampler.sample([SamplingRequest((1, 2)), SamplingRequest(ids)])
+            [completion] = await sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=3))])
             assert completion.ids
 
     run(go())
@@ -424,11 +428,11 @@ def test_a_failure_in_the_model_reaches_everybody_and_the_sampler_goes_on(
     async def go() -> None:
         async with TorchSampler(model, tokenizer, eos_token_ids=()) as sampler:
             hook = model.register_forward_pre_hook(fail_later)
-            asked = [sampler.sample([Request((n, 2), SamplingParams(max_tokens=50))]) for n in range(3)]
+            asked = [sampler.sample([SamplingRequest((n, 2), SamplingParams(max_tokens=50))]) for n in range(3)]
             results = await asyncio.gather(*asked, return_exceptions=True)
             assert all(isinstance(r, SamplerError) and "the lights went out" in str(r) for r in results)
             hook.remove()
-            [completion] = await sampler.sample([Request((1, 2), SamplingParams(max_tokens=5))])
+            [completion] = await sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=5))])
             assert completion.logprobs == pytest.approx(plain_logprobs(model, (1, 2), completion.ids), abs=1e-4)
 
     run(go())
@@ -439,9 +443,9 @@ def test_a_model_that_diverged_is_named(model: Any, tokenizer: Any, run: Any) ->
         async with TorchSampler(model, tokenizer) as sampler:
             with torch.no_grad():
                 model.model.norm.weight.fill_(float("nan"))
-            await sampler.push(WeightUpdate((), kind="shared"))
+            await sampler.sync_weights(WeightUpdate((), kind="shared"))
             with pytest.raises(SamplerError, match="NaN"):
-                await sampler.sample([Request((1, 2))])
+                await sampler.sample([SamplingRequest((1, 2))])
         with pytest.raises(ValueError, match="NaN"):
             TorchSampler(model, tokenizer)
 
@@ -453,15 +457,15 @@ def test_a_cancelled_request_frees_its_slot(model: Any, tokenizer: Any, run: Any
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, max_batch=1, eos_token_ids=()) as sampler:
-            running = asyncio.create_task(sampler.sample([Request((1, 2), long)]))
-            queued = asyncio.create_task(sampler.sample([Request((1, 3), long)]))
-            begun = threading.Event()
-            model.register_forward_hook(lambda *_: begun.set())
-            assert await asyncio.to_thread(begun.wait, 200)
+            running = asyncio.create_task(sampler.sample([SamplingRequest((1, 2), long)]))
+            queued = asyncio.create_task(sampler.sample([SamplingRequest((1, 3), long)]))
+            started = threading.Event()
+            model.register_forward_hook(lambda *_: started.set())
+            assert await asyncio.to_thread(started.wait, 200)
             running.cancel()
             queued.cancel()
             await asyncio.gather(running, queued, return_exceptions=True)
-            [completion] = await sampler.sample([Request((1, 4), SamplingParams(max_tokens=3))])
+            [completion] = await sampler.sample([SamplingRequest((1, 4), SamplingParams(max_tokens=3))])
             assert len(completion.ids) == 3
 
     run(go())
@@ -471,7 +475,8 @@ def test_closing_ends_the_thread_and_fails_what_is_under_way(model: Any, tokeniz
     async def go() -> None:
         sampler = TorchSampler(model, tokenizer, max_batch=1, eos_token_ids=())
         under_way = [
-            asyncio.create_task(sampler.sample([Request((1, n), SamplingParams(max_tokens=500))])) for n in range(3)
+            asyncio.create_task(sampler.sample([SamplingRequest((1, n), SamplingParams(max_tokens=500))]))
+            for n in range(3)
         ]
         await asyncio.sleep(0)
         await sampler.close()
@@ -479,7 +484,7 @@ def test_closing_ends_the_thread_and_fails_what_is_under_way(model: Any, tokeniz
         for task in under_way:
             with pytest.raises(SamplerError, match="closed"):
                 await task
-        for call in (sampler.sample([Request((1,))]), sampler.push(WeightUpdate((), kind="shared"))):
+        for call in (sampler.sample([SamplingRequest((1,))]), sampler.sync_weights(WeightUpdate((), kind="shared"))):
             with pytest.raises(SamplerError, match="closed"):
                 await call
 
@@ -500,12 +505,12 @@ def test_an_event_loop_that_ends_takes_nothing_down(model: Any, tokenizer: Any, 
     sampler = TorchSampler(model, tokenizer, eos_token_ids=())
 
     async def leave() -> None:
-        task = asyncio.create_task(sampler.sample([Request((1, 2), SamplingParams(max_tokens=400))]))
+        task = asyncio.create_task(sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=400))]))
         await asyncio.sleep(0)
         assert not task.done()
 
     async def go() -> None:
-        [completion] = await sampler.sample([Request((1, 2), SamplingParams(max_tokens=4))])
+        [completion] = await sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=4))])
         assert len(completion.ids) == 4
         await sampler.close()
 
@@ -519,10 +524,10 @@ def test_a_program_interrupted_at_work_ends(tmp_path: Any, model: Any, tokenizer
     tokenizer.save_pretrained(tmp_path)
     script = f"""
 import asyncio, signal, sys
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from rllm_gym.samplers import SamplingRequest, SamplingParams, TorchSampler
 sampler = TorchSampler({str(tmp_path)!r}, eos_token_ids=())
 sampler.model.register_forward_hook(lambda *_: print("at work", flush=True))
-asyncio.run(sampler.sample([Request((1, 2), SamplingParams(max_tokens=500))] * 500))
+asyncio.run(sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=500))] * 500))
 """
     program = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -575,7 +580,7 @@ def test_any_decoder_with_attention(kind: str, tokenizer: Any, run: Any, plain_l
     async def go() -> None:
         async with TorchSampler(model, tokenizer, eos_token_ids=()) as sampler:
             requests = [
-                Request(ids, SamplingParams(max_tokens=20), seed=n) for n, ids in enumerate(prompts(8, most=40))
+                SamplingRequest(ids, SamplingParams(max_tokens=20), seed=n) for n, ids in enumerate(prompts(8, most=40))
             ]
             for request, completion in zip(requests, await sampler.sample(requests), strict=True):
                 assert completion.logprobs == pytest.approx(
@@ -599,7 +604,7 @@ def test_bfloat16(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
-            requests = [Request(ids, SamplingParams(max_tokens=10), seed=n) for n, ids in enumerate(prompts(6))]
+            requests = [SamplingRequest(ids, SamplingParams(max_tokens=10), seed=n) for n, ids in enumerate(prompts(6))]
             for request, completion in zip(requests, await sampler.sample(requests), strict=True):
                 assert completion.logprobs == pytest.approx(
                     plain_logprobs(model, request.ids, completion.ids), abs=0.05
@@ -614,7 +619,7 @@ def test_a_path_will_do(model: Any, tokenizer: Any, run: Any, plain_logprobs: An
 
     async def go() -> None:
         async with TorchSampler(tmp_path) as sampler:
-            [completion] = await sampler.sample([Request((1, 2, 3), SamplingParams(max_tokens=5))])
+            [completion] = await sampler.sample([SamplingRequest((1, 2, 3), SamplingParams(max_tokens=5))])
             assert completion.logprobs == pytest.approx(plain_logprobs(model, (1, 2, 3), completion.ids), abs=1e-4)
 
     run(go())

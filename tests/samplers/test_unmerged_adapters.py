@@ -11,7 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from transformers import AutoTokenizer
 
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler, WeightUpdate
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler, WeightUpdate
 from trainers.model.quantization import load_quantized_lm
 from trainers.tiny_model import make_tiny_model
 
@@ -36,9 +36,9 @@ def test_a_four_bit_base_takes_one_adapter_after_another(tmp_path: Path) -> None
     folder = make_tiny_model(tmp_path / "model", seed=1, vocab_size=400, hidden_size=64, num_heads=2)
     config = LoraConfig(r=4, lora_alpha=12, target_modules="all-linear", use_rslora=True)
     policy = get_peft_model(load(folder), config).eval()
-    requests = [Request(PROMPT, SamplingParams(max_tokens=8), seed=number) for number in range(4)]
+    requests = [SamplingRequest(PROMPT, SamplingParams(max_tokens=8), seed=number) for number in range(4)]
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with TorchSampler(load(folder), AutoTokenizer.from_pretrained(folder), num_threads=1) as sampler:
             plain = await sampler.sample(requests)
             for version in (1, 2):
@@ -49,7 +49,7 @@ def test_a_four_bit_base_takes_one_adapter_after_another(tmp_path: Path) -> None
                             parameter.normal_(std=0.3)
                 tensors = list(get_peft_model_state_dict(policy).items())
                 settings = policy.peft_config["default"].to_dict()
-                assert await sampler.push(WeightUpdate(tensors, kind="lora", lora_config=settings)) == version
+                assert await sampler.sync_weights(WeightUpdate(tensors, kind="lora", lora_config=settings)) == version
                 completions = await sampler.sample(requests)
                 assert largest_gap(policy, completions) < 1e-4
                 with policy.disable_adapter():
@@ -62,11 +62,13 @@ def test_a_four_bit_base_takes_one_adapter_after_another(tmp_path: Path) -> None
             again = await sampler.sample(requests)
             assert [completion.ids for completion in again] == [completion.ids for completion in completions]
             with pytest.raises(ValueError, match="DoRA needs the weight"):
-                await sampler.push(WeightUpdate(tensors, kind="lora", lora_config=settings | {"use_dora": True}))
+                await sampler.sync_weights(
+                    WeightUpdate(tensors, kind="lora", lora_config=settings | {"use_dora": True})
+                )
             wrong = [(name, tensor[:, :-1]) for name, tensor in tensors]
             with pytest.raises(ValueError, match="has shapes"):
-                await sampler.push(WeightUpdate(wrong, kind="lora", lora_config=settings))
+                await sampler.sync_weights(WeightUpdate(wrong, kind="lora", lora_config=settings))
             # Nothing was changed by the updates that did not fit.
             assert [completion.ids for completion in await sampler.sample(requests)] == [c.ids for c in completions]
 
-    asyncio.run(play())
+    asyncio.run(scenario())

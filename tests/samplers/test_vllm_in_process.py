@@ -18,7 +18,7 @@ import torch
 import vllm_models as models
 from vllm_models import adapted, full_update, gap, lora_update, moved, probe_of, requests
 
-from rllm_gym.samplers import Request, Sampler, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, SamplingRequest, WeightUpdate
 from rllm_gym.samplers.vllm import VLLMSampler, make_vllm
 
 pytest.importorskip("vllm")
@@ -54,23 +54,23 @@ def engine(folder: Path) -> Iterator[VLLMSampler]:
 @pytest.fixture
 def sampler(engine: VLLMSampler, base: Any, run: Callable[..., Any]) -> VLLMSampler:
     """With the base weights and no adapter."""
-    run(engine.push(full_update(base)))
+    run(engine.sync_weights(full_update(base)))
     return engine
 
 
 def test_many_long_prompts_with_seeds_at_once(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
     """More than vLLM takes in one step: cutting a seeded prompt in parts would kill the engine on a CPU."""
     prompts = [tuple(5 + (index + column) % 50 for column in range(500)) for index in range(48)]
-    asked = [Request(prompt, SamplingParams(max_tokens=2), seed=seed) for seed, prompt in enumerate(prompts)]
+    asked = [SamplingRequest(prompt, SamplingParams(max_tokens=2), seed=seed) for seed, prompt in enumerate(prompts)]
     assert len(run(sampler.sample(asked))) == 48
 
 
-def test_log_probs_are_of_the_distribution_at_the_temperature_before_it_is_cut(
+def test_log_probs_are_of_the_distribution_at_the_temperature_before_it_is_truncated(
     sampler: VLLMSampler, base: Any, run: Callable[..., Any]
 ) -> None:
     assert isinstance(sampler, Sampler)
     asked = [
-        Request((40 + i, 50, 60), SamplingParams(temperature, top_p, top_k, 12), seed=i)
+        SamplingRequest((40 + i, 50, 60), SamplingParams(temperature, top_p, top_k, 12), seed=i)
         for i, (temperature, top_p, top_k) in enumerate(
             [(1.0, 1.0, 0), (0.5, 1.0, 0), (1.4, 0.7, 0), (1.0, 1.0, 5), (0.0, 1.0, 0), (0.7, 0.9, 20)]
         )
@@ -87,7 +87,7 @@ def test_adapters_are_served_by_name(sampler: VLLMSampler, folder: Path, run: Ca
     """Three at once, though the engine computes one at a time: they take turns."""
     run(models.check_named_weights(sampler, folder, sampler.weight_version + 1))
     with pytest.raises(ValueError, match=r"'old'.*kind='lora'"):
-        run(sampler.push(replace(full_update(models.load(folder)), name="old")))
+        run(sampler.sync_weights(replace(full_update(models.load(folder)), name="old")))
 
 
 def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
@@ -97,30 +97,32 @@ def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampl
         (alone,) = run(sampler.sample([request]))
         assert alone.ids == reply.ids
         assert alone.text == sampler.tokenizer.decode(reply.ids, skip_special_tokens=True)
-    assert len({reply.ids for reply in run(sampler.sample([Request((50, 51), seed=i) for i in range(4)]))}) == 4
+    assert len({reply.ids for reply in run(sampler.sample([SamplingRequest((50, 51), seed=i) for i in range(4)]))}) == 4
 
 
 def test_more_prompt_tokens_than_a_step_holds_do_not_kill_the_engine(
     sampler: VLLMSampler, base: Any, run: Callable[..., Any]
 ) -> None:
     """vLLM would compute what does not fit a step in parts; on a CPU it dies of that where requests are seeded."""
-    asked = [Request((100 + i, *range(30, 500)), SamplingParams(max_tokens=2), seed=i) for i in range(24)]
+    asked = [SamplingRequest((100 + i, *range(30, 500)), SamplingParams(max_tokens=2), seed=i) for i in range(24)]
     assert gap(base, asked, run(sampler.sample(asked))) < 1e-4
 
 
 def test_replies_end_where_they_should(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
-    (free,) = run(sampler.sample([Request((40, 50, 60), SamplingParams(max_tokens=12), seed=5)]))
+    (free,) = run(sampler.sample([SamplingRequest((40, 50, 60), SamplingParams(max_tokens=12), seed=5)]))
     assert (len(free.ids), free.finish_reason) == (12, "length")
     middle = sampler.tokenizer.decode(free.ids[5:6], skip_special_tokens=True)
-    (string,) = run(sampler.sample([Request((40, 50, 60), SamplingParams(max_tokens=12, stop=(middle,)), seed=5)]))
+    (string,) = run(
+        sampler.sample([SamplingRequest((40, 50, 60), SamplingParams(max_tokens=12, stop=(middle,)), seed=5)])
+    )
     assert string.finish_reason == "stop"
     assert string.ids == free.ids[: len(string.ids)]
     assert middle in sampler.tokenizer.decode(string.ids)  # the ids keep it, the text does not
     assert string.text == sampler.tokenizer.decode(string.ids, skip_special_tokens=True).split(middle)[0]
     token = SamplingParams(max_tokens=12, stop_token_ids=(free.ids[3],))
-    (by_id,) = run(sampler.sample([Request((40, 50, 60), token, seed=5)]))
+    (by_id,) = run(sampler.sample([SamplingRequest((40, 50, 60), token, seed=5)]))
     assert (by_id.finish_reason, by_id.ids[-1], len(by_id.logprobs)) == ("stop", free.ids[3], len(by_id.ids))
-    (full,) = run(sampler.sample([Request(tuple([50] * 508), SamplingParams(max_tokens=100, temperature=0.0))]))
+    (full,) = run(sampler.sample([SamplingRequest(tuple([50] * 508), SamplingParams(max_tokens=100, temperature=0.0))]))
     assert len(full.ids) <= 4  # no more fits the context
 
 
@@ -142,9 +144,9 @@ def test_what_cannot_be_asked_is_named(sampler: VLLMSampler, run: Callable[..., 
         ((-1,), "outside"),
     ]:
         with pytest.raises(ValueError, match=words):
-            run(sampler.sample([good, Request(ids)]))
+            run(sampler.sample([good, SamplingRequest(ids)]))
     with pytest.raises(TypeError, match="seed of request 0"):
-        run(sampler.sample([Request((5,), seed=0.5)]))  # type: ignore[arg-type]
+        run(sampler.sample([SamplingRequest((5,), seed=0.5)]))  # type: ignore[arg-type]
     assert run(sampler.sample([])) == []
 
 
@@ -166,7 +168,7 @@ def test_five_adapters_in_a_row_are_each_served_and_read_once(
     for push in range(5):
         models.shake(model, push)
         before = sampler.weight_version
-        assert run(sampler.push(lora_update(model))) == before + 1 == sampler.weight_version
+        assert run(sampler.sync_weights(lora_update(model))) == before + 1 == sampler.weight_version
         replies = run(sampler.sample(asked))
         assert gap(model, asked, replies) < 1e-4
         assert gap(base, asked, replies) > 0.1
@@ -188,7 +190,7 @@ def test_an_adapter_that_vllm_did_not_take_up_is_detected(
 
     with monkeypatch.context() as first:
         first.setattr(LoRAModel, "from_local_checkpoint", classmethod(keeping))
-        run(sampler.push(lora_update(model)))
+        run(sampler.sync_weights(lora_update(model)))
     models.shake(model, 7)
     version = sampler.weight_version
     with monkeypatch.context() as stale:
@@ -198,22 +200,22 @@ def test_an_adapter_that_vllm_did_not_take_up_is_detected(
             classmethod(lambda cls, path, *args, **kwargs: read(cls, str(tmp_path / "old"), *args, **kwargs)),
         )
         with pytest.raises(SamplerError, match="stale adapter"):
-            run(sampler.push(lora_update(model)))
+            run(sampler.sync_weights(lora_update(model)))
     with pytest.raises(SamplerError, match="stale adapter"):
         run(sampler.sample(requests(1)))  # nobody trains on what nobody knows
     assert sampler.weight_version == version
-    run(sampler.push(lora_update(model)))
+    run(sampler.sync_weights(lora_update(model)))
     assert gap(model, requests(2), run(sampler.sample(requests(2)))) < 1e-4
 
 
 def test_whole_weights_are_served_embedding_and_tied_head_included(
     sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
 ) -> None:
-    run(sampler.push(lora_update(adapted(folder))))  # is gone with the weights it belongs to
+    run(sampler.sync_weights(lora_update(adapted(folder))))  # is gone with the weights it belongs to
     asked = requests(6)
     for seed in range(2):
         model = moved(folder, seed)
-        run(sampler.push(full_update(model)))
+        run(sampler.sync_weights(full_update(model)))
         assert gap(model, asked, run(sampler.sample(asked))) < 1e-4
 
 
@@ -228,12 +230,12 @@ def test_weights_that_do_not_fit_change_nothing(
         ([*state[:3], (name, tensor[:1]), *state[4:]], "has shape"),
     ]:
         with pytest.raises(ValueError, match=words):
-            run(sampler.push(WeightUpdate(tensors)))
+            run(sampler.sync_weights(WeightUpdate(tensors)))
     for changes, words in [({"r": 16}, "rank 16"), ({"use_dora": True}, "DoRA")]:
         with pytest.raises(ValueError, match=words):
-            run(sampler.push(lora_update(adapted(folder, **changes), probe_of(base))))
+            run(sampler.sync_weights(lora_update(adapted(folder, **changes), probe_of(base))))
     with pytest.raises(ValueError, match="kind='shared'"):
-        run(sampler.push(WeightUpdate((), "shared")))
+        run(sampler.sync_weights(WeightUpdate((), "shared")))
     assert gap(base, requests(2), run(sampler.sample(requests(2)))) < 1e-4
 
 
@@ -254,7 +256,7 @@ def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
     monkeypatch.setattr(LLMEngine, "step", counting)
 
     async def scene() -> None:
-        ignored = [Request((50 + i,), SamplingParams(max_tokens=500), seed=i) for i in range(3)]
+        ignored = [SamplingRequest((50 + i,), SamplingParams(max_tokens=500), seed=i) for i in range(3)]
         given_up = asyncio.create_task(sampler.sample(ignored))
         calls = [asyncio.create_task(sampler.sample([request])) for request in requests(5, tokens=20)]
         await asyncio.sleep(0)  # all are asked
@@ -270,7 +272,7 @@ def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
     run(scene())
 
 
-def test_a_push_waits_for_the_replies_under_way(
+def test_a_weight_sync_waits_for_the_replies_under_way(
     sampler: VLLMSampler, base: Any, folder: Path, run: Callable[..., Any]
 ) -> None:
     model = moved(folder, 4)
@@ -279,7 +281,7 @@ def test_a_push_waits_for_the_replies_under_way(
         before = sampler.weight_version
         early = asyncio.create_task(sampler.sample(requests(2, tokens=40)))
         await asyncio.sleep(0)  # it is asked first
-        push = asyncio.create_task(sampler.push(full_update(model)))
+        push = asyncio.create_task(sampler.sync_weights(full_update(model)))
         await asyncio.sleep(0)
         late = asyncio.create_task(sampler.sample(requests(2, tokens=40)))
         old, version, new = await asyncio.gather(early, push, late)
@@ -291,7 +293,7 @@ def test_a_push_waits_for_the_replies_under_way(
     run(scene())
 
 
-def test_what_this_machine_or_process_cannot_do_is_said(
+def test_unsupported_machines_and_processes_are_reported(
     sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
 ) -> None:
     with pytest.raises(SamplerError, match="already has an engine"):
@@ -314,7 +316,7 @@ def test_what_this_machine_or_process_cannot_do_is_said(
             make_vllm(folder, **option)
 
 
-def test_an_engine_that_dies_says_so_at_once_and_another_can_be_made(
+def test_an_engine_that_dies_is_reported_at_once_and_another_can_be_made(
     sampler: VLLMSampler, folder: Path, base: Any, run: Callable[..., Any]
 ) -> None:
     """Last here: it is the end of the shared engine."""
@@ -322,7 +324,7 @@ def test_an_engine_that_dies_says_so_at_once_and_another_can_be_made(
 
     async def scene() -> None:
         # Replies asked for before the push are done, those after it are lost with the engine.
-        calls = [sampler.sample(requests(2)), sampler.push(half), sampler.sample(requests(2))]
+        calls = [sampler.sample(requests(2)), sampler.sync_weights(half), sampler.sample(requests(2))]
         early, push, late = await asyncio.gather(*calls, return_exceptions=True)
         assert len(early) == 2
         for lost in (push, late):
@@ -336,8 +338,8 @@ def test_an_engine_that_dies_says_so_at_once_and_another_can_be_made(
         async with make_vllm(folder, max_batch=4, context_length=64, dtype="float32", cache_gib=0.0625) as another:
             assert gap(base, requests(2), await another.sample(requests(2))) < 1e-4
             with pytest.raises(ValueError, match="lora_rank"):
-                await another.push(WeightUpdate((), "lora", {"r": 1}))
-            under_way = asyncio.create_task(another.sample([Request((50,), SamplingParams(max_tokens=60))]))
+                await another.sync_weights(WeightUpdate((), "lora", {"r": 1}))
+            under_way = asyncio.create_task(another.sample([SamplingRequest((50,), SamplingParams(max_tokens=60))]))
             await asyncio.sleep(0)
         with pytest.raises(SamplerError, match="closed"):
             await under_way

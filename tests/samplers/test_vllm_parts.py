@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rllm_gym.samplers import Probe, SamplerError, WeightUpdate
-from rllm_gym.samplers.vllm import scratch
+from rllm_gym.samplers.vllm import temporary_folder
 from rllm_gym.samplers.vllm.adapter import max_rank, write_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
-from rllm_gym.samplers.vllm.probing import compare
+from rllm_gym.samplers.vllm.read_write_lock import ReadWriteLock
 from rllm_gym.samplers.vllm.server_api import ServerApi, ServerLost
-from rllm_gym.samplers.vllm.turnstile import Turnstile
+from rllm_gym.samplers.vllm.weight_probe import compare
 
 
 def update_of(modules: dict[str, int], seed: int = 0, name: str = "", **config: Any) -> WeightUpdate:
@@ -73,12 +73,12 @@ def test_what_vllm_computes_of_the_file_is_what_peft_computes(
 def test_adapters_that_vllm_would_get_wrong_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "adapter"
     q = "model.layers.0.self_attn.q_proj"
-    whole = update_of({q: 4})
+    complete = update_of({q: 4})
     cases = [
-        (WeightUpdate(whole.tensors, "lora"), "lora_config"),
+        (WeightUpdate(complete.tensors, "lora"), "lora_config"),
         (update_of({q: 4}, use_dora=True), "DoRA"),
         (update_of({q: 9}), "rank 9"),
-        (WeightUpdate(list(whole.tensors)[:1], "lora", {"r": 4}), "needs lora_A and lora_B"),
+        (WeightUpdate(list(complete.tensors)[:1], "lora", {"r": 4}), "needs lora_A and lora_B"),
         (WeightUpdate([("base_model.model.lm_head.weight", torch.ones(2, 2))], "lora", {"r": 4}), "modules_to_save"),
         (WeightUpdate([], "lora", {"r": 4}), "no tensors"),
     ]
@@ -140,40 +140,40 @@ def test_whole_weights_are_written_in_files_of_bounded_size_or_not_at_all(tmp_pa
     assert not (tmp_path / "half").exists()
 
 
-def test_pushes_wait_for_those_inside_and_keep_others_behind_them() -> None:
+def test_weight_syncs_wait_for_running_requests_and_block_new_ones() -> None:
     async def scene() -> list[str]:
-        gate, said, done = Turnstile(), [], asyncio.Event()
+        gate, output, done = ReadWriteLock(), [], asyncio.Event()
 
         async def entered() -> None:
             return None
 
         async def sample(name: str) -> None:
-            async with gate.together(entered):
-                said.append(f"{name} in")
+            async with gate.read(entered):
+                output.append(f"{name} in")
                 await done.wait()
-                said.append(f"{name} out")
+                output.append(f"{name} out")
 
         async def push() -> None:
-            async with gate.alone():
-                said.append("push")
+            async with gate.write():
+                output.append("push")
 
         tasks = [asyncio.create_task(work) for work in (sample("a"), sample("b"), push(), sample("c"))]
         for _ in range(5):
             await asyncio.sleep(0)
-        assert said == ["a in", "b in"]
+        assert output == ["a in", "b in"]
         done.set()
         await asyncio.gather(*tasks)
-        return said
+        return output
 
-    said = asyncio.run(asyncio.wait_for(scene(), 200))
-    assert said[-3:] == ["push", "c in", "c out"]
+    output = asyncio.run(asyncio.wait_for(scene(), 200))
+    assert output[-3:] == ["push", "c in", "c out"]
 
 
 def test_folders_of_dead_owners_are_removed_and_those_of_living_ones_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "_MEMORY", tmp_path)
-    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(temporary_folder, "_MEMORY", tmp_path)
+    monkeypatch.setattr(temporary_folder.tempfile, "gettempdir", lambda: str(tmp_path))
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     left, kept, foreign = (
@@ -182,7 +182,7 @@ def test_folders_of_dead_owners_are_removed_and_those_of_living_ones_kept(
     )
     for folder in (left, kept, foreign):
         folder.mkdir()
-    mine = scratch.private_folder()
+    mine = temporary_folder.private_folder()
     assert mine.stat().st_mode & 0o077 == 0
     assert str(os.getpid()) in mine.name
     assert not left.exists()

@@ -25,7 +25,7 @@ TRAINER_TESTS = Path(__file__).resolve().parent.parent / "trainers"
 def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Options of a run of four steps in the environment of the trainers' tests."""
     monkeypatch.syspath_prepend(str(TRAINER_TESTS))
-    from echo_options import echo_config
+    from echo_config import echo_config
 
     def options(folder: Path, **sections: Any) -> Any:
         return echo_config(
@@ -46,8 +46,8 @@ def check_run(folder: Path) -> None:
     rows = read_metrics(folder)
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert len({task for row in rows for task in row["tasks"]}) == 16
-    assert all(row["episodes"] == 16 and row["dropped"] == 0 for row in rows)
-    assert max(row["sampler_gap/max"] for row in rows) < 1e-4, "some step was drawn by other weights"
+    assert all(row["episodes/count"] == 16 and row["episodes/dropped"] == 0 for row in rows)
+    assert max(row["sampling/logprob_difference/max"] for row in rows) < 1e-4, "some step was drawn by other weights"
 
 
 def test_every_step_is_drawn_by_the_weights_that_learn_from_it(
@@ -89,7 +89,7 @@ def test_the_server_is_killed_in_mid_step_and_the_run_recovers(
     config_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(tmp_path)
-    play = loop._sample
+    scenario = loop._sample
     killed: list[int] = []
 
     def kill_once(run: Any, step: int) -> Any:
@@ -103,7 +103,7 @@ def test_the_server_is_killed_in_mid_step_and_the_run_recovers(
                 return await sample(requests)
 
             monkeypatch.setattr(run.rollouts.sampler, "sample", killing)
-        return play(run, step)
+        return scenario(run, step)
 
     monkeypatch.setattr(loop, "_sample", kill_once)
     result = train(config)

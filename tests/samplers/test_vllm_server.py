@@ -27,7 +27,7 @@ from samplers.vllm_server import (
 )
 from vllm_models import adapted, full_update, gap, lora_update, moved, probe_of, requests
 
-from rllm_gym.samplers import Request, SamplerError, SamplingParams
+from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest
 from rllm_gym.samplers.vllm import VLLMServerSampler
 
 pytest.importorskip("vllm")
@@ -42,8 +42,8 @@ def test_log_probs_are_those_of_transformers_for_base_adapters_and_whole_weights
     base = models.load(vllm_folder)
     asked = [
         *requests(3),
-        Request((60, 61), SamplingParams(0.6, 0.8, 30, 10), seed=3),
-        Request((60, 62), SamplingParams(0.0, max_tokens=10)),
+        SamplingRequest((60, 61), SamplingParams(0.6, 0.8, 30, 10), seed=3),
+        SamplingRequest((60, 62), SamplingParams(0.0, max_tokens=10)),
     ]
     first = run(server.sample(asked))
     assert gap(base, asked, first) < 1e-4
@@ -53,41 +53,41 @@ def test_log_probs_are_those_of_transformers_for_base_adapters_and_whole_weights
     before = server.weight_version
     for push in range(5):
         models.shake(adapter, push)
-        assert run(server.push(lora_update(adapter))) == before + push + 1
+        assert run(server.sync_weights(lora_update(adapter))) == before + push + 1
         replies = run(server.sample(asked))
         assert gap(adapter, asked, replies) < 1e-4
         assert gap(base, asked, replies) > 0.1
         assert {reply.weight_version for reply in replies} == {before + push + 1}
 
-    whole = moved(vllm_folder, 1)
-    run(server.push(full_update(whole)))
-    assert gap(whole, asked, run(server.sample(asked))) < 1e-4
+    complete = moved(vllm_folder, 1)
+    run(server.sync_weights(full_update(complete)))
+    assert gap(complete, asked, run(server.sample(asked))) < 1e-4
 
 
 def test_adapters_are_served_by_name(vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run) -> None:
     run_vllm(models.check_named_weights(vllm_server, vllm_folder, vllm_server.weight_version + 1))
     with pytest.raises(ValueError, match=r"'old'.*kind='lora'"):
-        run_vllm(vllm_server.push(replace(full_update(models.load(vllm_folder)), name="old")))
+        run_vllm(vllm_server.sync_weights(replace(full_update(models.load(vllm_folder)), name="old")))
 
 
-def test_a_push_whose_probe_disagrees_is_stale(
+def test_a_weight_sync_whose_probe_disagrees_is_stale(
     vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run
 ) -> None:
     server, run = vllm_server, run_vllm
     served, meant = adapted(vllm_folder, 1), adapted(vllm_folder, 2)
     with pytest.raises(SamplerError, match="stale adapter"):
-        run(server.push(lora_update(served, probe_of(meant))))
+        run(server.sync_weights(lora_update(served, probe_of(meant))))
     with pytest.raises(SamplerError, match="stale adapter"):
         run(server.sample(requests(1)))
     with pytest.raises(ValueError, match="DoRA"):
-        run(server.push(lora_update(adapted(vllm_folder, use_dora=True), probe_of(meant))))
-    run(server.push(lora_update(meant)))
+        run(server.sync_weights(lora_update(adapted(vllm_folder, use_dora=True), probe_of(meant))))
+    run(server.sync_weights(lora_update(meant)))
     assert gap(meant, requests(2), run(server.sample(requests(2)))) < 1e-4
 
 
 def test_a_cancelled_call_frees_its_requests(vllm_server: VLLMServerSampler, run_vllm: Run) -> None:
     async def scene() -> None:
-        long = [Request((50 + i,), SamplingParams(max_tokens=500, temperature=0.0)) for i in range(4)]
+        long = [SamplingRequest((50 + i,), SamplingParams(max_tokens=500, temperature=0.0)) for i in range(4)]
         call = asyncio.create_task(vllm_server.sample(long))
         await until_running(vllm_server, call)
         call.cancel()
@@ -95,7 +95,7 @@ def test_a_cancelled_call_frees_its_requests(vllm_server: VLLMServerSampler, run
             await call
         await until_idle(vllm_server)
         with pytest.raises(ValueError, match="request 0 is empty"):
-            await vllm_server.sample([Request(())])
+            await vllm_server.sample([SamplingRequest(())])
 
     run_vllm(scene())
 
@@ -111,7 +111,7 @@ def test_a_running_server_is_reached_by_its_address(
             assert guest.context_length == 512  # the server's
             assert guest.pid is None
             adapter = adapted(vllm_folder, 9)
-            await guest.push(lora_update(adapter))
+            await guest.sync_weights(lora_update(adapter))
             assert gap(adapter, requests(2), await guest.sample(requests(2))) < 1e-4
 
     with relay(vllm_server) as url:
@@ -130,9 +130,9 @@ def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapters(
     restarts = server.restarts
 
     async def scene() -> list[psutil.Process]:
-        await server.push(replace(lora_update(judge), name="judge"))
-        version = await server.push(lora_update(adapter))
-        asked = [Request((40 + i, 50), SamplingParams(max_tokens=400, temperature=0.0)) for i in range(20)]
+        await server.sync_weights(replace(lora_update(judge), name="judge"))
+        version = await server.sync_weights(lora_update(adapter))
+        asked = [SamplingRequest((40 + i, 50), SamplingParams(max_tokens=400, temperature=0.0)) for i in range(20)]
         calls = [asyncio.create_task(server.sample([request])) for request in asked]
         assert server.pid is not None
         processes = session_of(server.pid)
@@ -146,7 +146,7 @@ def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapters(
         replies = await asyncio.gather(*(server.sample([request]) for request in requests(8)))
         assert gap(adapter, requests(8), [reply for (reply,) in replies]) < 1e-4
         assert {reply.weight_version for (reply,) in replies} == {version}
-        named = [replace(each, weights="judge") for each in requests(4)]
+        named = [replace(item, weights="judge") for item in requests(4)]
         assert gap(judge, named, await server.sample(named)) < 1e-4
         await server.drop("judge")
         assert server.restarts == restarts + 1
@@ -167,7 +167,7 @@ def test_closing_leaves_nothing_behind(vllm_shared: SharedServer, run_vllm: Run)
 
     async def scene() -> None:
         under_way = asyncio.create_task(
-            vllm_server.sample([Request((50,), SamplingParams(max_tokens=500, temperature=0.0))])
+            vllm_server.sample([SamplingRequest((50,), SamplingParams(max_tokens=500, temperature=0.0))])
         )
         await until_running(vllm_server, under_way)
         await vllm_server.close()

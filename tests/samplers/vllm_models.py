@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rllm_gym.samplers import Completion, Probe, Request, SamplingParams, WeightUpdate
+from rllm_gym.samplers import Completion, Probe, SamplingParams, SamplingRequest, WeightUpdate
 from trainers.tiny_model import make_tiny_model
 
 PROBE_IDS = tuple(range(40, 80))
@@ -33,7 +33,7 @@ def logprobs_of(model: Any, prompt: Sequence[int], ids: Sequence[int], temperatu
     return [float(logp_TV[len(prompt) - 1 + place, index]) for place, index in enumerate(ids)]
 
 
-def gap(model: Any, requests: Sequence[Request], completions: Sequence[Completion]) -> float:
+def gap(model: Any, requests: Sequence[SamplingRequest], completions: Sequence[Completion]) -> float:
     """Largest difference between a sampler's log-probs and transformers' own."""
     return max(
         abs(ours - theirs)
@@ -44,9 +44,9 @@ def gap(model: Any, requests: Sequence[Request], completions: Sequence[Completio
     )
 
 
-def requests(number: int, tokens: int = 10, **params: Any) -> list[Request]:
+def requests(number: int, tokens: int = 10, **params: Any) -> list[SamplingRequest]:
     return [
-        Request(tuple(range(30 + i, 45 + 2 * i)), SamplingParams(max_tokens=tokens, **params), seed=i)
+        SamplingRequest(tuple(range(30 + i, 45 + 2 * i)), SamplingParams(max_tokens=tokens, **params), seed=i)
         for i in range(number)
     ]
 
@@ -101,26 +101,26 @@ async def check_named_weights(sampler: Any, folder: Path, first: int, *, mixed: 
     Args:
         mixed: Ask the base in the same call, too: vLLM's CPU build has to be helped with that.
     """
-    told = {"solver": adapted(folder, 1), "judge": adapted(folder, 2)}
-    models = {**told, "": load(folder), "base": load(folder)}
-    pushes = [replace(lora_update(model), name=name) for name, model in told.items()]
+    reported = {"solver": adapted(folder, 1), "judge": adapted(folder, 2)}
+    models = {**reported, "": load(folder), "base": load(folder)}
+    pushes = [replace(lora_update(model), name=name) for name, model in reported.items()]
     pushes.append(WeightUpdate((), "lora", {"r": 1}, name="base"))
-    assert [await sampler.push(update) for update in pushes] == [first, first + 1, first + 2]
-    together = [replace(each, weights=name) for each in requests(4) for name in (models if mixed else told)]
-    alone = [] if mixed else [replace(each, weights=name) for each in requests(4) for name in ("", "base")]
+    assert [await sampler.sync_weights(update) for update in pushes] == [first, first + 1, first + 2]
+    together = [replace(item, weights=name) for item in requests(4) for name in (models if mixed else reported)]
+    alone = [] if mixed else [replace(item, weights=name) for item in requests(4) for name in ("", "base")]
     asked = together + alone
     replies = await sampler.sample(together) + await sampler.sample(alone)
     for name, model in models.items():
-        mine = [place for place, each in enumerate(asked) if each.weights == name]
+        mine = [place for place, item in enumerate(asked) if item.weights == name]
         assert gap(model, [asked[place] for place in mine], [replies[place] for place in mine]) < 1e-4, name
     expected = {"solver": first, "judge": first + 1, "base": first + 2}
-    for each, reply in zip(asked, replies, strict=True):
-        assert reply.weight_version == expected.get(each.weights, reply.weight_version)
+    for item, reply in zip(asked, replies, strict=True):
+        assert reply.weight_version == expected.get(item.weights, reply.weight_version)
     # One of them moves on, the other stays.
-    told["solver"] = adapted(folder, 3)
-    assert await sampler.push(replace(lora_update(told["solver"]), name="solver")) == first + 3
-    for name, model in told.items():
-        asked = [replace(each, weights=name) for each in requests(4)]
+    reported["solver"] = adapted(folder, 3)
+    assert await sampler.sync_weights(replace(lora_update(reported["solver"]), name="solver")) == first + 3
+    for name, model in reported.items():
+        asked = [replace(item, weights=name) for item in requests(4)]
         assert gap(model, asked, await sampler.sample(asked)) < 1e-4
     with pytest.raises(ValueError, match=r"'sovler'.*'base', 'judge', 'solver'"):
         await sampler.sample([replace(requests(1)[0], weights="sovler")])

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import vllm_models as models
-from samplers.waiting import until
+from samplers.sampler_waiting import until
 
 from rllm_gym.samplers.vllm import VLLMServerSampler, make_vllm
 
@@ -55,7 +55,7 @@ class SharedServer:
             self._server, self._version = server, server.weight_version
         if self._server.weight_version != self._version:
             base = models.full_update(models.load(self._folder))
-            self._version = asyncio.run(self._server.push(base))
+            self._version = asyncio.run(self._server.sync_weights(base))
         return self._server
 
     def take(self) -> VLLMServerSampler:

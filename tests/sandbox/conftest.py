@@ -96,9 +96,9 @@ class Trainer:
         self.tier, self.user = tier, user
         self.process = user.start(SERVER, tier.value)
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        assert said, self.process.communicate()[1]
-        self.facts: dict[str, Any] = json.loads(said)
+        output = self.process.stdout.readline()
+        assert output, self.process.communicate()[1]
+        self.facts: dict[str, Any] = json.loads(output)
         self.left: list[int] = []
 
     def run(self, source: str, options: dict[str, Any] | None = None, **limits: float) -> SimpleNamespace:
@@ -110,9 +110,9 @@ class Trainer:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(programs) + "\n")
         self.process.stdin.flush()
-        said = self.process.stdout.readline()
-        assert said, self.process.communicate()[1]
-        answer = json.loads(said)
+        output = self.process.stdout.readline()
+        assert output, self.process.communicate()[1]
+        answer = json.loads(output)
         self.left = answer["left"]
         return [SimpleNamespace(**one) for one in answer["answers"]]
 

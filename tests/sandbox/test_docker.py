@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.sandbox import Ended, Limits, Program, SandboxBroke, SandboxPool, SandboxUnavailable, SessionLimits
-from rllm_gym.sandbox.docker import ask, command_line, owner, remove_strays, require_engine, strays
+from rllm_gym.sandbox import Ended, Limits, Program, SandboxFault, SandboxPool, SandboxUnavailable, SessionLimits
+from rllm_gym.sandbox.docker import ask, command_line, orphans, owner, remove_orphans, require_engine
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import read_directory
 from tests.sandbox.users import ROOT
@@ -88,7 +88,7 @@ def pool(docker: Path) -> Iterator[SandboxPool]:
 
 
 class TestEngine:
-    def test_without_one_it_says_so(self, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_an_engine_it_is_an_error(self, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert require_engine() == "0.0-stand-in"
         (docker / "dead").write_text("yes")
         with pytest.raises(SandboxUnavailable, match="the docker client is here but no engine answers: Cannot connect"):
@@ -119,7 +119,7 @@ class TestEngine:
 
     def test_an_image_without_python(self, docker: Path, pool: SandboxPool) -> None:
         (docker / "no-python").write_text("yes")
-        with pytest.raises(SandboxBroke, match=r"python3 must be in it.*executable file not found"):
+        with pytest.raises(SandboxFault, match=r"python3 must be in it.*executable file not found"):
             pool.open_session_sync()
 
     def test_only_strays_of_dead_owners_are_removed(self, docker: Path) -> None:
@@ -127,22 +127,22 @@ class TestEngine:
         listing = (
             f"mine {owner()}\ndead {boot}:4194399:17\nreused {boot}:{pid}:{int(start) + 1}\nother host:1:1\nodd \n"
         )
-        assert strays(listing) == ["dead", "reused"]
+        assert orphans(listing) == ["dead", "reused"]
         (docker / "containers").write_text(listing)
-        remove_strays()
+        remove_orphans()
         assert '["rm", "--force", "dead", "reused"]' in (docker / "asked").read_text()
 
     def test_the_container_is_closed_on_all_sides(self) -> None:
         limits = SessionLimits(memory_mb=1000, processes=50, workspace_mb=200)
         line = command_line("name", "image:1", "python3", limits, None)
-        said = " ".join(line)
+        output = " ".join(line)
         for words in (
             "--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--pids-limit 58", "--rm",
             "--memory 1264m --memory-swap 1264m", "--tmpfs /workspace:rw,exec,nosuid,nodev,size=200m,nr_inodes=100000",
             f"--label rllm-gym.owner={owner()}", "--entrypoint python3 image:1 -S",
         ):  # fmt: skip
-            assert words in said
-        assert not any(word in said for word in ("--volume", "--mount", "--privileged", "docker.sock"))
+            assert words in output
+        assert not any(word in output for word in ("--volume", "--mount", "--privileged", "docker.sock"))
         assert "--memory 1064m" in " ".join(command_line("name", "image", "python3", limits, "/testbed"))
 
 
@@ -246,7 +246,7 @@ class TestPrograms:
 
         assert asyncio.run(main()) == [Ended.SIGNALLED, Ended.CPU, Ended.WALL, Ended.OUTPUT]
 
-    def test_what_containers_cannot_do_is_said(self, pool: SandboxPool) -> None:
+    def test_unsupported_options_of_containers_are_reported(self, pool: SandboxPool) -> None:
         with pytest.raises(SandboxUnavailable, match="no channel to the trainer"):
             pool.start(Program("pass"))
         with pytest.raises(ValueError, match="preload"):

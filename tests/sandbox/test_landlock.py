@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.sandbox.inside import landlock, landlocked
+from rllm_gym.sandbox.inside import landlock, landlock_worker
 
 pytestmark = pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock, or it is not enabled")
 
@@ -55,7 +55,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_what_is_not_listed_is_out_of_reach(place: Path) -> None:
-    said = behind(
+    output = behind(
         """
 for path in ("secret/file", "readable/link", "readable/inner/link/file", "scratch/link",
              "readable/inner/private/file", "readable/inner/private/more/file"):
@@ -72,21 +72,21 @@ attempt("make a device", lambda: os.mknod(f"{place}/scratch/device", 0o20600, os
 """,
         place,
     )
-    assert set(said.values()) <= {"EACCES", "EXDEV", "EPERM"}, said
+    assert set(output.values()) <= {"EACCES", "EXDEV", "EPERM"}, output
     assert (place / "secret/file").read_text() == "text"
 
 
 def test_children_are_under_the_same_rules(place: Path) -> None:
-    said = behind(
+    output = behind(
         'ended = subprocess.run(["cat", f"{place}/secret/file", f"{place}/readable/file"], capture_output=True)\n'
         'said["child"] = ended.stdout.decode()',
         place,
     )
-    assert said == {"child": "text"}
+    assert output == {"child": "text"}
 
 
 def test_what_is_listed_works(place: Path) -> None:
-    said = behind(
+    output = behind(
         """
 for path in ("readable/file", "readable/inner/file", "readable/inner/beside/file", "scratch/file"):
     attempt(f"read {path}", lambda: open(f"{place}/{path}").read())
@@ -103,7 +103,7 @@ attempt("a pipe", os.pipe)
 """,
         place,
     )
-    assert set(said.values()) == {"done"}, said
+    assert set(output.values()) == {"done"}, output
 
 
 def test_processes_and_sockets_outside_are_out_of_reach(place: Path) -> None:
@@ -117,7 +117,7 @@ def test_processes_and_sockets_outside_are_out_of_reach(place: Path) -> None:
         name = f"\0rllm-gym-{os.getpid()}"
         abstract.bind(name)
         abstract.listen()
-        said = behind(
+        output = behind(
             """
 other, port, name = int(sys.argv[2]), int(sys.argv[3]), "\\0" + sys.argv[4]
 attempt("its environment", lambda: open(f"/proc/{other}/environ"))
@@ -133,7 +133,7 @@ if landlock.abi() >= 6:
         )  # fmt: skip
         assert other.poll() is None
         other.kill()
-    assert set(said.values()) <= {"EACCES", "EPERM"}, said
+    assert set(output.values()) <= {"EACCES", "EPERM"}, output
 
 
 def test_what_a_program_left_is_removed_whatever_it_is(tmp_path: Path) -> None:
@@ -156,6 +156,6 @@ def test_what_a_program_left_is_removed_whatever_it_is(tmp_path: Path) -> None:
     (left / "closed" / "link").symlink_to(outside)
     os.mkfifo(left / "fifo")
     (left / "closed").chmod(0)
-    landlocked.remove(str(left))
+    landlock_worker.remove(str(left))
     assert not left.exists()
     assert (outside / "kept").read_text() == "kept"

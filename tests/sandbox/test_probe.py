@@ -8,7 +8,7 @@ import os
 import pytest
 
 from rllm_gym.sandbox import SandboxUnavailable
-from rllm_gym.sandbox.probe import choose, examine
+from rllm_gym.sandbox.probe import choose, probe_tier
 from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.users import RunPython, needs
 
@@ -34,16 +34,16 @@ seccomp.install(seccomp._assemble(profile, {"clone": new_namespaces}, os.uname()
 CHOOSE = """
 import json
 from rllm_gym.sandbox import Limits, Program, SandboxPool
-from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
-a = examine(Tier.NAMESPACES)
+a = probe_tier(Tier.NAMESPACES)
 with SandboxPool("auto") as pool:
     ended = pool.run_sync(Program("import os, numpy\\nprint(os.getuid() != 0, numpy.ones(2).sum())")).stdout.decode()
     forks = "import os, time\\nfor _ in range(99):\\n    if os.fork() == 0:\\n        time.sleep(900)\\ntime.sleep(900)"
     bomb = pool.run_sync(Program(forks, limits=Limits(processes=8, wall_s=100)))
     held = "held = bytearray(1 << 29)\\nheld[::4096] = bytes(1 << 17)\\nimport time\\ntime.sleep(1000)"
     memory = pool.run_sync(Program(held, limits=Limits(memory_mb=128, wall_s=100)))
-print(json.dumps([pool.tier.value, a.works, a.reason, a.way_out, ended, bomb.exit_code, memory.ended.value]))
+print(json.dumps([pool.tier.value, a.works, a.reason, a.fix, ended, bomb.exit_code, memory.ended.value]))
 """
 
 
@@ -70,11 +70,11 @@ def test_where_nothing_works_it_says_why_and_what_would_help(each_user: RunPytho
     )
     ended = each_user(source)
     assert ended.returncode == 1
-    for said in ("SandboxUnavailable", "tier A:", "tier B:", "To change that:", "Landlock", "sandbox='unsafe'"):
-        assert said in ended.stderr
+    for output in ("SandboxUnavailable", "tier A:", "tier B:", "To change that:", "Landlock", "sandbox='unsafe'"):
+        assert output in ended.stderr
 
 
-def test_without_bubblewrap_it_is_said_what_to_install(each_user: RunPython) -> None:
+def test_without_bubblewrap_the_package_to_install_is_named(each_user: RunPython) -> None:
     source = "from rllm_gym.sandbox.probe import choose\nchoose('namespaces')"
     if os.path.exists("/usr/local/bin/bwrap") or os.path.exists("/usr/bin/bwrap"):
         source = "import shutil\nshutil.which = lambda *a, **k: None\n" + source
@@ -87,7 +87,7 @@ def test_the_strongest_that_works_is_chosen() -> None:
     needs(Tier.NAMESPACES)
     assert choose("auto") is Tier.NAMESPACES
     assert choose("namespaces") is Tier.NAMESPACES
-    assert examine(Tier.NAMESPACES) is examine(Tier.NAMESPACES), "tried once a process"
+    assert probe_tier(Tier.NAMESPACES) is probe_tier(Tier.NAMESPACES), "tried once a process"
 
 
 def test_unsafe_only_when_it_is_asked_for() -> None:
@@ -97,8 +97,8 @@ def test_unsafe_only_when_it_is_asked_for() -> None:
         choose("none")
 
 
-def test_docker_without_an_engine_says_so() -> None:
-    if examine(Tier.DOCKER).works:
+def test_docker_without_an_engine_is_an_error() -> None:
+    if probe_tier(Tier.DOCKER).works:
         assert choose("docker") is Tier.DOCKER
         return
     with pytest.raises(SandboxUnavailable, match="docker run"):

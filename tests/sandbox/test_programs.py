@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 import pytest
 
-from rllm_gym.sandbox import Ended, Limits, Program, Result, SandboxBroke, SandboxPool, Tier, shared_pool
-from tests.sandbox.ends import ATTEMPTS, ENDS, SLEEP, SPIN
-from tests.sandbox.honest import HONEST
+from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, SandboxFault, SandboxPool, Tier, shared_pool
+from tests.sandbox.honest_programs import HONEST
+from tests.sandbox.program_endings import ATTEMPTS, ENDS, SLEEP, SPIN
 from tests.sandbox.users import needs
 from tests.sandbox.waiting import alive, processes_below, until
 
@@ -45,10 +45,10 @@ def pool_of(pools: dict[Tier, SandboxPool], tier: Tier) -> SandboxPool:
     return pools[tier]
 
 
-def run_all(pool: SandboxPool, programs: Mapping[str, Program], at_a_time: int) -> dict[str, Result | Exception]:
+def run_all(pool: SandboxPool, programs: Mapping[str, Program], at_a_time: int) -> dict[str, ProgramResult | Exception]:
     """What came of each program, or what was raised in its place."""
 
-    def run(program: Program) -> Result | Exception:
+    def run(program: Program) -> ProgramResult | Exception:
         try:
             return pool.run_sync(program)
         except Exception as error:  # the others are looked at all the same
@@ -58,7 +58,7 @@ def run_all(pool: SandboxPool, programs: Mapping[str, Program], at_a_time: int) 
         return dict(zip(programs, threads.map(run, programs.values())))
 
 
-def told(result: Result | Exception, *names: str) -> object:
+def values_of(result: ProgramResult | Exception, *names: str) -> object:
     """Those attributes of a result; the exception where there is none."""
     return result if isinstance(result, Exception) else tuple(getattr(result, name) for name in names)
 
@@ -69,17 +69,22 @@ def told(result: Result | Exception, *names: str) -> object:
 def test_honest_programs_just_work(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
     results = run_all(pool_of(pools, any_tier), {name: program for name, (program, _) in HONEST.items()}, 2)
     wrong = {
-        name: (told(result, "ended", "exit_code", "tier"), told(result, "stdout"), told(result, "stderr"))
+        name: (
+            values_of(result, "ended", "exit_code", "tier"),
+            values_of(result, "stdout"),
+            values_of(result, "stderr"),
+        )
         for name, result in results.items()
-        if told(result, "ended", "exit_code", "stdout", "tier") != (Ended.EXITED, 0, HONEST[name][1], any_tier.value)
+        if values_of(result, "ended", "exit_code", "stdout", "tier")
+        != (Ended.EXITED, 0, HONEST[name][1], any_tier.value)
     }
-    assert not wrong, {name: [str(words)[-2000:] for words in said] for name, said in wrong.items()}
+    assert not wrong, {name: [str(words)[-2000:] for words in output] for name, output in wrong.items()}
 
 
 def test_honest_programs_just_work_for_an_ordinary_user(ordinary_user: Any) -> None:
     source = """
 from rllm_gym.sandbox import SandboxPool, Tier
-from tests.sandbox.honest import HONEST
+from tests.sandbox.honest_programs import HONEST
 with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
     for name, (program, expected) in HONEST.items():
         result = pool.run_sync(program)
@@ -94,7 +99,7 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
 # Ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_ends_are_told_truthfully(any_tier: Tier) -> None:
+def test_endings_are_reported_truthfully(any_tier: Tier) -> None:
     programs = {name: Program(source, limits=limits) for name, (source, limits, *_) in ENDS.items()}
     # Few workers and many programs: after each end there is another program for the same worker.
     with SandboxPool(any_tier, max_workers=4) as pool:
@@ -102,13 +107,13 @@ def test_ends_are_told_truthfully(any_tier: Tier) -> None:
         after = run_all(pool, {str(number): Program(f"print({number})") for number in range(8)}, 4)
     wrong = {}
     for name, (_, _, ended, code, number) in ENDS.items():
-        said = told(results[name], "ended", "exit_code", "signal")
+        output = values_of(results[name], "ended", "exit_code", "signal")
         # Where no end is named, any of these: whichever limit is met first.
         right = [(Ended.CPU, None, None), (Ended.WALL, None, None)] if ended is None else [(ended, code, number)]
-        if said not in right:
+        if output not in right:
             wrong[name] = results[name]
     assert not wrong
-    assert {name: told(result, "stdout") for name, result in after.items()} == {
+    assert {name: values_of(result, "stdout") for name, result in after.items()} == {
         str(number): (b"%d\n" % number,) for number in range(8)
     }
 
@@ -150,7 +155,7 @@ def test_scratch_space_is_one_and_capped(pools: dict[Tier, SandboxPool]) -> None
         for name, source in FULL.items()
     }
     results = run_all(pool_of(pools, Tier.NAMESPACES), programs, 1)
-    wrong = {name: result for name, result in results.items() if told(result, "stdout") != (b"28\n",)}  # ENOSPC
+    wrong = {name: result for name, result in results.items() if values_of(result, "stdout") != (b"28\n",)}  # ENOSPC
     assert not wrong
 
 
@@ -170,11 +175,11 @@ def test_processes_and_threads_are_capped(pools: dict[Tier, SandboxPool]) -> Non
     source = "import os, threading, time\nn = 1\ntry:\n    for n in range(2, 100):\n        {}\nexcept (OSError, RuntimeError):\n    print(n - 1, flush=True)\nos._exit(0)"
     programs = {kind: Program(source.format(begin), limits=Limits(processes=12)) for kind, begin in begins.items()}
     results = run_all(pool_of(pools, Tier.NAMESPACES), programs, 1)
-    wrong = {kind: result for kind, result in results.items() if told(result, "stdout") != (b"12\n",)}
+    wrong = {kind: result for kind, result in results.items() if values_of(result, "stdout") != (b"12\n",)}
     assert not wrong
 
 
-def test_output_is_cut_and_counted(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+def test_output_is_truncated_and_counted(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
     source = "import sys\nsys.stdout.write('o' * 5000)\nsys.stderr.write('e' * 3000)"
     result = pool_of(pools, any_tier).run_sync(Program(source, limits=Limits(output_bytes=1000)))
     assert (result.exit_code, result.stdout, result.stdout_bytes) == (0, b"o" * 1000, 5000)
@@ -370,7 +375,7 @@ def test_sixteen_at_once_each_with_its_own_answer(pools: dict[Tier, SandboxPool]
     pool = pool_of(pools, confined_tier)
     source = "import time\nn = int(input())\ntime.sleep(0.2)\nprint(n * n)"
 
-    async def many() -> list[Result]:
+    async def many() -> list[ProgramResult]:
         return await asyncio.gather(*(pool.run(Program(source, stdin=b"%d" % n)) for n in range(16)))
 
     assert [int(result.stdout) for result in asyncio.run(many())] == [n * n for n in range(16)]
@@ -404,23 +409,23 @@ def test_waiting_in_line_is_not_the_programs_time() -> None:
     needs(Tier.NAMESPACES)
     with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
         pool.run_sync(Program("pass"))
-        begun = time.monotonic()
+        started = time.monotonic()
         with pool.start(Program("import time\ntime.sleep(0.8)")) as (first,):
             second = pool.run_sync(Program(SLEEP, limits=Limits(wall_s=0.6)))
-            whole = time.monotonic() - begun
+            complete = time.monotonic() - started
             assert first.result_sync().ended is Ended.EXITED
     # It had all of its time after the other's, although it had waited for longer than that.
     assert second.ended is Ended.WALL
     assert second.wall_s >= 0.6
-    assert whole >= 0.8 + 0.6
+    assert complete >= 0.8 + 0.6
 
 
 def test_other_packages_preloaded_take_other_workers() -> None:
     needs(Tier.NAMESPACES)
     source = "import sys\nprint('numpy' in sys.modules, 'sqlite3' in sys.modules)"
     with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
-        said = [pool.run_sync(Program(source, preload=names)).stdout for names in ((), ("numpy",), ("sqlite3",), ())]
-    assert said == [b"False False\n", b"True False\n", b"False True\n", b"False False\n"]
+        output = [pool.run_sync(Program(source, preload=names)).stdout for names in ((), ("numpy",), ("sqlite3",), ())]
+    assert output == [b"False False\n", b"True False\n", b"False True\n", b"False False\n"]
 
 
 def test_preloaded_numpy_does_not_draw_the_same_numbers_every_time(pools: dict[Tier, SandboxPool]) -> None:
@@ -465,7 +470,7 @@ def test_closing_a_pool_ends_what_runs_and_refuses_what_waits() -> None:
         assert until(lambda: len(set(processes_below(os.getpid())) - before) >= 4)
         pool.close()
         for call in calls:
-            with pytest.raises(SandboxBroke, match="closed"):
+            with pytest.raises(SandboxFault, match="closed"):
                 call.result(120)
     assert not set(processes_below(os.getpid())) - before
     with pytest.raises(RuntimeError, match="closed"):
@@ -482,7 +487,7 @@ def test_a_worker_that_dies_breaks_one_call_and_is_replaced(confined_tier: Tier)
         workers = [p for p in before if p.ppid() != os.getpid() or confined_tier is Tier.LANDLOCK]
         for worker in workers:
             worker.kill()
-        with pytest.raises(SandboxBroke, match="worker"):
+        with pytest.raises(SandboxFault, match="worker"):
             call.result(120)
         assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
 
@@ -501,20 +506,20 @@ GARBAGE = [
 
 def test_a_worker_that_talks_nonsense_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     believed = []
-    for said in GARBAGE:
+    for output in GARBAGE:
         monkeypatch.setattr(
             "rllm_gym.sandbox.worker._BOOT",
-            f"import os, sys, time\nos.write(int(sys.argv[1]), {said!r})\ntime.sleep({bool(said)} * 1000)",
+            f"import os, sys, time\nos.write(int(sys.argv[1]), {output!r})\ntime.sleep({bool(output)} * 1000)",
         )
         with SandboxPool(Tier.UNSAFE) as pool:
             try:
-                believed.append((said, pool.run_sync(Program("print(1)"))))
-            except SandboxBroke as error:
+                believed.append((output, pool.run_sync(Program("print(1)"))))
+            except SandboxFault as error:
                 if "worker" not in str(error):
-                    believed.append((said, error))
+                    believed.append((output, error))
             with pool.start(Program("print(1)")) as (running,):
-                if running.receive_sync() is not None or not isinstance(running.outcome.exception(), SandboxBroke):
-                    believed.append((said, "with a channel"))
+                if running.receive_sync() is not None or not isinstance(running.outcome.exception(), SandboxFault):
+                    believed.append((output, "with a channel"))
     assert not believed
 
 
@@ -529,7 +534,7 @@ def test_any_thread_and_any_event_loop_may_use_it(pools: dict[Tier, SandboxPool]
     assert answers == [[b"%d\n" % n] * 3 for n in range(4)]
 
 
-def test_a_fork_of_the_trainer_is_told_to_make_its_own(pools: dict[Tier, SandboxPool]) -> None:
+def test_a_fork_of_the_trainer_must_make_its_own_sandbox(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
     pool.run_sync(Program("print(1)"))
     reading, writing = os.pipe()

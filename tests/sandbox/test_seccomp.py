@@ -43,7 +43,7 @@ def under_filter(source: str, **settings: object) -> dict[str, str]:
 
 
 def test_everything_on_the_list_is_refused() -> None:
-    said = under_filter("""
+    output = under_filter("""
 for name in [*seccomp._REFUSED, *seccomp._ABSENT]:
     attempt(name, lambda: system_call(name, 0, 0, 0, 0, 0, 0))
 attempt("a call of tomorrow", lambda: (libc.syscall(seccomp._NEWEST + 1) + 1) or system_call("clone3"))
@@ -56,7 +56,7 @@ attempt("no address randomization", lambda: system_call("personality", 0x40000))
     present = {
         name for name, numbers in seccomp._NUMBERS.items() if numbers[os.uname().machine != "x86_64"] is not None
     }
-    for name, answer in said.items():
+    for name, answer in output.items():
         if name in seccomp._NUMBERS and name not in present:
             continue
         assert answer in ("EPERM", "ENOSYS"), (name, answer)
@@ -71,7 +71,7 @@ attempt("no address randomization", lambda: system_call("personality", 0x40000))
     ],
 )
 def test_sockets_are_those_asked_for(sockets: str, works: set[str]) -> None:
-    said = under_filter(
+    output = under_filter(
         """
 attempt("pair", socket.socketpair)
 attempt("datagram pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
@@ -85,12 +85,12 @@ attempt("kernel crypto", lambda: socket.socket(38, socket.SOCK_SEQPACKET))
 """,
         sockets=sockets,
     )
-    assert {name for name, answer in said.items() if answer == "done"} == works
-    assert set(said.values()) <= {"done", "EAFNOSUPPORT"}
+    assert {name for name, answer in output.items() if answer == "done"} == works
+    assert set(output.values()) <= {"done", "EAFNOSUPPORT"}
 
 
 def test_honest_programs_notice_nothing() -> None:
-    said = under_filter("""
+    output = under_filter("""
 import asyncio, subprocess, tempfile, threading, multiprocessing, resource, shutil, time
 attempt("threads", lambda: [t.start() or t.join() for t in [threading.Thread(target=time.time)]])
 attempt("fork", lambda: os.waitpid(os.fork() or os._exit(0), 0))
@@ -105,13 +105,13 @@ attempt("copies with mode and times", lambda: shutil.copy2("/etc/passwd", tempfi
 attempt("signals", lambda: os.kill(os.getpid(), 0))
 attempt("query of the personality", lambda: system_call("personality", 0xFFFFFFFF))
 """)
-    assert set(said.values()) == {"done"}, said
+    assert set(output.values()) == {"done"}, output
 
 
 def test_where_the_user_is_shared_nothing_of_his_is_touched() -> None:
     victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        said = under_filter(
+        output = under_filter(
             f"""
 import shutil, subprocess, tempfile, time
 other = {victim.pid}
@@ -146,10 +146,10 @@ attempt("rewrite", lambda: open(target.name, "wb").write(b"x"))
     finally:
         victim.kill()
         victim.communicate()
-    honest = {name: said.pop(name) for name in ("own", "copy", "own threads", "append", "rewrite")}
+    honest = {name: output.pop(name) for name in ("own", "copy", "own threads", "append", "rewrite")}
     assert set(honest.values()) == {"done"}, honest
-    assert said.pop("unchanged") == ["0o100600", True, 4]
-    assert set(said.values()) <= {"EPERM", "EACCES", "ENOTSUP"}, said
+    assert output.pop("unchanged") == ["0o100600", True, 4]
+    assert set(output.values()) <= {"EPERM", "EACCES", "ENOTSUP"}, output
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the 32-bit convention is x86's")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.sandbox import Ended, Runtime, SandboxBroke, SandboxPool, Session, SessionLimits
-from rllm_gym.sandbox.inside.session import Output
+from rllm_gym.sandbox import Ended, Runtime, SandboxFault, SandboxPool, SandboxSession, SessionLimits
+from rllm_gym.sandbox.inside.session import CommandOutput
 from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.users import ROOT, needs
 from tests.sandbox.waiting import mark, running, until
@@ -41,14 +41,14 @@ def namespaces() -> Iterator[SandboxPool]:
 
 
 @pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def walls(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+def confined_pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     needs(request.param)
     with SandboxPool(request.param) as pool:
         yield pool
 
 
 @pytest.fixture
-def session(pool: SandboxPool) -> Iterator[Session]:
+def session(pool: SandboxPool) -> Iterator[SandboxSession]:
     with pool.open_session_sync(limits=SMALL) as session:
         yield session
 
@@ -85,26 +85,26 @@ ATTACKS = [
 """``<60>`` stands for a word that tells these processes from others of the machine."""
 
 
-def say(session: Session, command: str, timeout: float = 60.0) -> str:
+def say(session: SandboxSession, command: str, timeout: float = 60.0) -> str:
     return session.exec_sync(command, timeout).output.decode().strip()
 
 
 class TestCommands:
-    def test_each_is_a_fresh_shell_in_the_workspace(self, session: Session) -> None:
+    def test_each_is_a_fresh_shell_in_the_workspace(self, session: SandboxSession) -> None:
         assert say(session, "pwd") == session.workdir
         assert say(session, "cd /; export X=1; Y=2; echo $X$Y") == "12"
         assert say(session, "pwd; echo $X$Y") == session.workdir
         say(session, "echo kept > file")
         assert say(session, "cat file") == "kept"
 
-    def test_output_comes_as_it_was_written_with_the_exit_code(self, session: Session) -> None:
+    def test_output_comes_as_it_was_written_with_the_exit_code(self, session: SandboxSession) -> None:
         result = session.exec_sync("echo one; echo two >&2; echo three; exit 3")
         assert (result.output, result.exit_code, result.ended) == (b"one\ntwo\nthree\n", 3, Ended.EXITED)
         assert session.exec_sync("kill -9 $$").exit_code == 137
         assert session.exec_sync("no-such-command").exit_code == 127
         assert say(session, "cat; read x; echo $?") == "1", "standard input is empty"
 
-    def test_long_output_keeps_both_ends(self, session: Session) -> None:
+    def test_long_output_keeps_both_ends(self, session: SandboxSession) -> None:
         result = session.exec_sync("echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last")
         assert result.output_bytes == 3_000_012
         assert result.output.startswith(b"first\nxxx")
@@ -112,7 +112,7 @@ class TestCommands:
         assert b"\n[... 2996012 bytes left out ...]\n" in result.output
         assert len(result.output) < 4100
 
-    def test_a_late_one_goes_with_all_its_children_and_the_session_stays(self, session: Session) -> None:
+    def test_a_late_one_goes_with_all_its_children_and_the_session_stays(self, session: SandboxSession) -> None:
         seconds = mark(4242)
         late = f"sleep {seconds}"
         command = f"(setsid {late} &); nohup {late} & (trap '' TERM HUP INT; {late}) & echo begun; : > said; {late}"
@@ -147,7 +147,7 @@ class TestCommands:
                 == "gone"
             )
 
-    def test_what_a_model_writes_is_never_an_error_here(self, session: Session) -> None:
+    def test_what_a_model_writes_is_never_an_error_here(self, session: SandboxSession) -> None:
         assert session.exec_sync("echo a\0b").exit_code == 126
         assert session.exec_sync("x" * 2_000_000).exit_code == 126
         assert session.exec_sync("echo \ud800").exit_code == 0
@@ -167,26 +167,26 @@ class TestCommands:
     def test_the_buffer_keeps_what_it_says(self) -> None:
         for limit in (1, 2, 7, 100):
             for pieces in ([], [b"abc"], [b"a"] * 250, [b"0123456789" * 30], [b"x" * 99, b"yz"]):
-                output, all_of_it = Output(limit), b"".join(pieces)
+                output, all_of_it = CommandOutput(limit), b"".join(pieces)
                 for piece in pieces:
                     output.add(piece)
                 half = max(limit // 2, 1)
                 left_out = len(all_of_it) - 2 * half
-                said = b"\n[... %d bytes left out ...]\n" % left_out
-                expected = all_of_it if left_out <= 0 else all_of_it[:half] + said + all_of_it[-half:]
+                text = b"\n[... %d bytes left out ...]\n" % left_out
+                expected = all_of_it if left_out <= 0 else all_of_it[:half] + text + all_of_it[-half:]
                 assert (output.text(), output.total) == (expected, len(all_of_it)), limit
 
 
 class TestHostile:
     """Whatever a command does, the next one is answered."""
 
-    def test_the_session_goes_on(self, walls: SandboxPool) -> None:
+    def test_the_session_goes_on(self, confined_pool: SandboxPool) -> None:
         words = {"<60>": mark(60), "<4545>": mark(4545)}
 
         def attack(command: str) -> tuple[bytes, int | None]:
             for word, seconds in words.items():
                 command = command.replace(word, seconds)
-            with walls.open_session_sync(limits=SMALL) as session:
+            with confined_pool.open_session_sync(limits=SMALL) as session:
                 session.exec_sync(command, 1.0)
                 result = session.exec_sync("echo alive; (exit 5)")
                 session.exec_sync("rm -f f* big")
@@ -283,7 +283,7 @@ class TestHostile:
 
 
 class TestFiles:
-    def test_read_what_was_written(self, session: Session) -> None:
+    def test_read_what_was_written(self, session: SandboxSession) -> None:
         session.write_sync("a/b/c.txt", b"text\0\xff")
         assert session.read_sync("a/b/c.txt") == b"text\0\xff"
         assert session.read_sync(f"{session.workdir}/a/../a/./b/c.txt") == b"text\0\xff"
@@ -301,14 +301,14 @@ class TestFiles:
             assert session.exec_sync("./run").exit_code == 126
             assert session.read_tree_sync()["run"].executable is False
 
-    def test_names_that_are_no_text_survive(self, session: Session) -> None:
+    def test_names_that_are_no_text_survive(self, session: SandboxSession) -> None:
         name = "\udcff\udcfe/é ü\n"
         session.write_sync(name, b"1")
         assert session.read_sync(name) == b"1"
         assert set(session.changes_sync().written) == {name}
         assert say(session, "cat $(printf '\\377\\376')/*") == "1"
 
-    def test_no_path_leads_out(self, session: Session) -> None:
+    def test_no_path_leads_out(self, session: SandboxSession) -> None:
         session.exec_sync("mkdir a; ln -s /etc out; ln -s .. up; ln -s /etc/passwd file-out; ln -s loop loop")
         session.exec_sync("ln -s /nowhere dangling-out")
         led_out = []
@@ -318,14 +318,14 @@ class TestFiles:
                     led_out.append((path, do(path)))
         assert not led_out
 
-    def test_links_inside_are_followed(self, session: Session) -> None:
+    def test_links_inside_are_followed(self, session: SandboxSession) -> None:
         session.exec_sync(f"mkdir d; echo 1 > d/f; ln -s d/f l; ln -s {session.workdir}/d abs; ln -s ../d/f d/back")
         for path in ("l", "abs/f", "d/back"):
             assert session.read_sync(path) == b"1\n"
             session.write_sync(path, b"1\n")
         assert session.read_tree_sync()["l"].kind == "symlink", "written through, not over"
 
-    def test_only_regular_files_are_read(self, session: Session) -> None:
+    def test_only_regular_files_are_read(self, session: SandboxSession) -> None:
         session.exec_sync("mkfifo fifo; mkdir d")
         for path, error in (("fifo", OSError), ("d", IsADirectoryError), ("gone", FileNotFoundError)):
             with pytest.raises(error):
@@ -362,7 +362,7 @@ class TestFiles:
             assert say(session, "test -O d/f && echo -n 2 >> d/f && cat l") == "12"
             assert set(session.changes_sync().written) == {"d/f"}
 
-    def test_a_base_that_is_none_is_said(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_a_missing_base_is_reported(self, pool: SandboxPool, tmp_path: Path) -> None:
         with pytest.raises(NotADirectoryError, match="gone"):
             pool.open_session_sync(tmp_path / "gone")
 
@@ -380,7 +380,7 @@ class TestFiles:
             assert session.exec_sync("mv d e && cat e/f").output == b"1"
 
 
-class TestLife:
+class TestLifecycle:
     def test_awaited(self, namespaces: SandboxPool) -> None:
         async def main() -> None:
             async with namespaces.open_session() as session:
@@ -388,7 +388,7 @@ class TestLife:
                 assert (await session.exec("cat f")).output == b"1"
                 assert await session.read("f") == b"1"
                 assert set(await session.read_tree()) == set((await session.changes()).written) == {"f"}
-            session = await Session.open(sandbox=namespaces)
+            session = await SandboxSession.open(sandbox=namespaces)
             async with session:
                 assert (await session.exec("echo 2")).output == b"2\n"
             with pytest.raises(RuntimeError, match="closed"):
@@ -436,10 +436,10 @@ class TestLife:
         assert not running(mark(5050))
         session.close_sync()
 
-    def test_a_broken_world_is_a_fault(self, namespaces: SandboxPool) -> None:
+    def test_a_broken_environment_is_a_fault(self, namespaces: SandboxPool) -> None:
         session = namespaces.open_session_sync()
-        os.kill(session._host.pids()[0], signal.SIGKILL)  # type: ignore[attr-defined]
-        with pytest.raises(SandboxBroke):
+        os.kill(session._process.pids()[0], signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(SandboxFault):
             session.exec_sync(f"sleep {mark(5151)}", 600)
         assert not running(mark(5151))
         assert session.closed
@@ -453,8 +453,8 @@ class TestLife:
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)  # for the spare user of tier B, as /tmp is
             folders = [Path(folder, number.name) for number in numbers]
-            for each in folders:
-                each.mkdir()
+            for item in folders:
+                item.mkdir()
             with ThreadPoolExecutor(len(numbers)) as threads:
                 left = list(threads.map(self._outlive, [tier] * len(numbers), numbers, folders))
         assert not any(left), dict(zip(numbers, left, strict=True))
@@ -489,9 +489,9 @@ class TestLife:
             needs(tier)
         source = """
             import os, tempfile, pathlib
-            from rllm_gym.sandbox import SandboxPool, SessionLimits, local
+            from rllm_gym.sandbox import SandboxPool, SessionLimits, local_session
             from rllm_gym.sandbox.tree import read_directory
-            local.COPIED_ENTRIES = -1
+            local_session.COPIED_ENTRIES = -1
             base = pathlib.Path(tempfile.mkdtemp()) / "closed" / "base"
             base.mkdir(parents=True)
             (base / "f").write_text("old")
@@ -517,11 +517,11 @@ class TestLife:
         assert (done.stdout.split(), done.stderr[-3000:]) == (["namespaces", "True", "landlock"], "")
 
 
-def test_a_runtime_below_tmp_is_seen_where_it_lies(walls: SandboxPool) -> None:
+def test_a_runtime_below_tmp_is_seen_where_it_lies(confined_pool: SandboxPool) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True, timeout=240)
         os.chmod(folder, 0o755)
         runtime = Runtime.of_python(f"{folder}/venv")
-        with walls.open_session_sync(runtime=runtime, limits=SMALL) as session:
-            said = say(session, "python -c 'import sys, tempfile; tempfile.TemporaryFile(); print(sys.prefix)'")
-            assert said == f"{folder}/venv"
+        with confined_pool.open_session_sync(runtime=runtime, limits=SMALL) as session:
+            output = say(session, "python -c 'import sys, tempfile; tempfile.TemporaryFile(); print(sys.prefix)'")
+            assert output == f"{folder}/venv"

@@ -47,7 +47,7 @@ def refused(said: dict[str, object]) -> bool:
 
 
 def test_files_of_the_host_cannot_be_read(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 folder, pid = trainer["folder"], trainer["pid"]
@@ -62,7 +62,7 @@ attempt("through a hard link", lambda: os.link(f"{folder}/file", "hard"))
 attempt("by handle", lambda: system_call(304 if os.uname().machine == "x86_64" else 265, -100, 0, 0))
 """,
     )
-    seen = {name: answer for name, answer in said.items() if answer not in REFUSED}
+    seen = {name: answer for name, answer in output.items() if answer not in REFUSED}
     assert set(seen.values()) <= {"done"}, seen
     assert not [name for name in seen if "link" in name or "handle" in name or "file" in name], seen
     importable = trainer.run("import rllm_gym")
@@ -71,7 +71,7 @@ attempt("by handle", lambda: system_call(304 if os.uname().machine == "x86_64" e
 
 
 def test_files_of_the_host_cannot_be_changed(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 import sysconfig
@@ -94,7 +94,7 @@ attempt("a device", lambda: os.mknod("device", 0o20666, os.makedev(1, 1)))
 attempt("a mount", lambda: libc.mount(b"none", b".", b"tmpfs", 0, 0) and (_ for _ in ()).throw(OSError()))
 """,
     )
-    assert refused(said), said
+    assert refused(output), output
     import json.__init__ as witness
 
     for path in (Path(str(witness.__file__)), Path(trainer.facts["folder"], "file")):
@@ -104,7 +104,7 @@ attempt("a mount", lambda: libc.mount(b"none", b".", b"tmpfs", 0, 0) and (_ for 
 
 
 def test_the_environment_of_the_trainer_is_not_seen(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 attempt("own", lambda: ",".join(name for name in os.environ))
@@ -114,15 +114,15 @@ attempt("of the parent", lambda: open(f"/proc/{os.getppid()}/environ").read())
 attempt("left in memory", lambda: str("SECRET_TOKEN" in open("/proc/self/environ").read()))
 """,
     )
-    assert "SECRET_TOKEN" not in str(said["own"])
-    assert said["value"] == "False"
-    assert said["of the trainer"] in REFUSED
-    assert said["of the parent"] in REFUSED
-    assert said["left in memory"] in REFUSED | {"False"}
+    assert "SECRET_TOKEN" not in str(output["own"])
+    assert output["value"] == "False"
+    assert output["of the trainer"] in REFUSED
+    assert output["of the parent"] in REFUSED
+    assert output["left in memory"] in REFUSED | {"False"}
 
 
 def test_there_is_no_network(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 port = trainer["port"]
@@ -138,11 +138,11 @@ for family, kind in ((socket.AF_INET, socket.SOCK_RAW), (socket.AF_PACKET, socke
     attempt(f"family {family} type {kind}", lambda: socket.socket(family, kind))
 """,
     )
-    assert refused({name: "OSError" if answer == "gaierror" else answer for name, answer in said.items()}), said
+    assert refused({name: "OSError" if answer == "gaierror" else answer for name, answer in output.items()}), output
 
 
 def test_sockets_of_the_host_are_out_of_reach(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 def connect(address, kind=socket.SOCK_STREAM):
@@ -158,11 +158,11 @@ def sidestep():
 attempt("a pair pointed elsewhere", sidestep)
 """,
     )
-    assert refused(said), said
+    assert refused(output), output
 
 
 def test_other_processes_cannot_be_signalled(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 pid = trainer["pid"]
@@ -178,7 +178,7 @@ for other in {pid, os.getppid()} - {0, 1, os.getpid()}:
     attempt(f"affinity {other}", lambda: os.sched_setaffinity(other, {0}))
 """,
     )
-    assert refused(said), said
+    assert refused(output), output
     assert trainer.process.poll() is None
 
 
@@ -197,7 +197,7 @@ except subprocess.TimeoutExpired:
 
 
 def test_other_processes_cannot_be_looked_into(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 for other in {trainer["pid"], os.getppid()} - {0, os.getpid()}:
@@ -209,7 +209,7 @@ for other in {trainer["pid"], os.getppid()} - {0, os.getpid()}:
     attempt(f"descriptor {other}", lambda: system_call(438, os.pidfd_open(other), 0, 0))
 """,
     )
-    assert refused(said), said
+    assert refused(output), output
 
 
 def test_process_ids_are_hidden_where_there_are_namespaces(trainer: Trainer) -> None:
@@ -243,13 +243,13 @@ for root, _, files in os.walk(os.path.dirname(home) if home != "/scratch" else h
     )
     for result in trainer.run_together({"source": source, "limits": {}}, {"source": source, "limits": {}}):
         assert result.exit_code == 0, result
-        said = json.loads(result.stdout)
-        assert said["met"]
-        assert not said["theirs"]
+        output = json.loads(result.stdout)
+        assert output["met"]
+        assert not output["theirs"]
 
 
 def test_there_are_no_privileges_to_be_had(trainer: Trainer) -> None:
-    said = tried(
+    output = tried(
         trainer,
         """
 said["root"] = os.getuid() == 0 or os.geteuid() == 0
@@ -265,11 +265,11 @@ attempt("more memory", lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 50, 
 said["su"] = subprocess.run(["su", "-c", "true"], stdin=-3, capture_output=True).returncode != 0
 """,
     )
-    assert said.pop("root") is False
-    assert said.pop("no new privileges") is True
-    assert said.pop("su") is True
-    assert said.pop("more memory") in ("ValueError", "PermissionError", "OSError")
-    assert refused(said), said
+    assert output.pop("root") is False
+    assert output.pop("no new privileges") is True
+    assert output.pop("su") is True
+    assert output.pop("more memory") in ("ValueError", "PermissionError", "OSError")
+    assert refused(output), output
 
 
 def test_descriptors_of_the_trainer_are_not_inherited(trainer: Trainer) -> None:

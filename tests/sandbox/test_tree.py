@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local
+from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local_session
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import read_directory, survey, write_directory
+from rllm_gym.sandbox.tree import directory_stats, read_directory, write_directory
 from tests.sandbox.users import needs
 
 NAMES = ["a", "b", "c.py", "d", "é", "\udcff\udcfe", "with space", "-n", ".git"]
@@ -87,7 +87,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     needs(tier)
     with pytest.MonkeyPatch.context() as patch, SandboxPool(tier) as pool:
         if request.param == "overlay":
-            patch.setattr(local, "COPIED_ENTRIES", -1)
+            patch.setattr(local_session, "COPIED_ENTRIES", -1)
         yield pool
 
 
@@ -134,14 +134,14 @@ class TestChanges:
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
     ) -> None:
         folder = tmp_path_factory.mktemp("edits")
-        program, base, twin = folder / "edit.py", folder / "base", folder / "twin"
+        program, base, copy = folder / "edit.py", folder / "base", folder / "twin"
         program.write_text(EDIT)
         base.mkdir()
         _run_edits(before, base, program)  # type: ignore[arg-type]
         base_tree = read_directory(base)
-        shutil.copytree(base, twin, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
+        shutil.copytree(base, copy, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
         with pool.open_session_sync(base) as session:
-            assert session.overlay == (local.COPIED_ENTRIES < 0)  # type: ignore[attr-defined]
+            assert session.overlay == (local_session.COPIED_ENTRIES < 0)  # type: ignore[attr-defined]
             carried = {"edit.py": EDIT, "steps.json": _script(after)}  # type: ignore[arg-type]
             writing = [
                 f"echo {b64encode(text.encode()).decode()} | base64 -d > $TMPDIR/{name}"
@@ -156,10 +156,10 @@ class TestChanges:
         # The twin lacks the FIFOs of the base, and a file can be written in their place.
         fifos = [path for path in base.rglob("*") if stat.S_ISFIFO(path.lstat().st_mode)]
         if pool.tier is Tier.NAMESPACES and not fifos:
-            _run_edits(after, twin, program)  # type: ignore[arg-type]
-            assert tree == read_directory(twin)
+            _run_edits(after, copy, program)  # type: ignore[arg-type]
+            assert tree == read_directory(copy)
 
-    def test_a_directory_made_anew_hides_what_was_in_it(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_a_recreated_directory_hides_its_old_contents(self, pool: SandboxPool, tmp_path: Path) -> None:
         base = tmp_path / "base"
         write_directory({f"d/{n}": TreeFile("file", b"x") for n in ("a", "b", "e/c")}, base)
         with pool.open_session_sync(base) as session:
@@ -194,7 +194,7 @@ class TestChanges:
             session.exec_sync("mkdir -p a/b; echo hi > a/b/c; chmod 755 a/b/c")
             assert set(session.changes_sync().written) == {"a/b/c"}
 
-    def test_larger_than_asked_for_is_said(self, pool: SandboxPool) -> None:
+    def test_a_tree_larger_than_its_limits_is_reported(self, pool: SandboxPool) -> None:
         with pool.open_session_sync() as session:
             session.exec_sync("head -c 100000 /dev/zero > big; truncate -s 900M sparse; touch 1 2 3 4 5")
             with pytest.raises(TreeTooLarge, match="more than 5 files"):
@@ -264,9 +264,9 @@ class TestDirectories:
 
     def test_a_survey_counts_what_is_there(self, tmp_path: Path) -> None:
         write_directory({"d/f": TreeFile("file", b"12345"), "l": TreeFile("symlink", b"d")}, tmp_path / "base")
-        found = survey(tmp_path / "base")
+        found = directory_stats(tmp_path / "base")
         assert (found.entries, found.size) == (3, 6)
         assert found.owner == (os.geteuid(), os.getegid())
         if os.geteuid() == 0:
             os.lchown(tmp_path / "base" / "d" / "f", 12345, 0)
-            assert survey(tmp_path / "base").owner is None
+            assert directory_stats(tmp_path / "base").owner is None

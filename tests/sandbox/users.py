@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -28,9 +28,9 @@ Completed = subprocess.CompletedProcess[str]
 
 def needs(tier: Tier) -> None:
     """Skip the calling test, with the reason, where a tier does not work on this machine."""
-    finding = examine(tier)
+    finding = probe_tier(tier)
     if not finding.works:
-        pytest.skip(f"tier {tier.value} does not work here: {finding.reason} {finding.way_out}")
+        pytest.skip(f"tier {tier.value} does not work here: {finding.reason} {finding.fix}")
 
 
 class RunPython:

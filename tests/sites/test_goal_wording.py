@@ -30,10 +30,10 @@ def test_goals_are_sentences_and_vary() -> None:
         goals = []
         for seed in range(6):
             level = template.difficulties[seed % len(template.difficulties)]
-            goal = template.errand(template.build(seed, level), random.Random(seed), level).goal
+            goal = template.make_task(template.build(seed, level), random.Random(seed), level).goal
             goals.append(goal)
-            said = NAMED.sub("“x”", goal)  # what it quotes is as it is
-            wrong += [(name, seed, slip, goal) for slip, pattern in SLIPS.items() if re.search(pattern, said)]
+            output = NAMED.sub("“x”", goal)  # what it quotes is as it is
+            wrong += [(name, seed, slip, goal) for slip, pattern in SLIPS.items() if re.search(pattern, output)]
         if len(set(goals)) < 3:
             wrong.append((name, goals))
     assert wrong == []

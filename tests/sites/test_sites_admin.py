@@ -8,20 +8,20 @@ import pytest
 
 from rllm_gym.sites.admin import ORIGIN, TEMPLATES, build
 from rllm_gym.sites.desk import TEMPLATES as DESK_TEMPLATES
-from rllm_gym.sites.errand import Click, Fill, Select
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
+from rllm_gym.sites.task import Click, Fill, Select
 from rllm_gym.sites.wording import money
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
-from tests.sites.walker import Walker
+from tests.sites.html_walker import Walker
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
 
 
-def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
-    walk(TEMPLATES + DESK_TEMPLATES, FEW_SEEDS)
+def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
+    check_task(TEMPLATES + DESK_TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-def test_the_way_of_many_seeds() -> None:
-    walk(TEMPLATES + DESK_TEMPLATES, share_of_today(MANY_SEEDS, 25))
+def test_the_solution_of_many_seeds() -> None:
+    check_task(TEMPLATES + DESK_TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def rows(walker: Walker, column: int) -> list[str]:
@@ -95,7 +95,7 @@ def test_money_is_given_back_once_for_a_reason_and_never_more_than_came() -> Non
         partial(world.set_employees_active, [1], False),
     ):
         before = world.facts()
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             refused()
         assert world.facts() == before
     walker = Walker(world, f"{ORIGIN}/invoice/{paid.number}")
@@ -107,7 +107,7 @@ def test_money_is_given_back_once_for_a_reason_and_never_more_than_came() -> Non
     ):
         walker.do(move)
     assert world.invoices[paid.number].refunded == paid.total
-    with pytest.raises(Refused, match="already"):
+    with pytest.raises(FormError, match="already"):
         world.refund(paid.number, 1, reason)
 
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from rllm_gym.sites.calendar import ORIGIN, TEMPLATES, CalendarWorld, build
-from rllm_gym.sites.colleagues import Person
-from rllm_gym.sites.errand import Click, Fill
-from rllm_gym.sites.errors import Refused
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
-from tests.sites.walker import Walker
+from rllm_gym.sites.calendar import ORIGIN, TEMPLATES, CalendarApp, build
+from rllm_gym.sites.errors import FormError
+from rllm_gym.sites.people import Person
+from rllm_gym.sites.task import Click, Fill
+from tests.sites.html_walker import Walker
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
 
 ME, ANNA, ANNE = (
     Person(name, f"{name.split()[0].lower()}@brightwater.test") for name in ("Mo Lee", "Anna Li", "Anne Li")
@@ -20,20 +20,20 @@ ME, ANNA, ANNE = (
 MONDAY = date(2025, 3, 3)
 
 
-def empty() -> CalendarWorld:
-    return CalendarWorld(MONDAY, ME, [ANNA, ANNE])
+def empty() -> CalendarApp:
+    return CalendarApp(MONDAY, ME, [ANNA, ANNE])
 
 
-def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
-    walk(TEMPLATES, FEW_SEEDS)
+def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
+    check_task(TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-def test_the_way_of_many_seeds() -> None:
-    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+def test_the_solution_of_many_seeds() -> None:
+    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
-def test_harder_worlds_are_larger() -> None:
+def test_harder_sites_are_larger() -> None:
     sizes = [len(build(1, difficulty).events) for difficulty in range(1, 6)]
     assert sizes == sorted(set(sizes))
 
@@ -45,7 +45,7 @@ def test_a_series_takes_place_every_week_until_it_ends_but_on_no_day_that_was_ca
     days = [day for day, _ in world.occurrences(MONDAY - timedelta(days=30), MONDAY + timedelta(days=90))]
     assert days == [MONDAY, MONDAY + timedelta(days=14), MONDAY + timedelta(days=21)]
     for day in (MONDAY + timedelta(days=7), MONDAY + timedelta(days=1), MONDAY + timedelta(days=28)):
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             world.skip(event.number, day)
 
 
@@ -75,7 +75,7 @@ def test_an_event_made_twice_moved_away_and_back_or_made_again_is_judged_by_what
 
 
 def test_a_form_that_cannot_be_accepted_changes_nothing_and_says_why() -> None:
-    for field, text, said in (
+    for field, text, output in (
         ("Title", "", "must not be empty"),
         ("Date", "next Tuesday", "must be a date such as 2025-03-04"),
         ("Starts", "25:00", "must be a time such as 14:30"),
@@ -87,7 +87,7 @@ def test_a_form_that_cannot_be_accepted_changes_nothing_and_says_why() -> None:
         walker = Walker(world, f"{ORIGIN}/new")
         for move in (Fill("Title", "Talk"), Fill(field, text), Click("button", "Create event")):
             walker.do(move)
-        assert said in walker.page.text, field
+        assert output in walker.page.text, field
         assert not world.events, field
 
 
@@ -96,9 +96,9 @@ def test_only_the_organiser_can_change_an_event_whatever_a_form_claims() -> None
     number = next(event.number for event in world.mine() if event.owner != world.me.email)
     before = world.facts()
     for change in (partial(world.delete, number), partial(world.change, number, title="Mine")):
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             change()
-    with pytest.raises(Refused):
+    with pytest.raises(FormError):
         world.answer(next(event.number for event in world.mine() if event.owner == world.me.email), "declined")
     assert world.facts() == before
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from rllm_gym.sites.errand import Click, Fill, Goto
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.forum import TEMPLATES
 from rllm_gym.sites.forum.state import build
 from rllm_gym.sites.http import Request
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
-from tests.sites.walker import Walker
+from rllm_gym.sites.task import Click, Fill, Goto
+from tests.sites.html_walker import Walker
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
 
 
-def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
-    walk(TEMPLATES, FEW_SEEDS, steps=60)
+def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
+    check_task(TEMPLATES, FEW_SEEDS, steps=60)
 
 
 @pytest.mark.long
-def test_the_way_of_many_seeds() -> None:
-    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25), steps=60)
+def test_the_solution_of_many_seeds() -> None:
+    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25), steps=60)
 
 
 def test_only_ones_own_posts_can_be_edited_and_locked_threads_stay_as_they_are() -> None:
@@ -36,7 +36,7 @@ def test_only_ones_own_posts_can_be_edited_and_locked_threads_stay_as_they_are()
         lambda: forum.start_thread(forum.closed_board, "Title", "text"),
         lambda: forum.send("nobody99", "s", "t"),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             refused()
     assert forum.facts() == before
 

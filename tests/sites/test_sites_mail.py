@@ -7,22 +7,22 @@ from urllib.parse import urlencode
 
 import pytest
 
-from rllm_gym.sites.errand import Click, Fill
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.http import Request
 from rllm_gym.sites.mail import ORIGIN, TEMPLATES, build
 from rllm_gym.sites.mail.state import Rule
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
-from tests.sites.walker import Walker
+from rllm_gym.sites.task import Click, Fill
+from tests.sites.html_walker import Walker
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
 
 
-def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
-    walk(TEMPLATES, FEW_SEEDS)
+def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
+    check_task(TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-def test_the_way_of_many_seeds() -> None:
-    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+def test_the_solution_of_many_seeds() -> None:
+    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def test_opening_a_message_reads_it_and_costs_nothing_but_a_mark_by_hand_counts() -> None:
@@ -60,7 +60,7 @@ def test_swindlers_write_under_the_firms_name_from_another_address_later_than_al
                 assert fraud.sender.email not in {person.email for person in world.contacts}
 
 
-def test_search_finds_every_word_and_looks_where_it_is_told() -> None:
+def test_search_finds_every_word_and_searches_the_given_folder() -> None:
     world = build(1, 1)
     message = next(iter(world.messages.values()))
     anna = replace(message.sender, name="Anna Li", email="anna@x.test")
@@ -83,7 +83,7 @@ def test_search_finds_every_word_and_looks_where_it_is_told() -> None:
 
 
 def test_a_message_to_nobody_is_not_sent() -> None:
-    for to, said in (
+    for to, output in (
         ("", "Nobody stands in the To line"),
         ("Nobody Known", "not in the address book"),
         ("a@b", "not in the address"),
@@ -93,7 +93,7 @@ def test_a_message_to_nobody_is_not_sent() -> None:
         walker = Walker(world, f"{ORIGIN}/write")
         for move in (Fill("To", to), Fill("Subject", "S"), Fill("Message", "T"), Click("button", "Send")):
             walker.do(move)
-        assert said in walker.page.text, to
+        assert output in walker.page.text, to
         assert world.facts() == before, to
 
 
@@ -101,10 +101,10 @@ def test_a_rule_needs_something_to_look_for_and_something_to_do() -> None:
     world = build(1, 1)
     label = world.labels[0]
     for rule in (Rule("", "", "Bin", ""), Rule("a", "", "", ""), Rule("a", "", "Inbox", ""), Rule("a", "", "", "No")):
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             world.add_rule(rule)
     world.add_rule(Rule("a", "", "", label))
-    with pytest.raises(Refused, match="exists already"):
+    with pytest.raises(FormError, match="exists already"):
         world.add_rule(Rule("a", "", "", label))
 
 

@@ -8,20 +8,20 @@ from functools import partial
 
 import pytest
 
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.tracker import ORIGIN, TEMPLATES, build
 from rllm_gym.sites.tracker.state import Filter
-from tests.browser.patience import be_patient
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
+from tests.browser.long_timeouts import use_long_timeouts
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
 
 
-def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
-    walk(TEMPLATES, FEW_SEEDS)
+def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
+    check_task(TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-def test_the_way_of_many_seeds() -> None:
-    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+def test_the_solution_of_many_seeds() -> None:
+    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def test_titles_and_days_of_creation_tell_issues_apart() -> None:
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         partial(world.report, first, "T", "", milestone=past),
         partial(world.comment, "NO-1", "text"),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             refused()
     assert world.facts() == before
 
@@ -94,7 +94,7 @@ def test_a_card_is_dragged_to_another_column(monkeypatch: pytest.MonkeyPatch) ->
         find_chromium()
     except BrowserFault as missing:
         pytest.skip(str(missing))
-    be_patient(monkeypatch)
+    use_long_timeouts(monkeypatch)
     world = build(3, 1)
     project = next(iter(world.projects))
     issue = next(i for i in world.of_project(project, Filter(), "oldest") if i.column == "Backlog")

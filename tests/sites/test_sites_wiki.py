@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from rllm_gym.sites.errand import Click
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
+from rllm_gym.sites.task import Click
 from rllm_gym.sites.wiki import TEMPLATES
 from rllm_gym.sites.wiki.content import Content
 from rllm_gym.sites.wiki.state import build
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
-from tests.sites.walker import Walker
+from tests.sites.html_walker import Walker
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
 
 
-def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
-    walk(TEMPLATES, FEW_SEEDS)
+def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
+    check_task(TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-def test_the_way_of_many_seeds() -> None:
-    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+def test_the_solution_of_many_seeds() -> None:
+    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def test_protected_pages_and_taken_titles_are_refused() -> None:
@@ -37,7 +37,7 @@ def test_protected_pages_and_taken_titles_are_refused() -> None:
         lambda: wiki.create("Fine", Content(redirect="Nowhere"), ""),
         lambda: wiki.edit(other.title, other.content, "nothing changed"),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(FormError):
             refused()
     assert wiki.facts() == before
 
@@ -67,12 +67,12 @@ def test_redirects_that_lead_to_each_other_do_not_go_round() -> None:
 def test_restoring_by_hand_comes_to_the_same_as_restoring_a_version() -> None:
     """Where no summary is asked for, the way does not count; where one is, it does."""
     for counts in (False, True):
-        wiki, twin = build(4, 1, summaries_count=counts), build(4, 1, summaries_count=counts)
+        wiki, copy = build(4, 1, summaries_count=counts), build(4, 1, summaries_count=counts)
         page = next(p for p in wiki.pages.values() if p.revisions[-1].author == wiki.vandal)
         good = next(r for r in reversed(page.revisions) if r.author != wiki.vandal)
-        twin.restore(good.number)
+        copy.restore(good.number)
         wiki.edit(page.title, good.content, "by hand")
-        assert (wiki.facts() == twin.facts()) is not counts
+        assert (wiki.facts() == copy.facts()) is not counts
 
 
 def test_links_in_a_text_are_links_and_nothing_else_is_markup() -> None:

@@ -20,9 +20,9 @@ import peft  # noqa: F401 - imported once here, not in every attempt
 import torch.utils.tensorboard  # noqa: F401
 
 from trainers.config import TrainConfig
+from trainers.config_loading import load_yaml
 from trainers.loop import train
 from trainers.run.metrics import MetricsLog
-from trainers.settings import load_yaml
 
 
 def die_within(seconds: float, rng: random.Random) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms import Signals, make_algorithm
-from trainers.algorithms.advantages import group_relative
+from trainers.algorithms import ModelSignals, make_algorithm
+from trainers.algorithms.estimators import group_relative
 from trainers.algorithms.losses import clipped_surrogate, importance_factor, kl_to_reference, weighted_reinforce
 from trainers.batching import make_micro_batches, rows_of
 from trainers.config import AlgorithmConfig
@@ -65,7 +65,7 @@ batches = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(rows=batches, seed=st.integers(0, 2**32 - 1), std=st.booleans(), budget=st.integers(1, 60))
-def test_grpo_equals_the_oracle_however_it_is_cut_into_micro_batches(
+def test_grpo_equals_the_oracle_however_it_is_split_into_micro_batches(
     rows: list[tuple[float, int, int]], seed: int, std: bool, budget: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ def test_grpo_equals_the_oracle_however_it_is_cut_into_micro_batches(
     config = AlgorithmConfig(normalize_std=std, clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config)
     samples = [sample(r, g, o) for r, g, o in zip(rewards, groups, old, strict=True)]
-    targets = algorithm.targets(samples, Signals())
+    targets = algorithm.targets(samples, ModelSignals())
     keep = targets.keep_B.nonzero()[0]
     # The new log-probs travel as one more target, so that they are sorted and cut as the rest.
     learnt = {"adv": targets.per_token["adv"], "new": new}
@@ -95,8 +95,8 @@ def test_a_group_whose_rewards_agree_has_no_advantage_and_is_left_out() -> None:
     assert group_relative(reward_B, group_B).tolist() == [0.0, 0.0, -0.5, 0.5]
     assert np.allclose(group_relative(reward_B, group_B, normalize_std=True), [0, 0, -1, 1], atol=1e-5)
     samples = [sample(r, g, np.zeros(3)) for r, g in zip(reward_B, [0, 0, 1, 1], strict=True)]
-    assert make_algorithm(AlgorithmConfig()).informative(samples).tolist() == [False, False, True, True]
-    assert make_algorithm(AlgorithmConfig(drop_zero_variance=False)).informative(samples).all()
+    assert make_algorithm(AlgorithmConfig()).trainable_mask(samples).tolist() == [False, False, True, True]
+    assert make_algorithm(AlgorithmConfig(drop_zero_variance=False)).trainable_mask(samples).all()
 
 
 @settings(max_examples=100, deadline=None)
@@ -104,7 +104,7 @@ def test_a_group_whose_rewards_agree_has_no_advantage_and_is_left_out() -> None:
 def test_rloo_is_the_reward_minus_the_mean_of_the_others(rows: list[tuple[float, int, int]]) -> None:
     samples = [sample(reward, group, np.zeros(n)) for reward, group, n in rows]
     config = AlgorithmConfig(name="rloo")
-    for index, adv_N in enumerate(make_algorithm(config).targets(samples, Signals()).per_token["adv"]):
+    for index, adv_N in enumerate(make_algorithm(config).targets(samples, ModelSignals()).per_token["adv"]):
         others = [r for i, (r, g, _) in enumerate(rows) if g == rows[index][1] and i != index]
         expected = rows[index][0] - np.mean(others) if others else 0.0
         assert np.allclose(adv_N, expected)
@@ -114,19 +114,19 @@ def test_rloo_is_the_reward_minus_the_mean_of_the_others(rows: list[tuple[float,
 def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> None:
     config = AlgorithmConfig(name="remax", group_size=1)
     algorithm = make_algorithm(config)
-    assert [draw.greedy for draw in algorithm.plan()] == [False, True]
+    assert [draw.greedy for draw in algorithm.rollout_plan()] == [False, True]
     stochastic, greedy = sample(1.0, 0, np.zeros(2)), sample(0.25, 0, np.zeros(2))
     greedy = Sample("e", greedy.group_id, greedy.reward, greedy.sequences, greedy=True)
     lonely = sample(1.0, 1, np.zeros(2))
-    adv = algorithm.targets([stochastic, greedy, lonely], Signals()).per_token["adv"]
+    adv = algorithm.targets([stochastic, greedy, lonely], ModelSignals()).per_token["adv"]
     assert [a.tolist() for a in adv] == [[0.75, 0.75], [0.0, 0.0], [0.0, 0.0]]
-    assert algorithm.informative([stochastic, greedy, lonely]).tolist() == [True, False, False]
+    assert algorithm.trainable_mask([stochastic, greedy, lonely]).tolist() == [True, False, False]
 
 
 def test_reinforce_subtracts_the_mean_of_the_batch() -> None:
     config = AlgorithmConfig(name="reinforce")
     samples = [sample(reward, index, np.zeros(1)) for index, reward in enumerate((0.0, 1.0, 0.5))]
-    adv = make_algorithm(config).targets(samples, Signals()).per_token["adv"]
+    adv = make_algorithm(config).targets(samples, ModelSignals()).per_token["adv"]
     assert np.allclose(np.concatenate(adv), [-0.5, 0.5, 0.0])
 
 

@@ -15,16 +15,16 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from rllm_gym.core import TokenSequence
-from trainers.batching import Costs, MicroBatch, Row, make_micro_batches
-from trainers.batching.microbatch import lay_out
-from trainers.batching.plan import columns, fill, pad, plan, predicted
-from trainers.batching.trie import Forest, Sorted, grow, join
-from trainers.model.attention import hidden_states, teach_trees
+from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
+from trainers.batching.layout import fill, layout_tokens, pad, plan_layouts, predict_seconds
+from trainers.batching.microbatch import build_micro_batches
+from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix_tree, merge_forests
+from trainers.model.attention import enable_tree_attention, hidden_states
 from trainers.model.token_logprobs import token_logprobs
 
 # A token is a second, and nothing else costs anything: everything that can be shared is.
-TOKENS_ONLY = Costs(token=1.0, pair=0.0, call=0.0, batch=0.0, block=1)
-USUAL = Costs(token=4e-5, pair=1e-7, call=3e-4, batch=2e-3, block=32)
+TOKENS_ONLY = CostModel(token=1.0, pair=0.0, call=0.0, batch=0.0, block=1)
+USUAL = CostModel(token=4e-5, pair=1e-7, call=3e-4, batch=2e-3, block=32)
 VOCABULARY = 40
 
 
@@ -66,8 +66,14 @@ def layouts(rows: list[Row], kind: str, tokens: int) -> Any:
     if kind == "padded":
         return pad(np.array([len(r.sequence) for r in rows]), range(len(rows)), tokens, USUAL)
     if kind == "packed":
-        return fill([grow(Sorted.of(rows, [index]), TOKENS_ONLY.saves) for index in range(len(rows))], tokens)
-    return fill([grow(Sorted.of(rows), TOKENS_ONLY.saves)], tokens)
+        return fill(
+            [
+                build_prefix_tree(SortedRows.of(rows, [index]), TOKENS_ONLY.is_worth_sharing)
+                for index in range(len(rows))
+            ],
+            tokens,
+        )
+    return fill([build_prefix_tree(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)], tokens)
 
 
 def exact_norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -91,7 +97,7 @@ def tiny(tuning: str) -> tuple[Any, Any]:
     for module in plain.modules():  # Qwen2's norms round to float32, whatever the model's type
         if isinstance(module, Qwen2RMSNorm):
             module.forward = functools.partial(exact_norm, module)  # type: ignore[method-assign]
-    assert teach_trees(plain, torch.device("cpu"))
+    assert enable_tree_attention(plain, torch.device("cpu"))
     if tuning == "full":
         return plain, plain
     adapted = get_peft_model(plain, LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)).double()
@@ -150,7 +156,7 @@ def test_trie_packed_and_padded_give_the_gradient_of_each_sequence_alone(
     unbatched = unbatched_loss(model, plain, rows)
     expected = gradients(model, unbatched)
     for kind in ("padded", "packed", "trie"):
-        batches = lay_out(rows, layouts(rows, kind, tokens))
+        batches = build_micro_batches(rows, layouts(rows, kind, tokens))
         assert kind != "trie" or len(batches) == 1
         loss = sum(batched_loss(plain, batch) for batch in batches)
         torch.testing.assert_close(loss, unbatched, rtol=1e-9, atol=1e-9)
@@ -174,7 +180,7 @@ def path_of(batch: MicroBatch, b: int, last: int) -> list[int]:
     aggregation=st.sampled_from(["token-mean", "sequence-mean"]),
 )
 def test_every_sampled_token_is_there_once_for_each_sequence_it_belongs_to(
-    rows: list[Row], tokens: int, share: bool, costs: Costs, aggregation: Any
+    rows: list[Row], tokens: int, share: bool, costs: CostModel, aggregation: Any
 ) -> None:
     """Also of two sequences that are the same, and of one that another begins with."""
     batches = make_micro_batches(
@@ -211,10 +217,10 @@ def test_every_sampled_token_is_there_once_for_each_sequence_it_belongs_to(
 @settings(max_examples=30, deadline=None, phases=[Phase.generate])
 @given(rows=trees())
 def test_the_trie_writes_down_each_distinct_prefix_once(rows: list[Row]) -> None:
-    forest = grow(Sorted.of(rows), TOKENS_ONLY.saves)
+    forest = build_prefix_tree(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)
     prefixes = {r.sequence.ids[:n] for r in rows for n in range(1, len(r.sequence) + 1)}
     assert forest.length == len(prefixes)
-    twice = join([forest, forest])
+    twice = merge_forests([forest, forest])
     assert twice.length == 2 * forest.length
     assert [node.end for node in twice.nodes[len(forest.nodes) :]] == [
         node.end + forest.length for node in forest.nodes
@@ -232,9 +238,9 @@ def group(prompt: int, completion: int, size: int, seed: int = 0) -> list[Row]:
 
 def test_a_few_tokens_that_happen_to_be_the_same_do_not_shatter_a_sequence() -> None:
     """Another node is another call in every layer: two tokens are not worth it, forty are."""
-    assert len(grow(Sorted.of(group(2, 30, 4)), USUAL.saves).nodes) == 4
-    assert len(grow(Sorted.of(group(40, 30, 4)), USUAL.saves).nodes) == 5
-    assert len(grow(Sorted.of(group(2, 30, 30)), USUAL.saves).nodes) == 31
+    assert len(build_prefix_tree(SortedRows.of(group(2, 30, 4)), USUAL.is_worth_sharing).nodes) == 4
+    assert len(build_prefix_tree(SortedRows.of(group(40, 30, 4)), USUAL.is_worth_sharing).nodes) == 5
+    assert len(build_prefix_tree(SortedRows.of(group(2, 30, 30)), USUAL.is_worth_sharing).nodes) == 31
 
 
 def test_micro_batches_are_even() -> None:
@@ -247,36 +253,38 @@ def test_micro_batches_are_even() -> None:
         assert len(sizes) == 4
         assert min(sizes) >= 192
     groups = [r for seed in range(9) for r in group(100, 20, 4, seed)]
-    sizes = [columns(layout) for layout in plan(groups, tokens=800, costs=USUAL, share=True)]
+    sizes = [layout_tokens(layout) for layout in plan_layouts(groups, tokens=800, costs=USUAL, share=True)]
     assert sum(sizes) == 9 * 180
     assert len(sizes) == 3
     assert min(sizes) == max(sizes)
 
 
-def test_a_group_too_large_for_a_micro_batch_is_cut_and_each_part_keeps_the_prompt() -> None:
-    sizes = [columns(layout) for layout in plan(group(100, 50, 16), tokens=512, costs=USUAL, share=True)]
+def test_a_group_too_large_for_a_micro_batch_is_split_and_each_part_keeps_the_prompt() -> None:
+    sizes = [layout_tokens(layout) for layout in plan_layouts(group(100, 50, 16), tokens=512, costs=USUAL, share=True)]
     assert sizes == [500, 500]
-    sizes = [columns(layout) for layout in plan(group(100, 50, 24), tokens=512, costs=USUAL, share=True)]
+    sizes = [layout_tokens(layout) for layout in plan_layouts(group(100, 50, 24), tokens=512, costs=USUAL, share=True)]
     assert sizes == [500, 500, 500]
-    assert [columns(layout) for layout in plan(group(100, 50, 2), tokens=10, costs=USUAL, share=True)] == [150, 150]
+    assert [
+        layout_tokens(layout) for layout in plan_layouts(group(100, 50, 2), tokens=10, costs=USUAL, share=True)
+    ] == [150, 150]
 
 
 def test_the_plan_takes_what_is_predicted_to_be_fastest() -> None:
     """A shared prompt: a trie. Equal lengths: padded, one call for all. Uneven ones: packed, or padded in two cuts."""
-    (shared,) = plan(group(200, 30, 8), tokens=10**6, costs=USUAL, share=True)
-    assert isinstance(shared, Forest)
+    (shared,) = plan_layouts(group(200, 30, 8), tokens=10**6, costs=USUAL, share=True)
+    assert isinstance(shared, PrefixForest)
     assert shared.length == 200 + 8 * 30
     equal = [r for seed in range(16) for r in group(1, 30, 1, seed)]
-    (padded,) = plan(equal, tokens=10**6, costs=USUAL, share=True)
-    assert not isinstance(padded, Forest)
+    (padded,) = plan_layouts(equal, tokens=10**6, costs=USUAL, share=True)
+    assert not isinstance(padded, PrefixForest)
     uneven = [r for seed in range(16) for r in group(1, 5 + 20 * seed, 1, seed)]
-    (packed,) = plan(uneven, tokens=10**6, costs=USUAL, share=True)
-    assert isinstance(packed, Forest)
+    (packed,) = plan_layouts(uneven, tokens=10**6, costs=USUAL, share=True)
+    assert isinstance(packed, PrefixForest)
     assert packed.length == sum(len(r.sequence) for r in uneven)
-    cut = plan(uneven, tokens=10**6, costs=USUAL, share=False)
+    cut = plan_layouts(uneven, tokens=10**6, costs=USUAL, share=False)
     assert len(cut) > 1
-    whole = USUAL.padded(16, max(len(r.sequence) for r in uneven))
-    assert sum(predicted(layout, USUAL) for layout in cut) < whole
+    complete = USUAL.padded(16, max(len(r.sequence) for r in uneven))
+    assert sum(predict_seconds(layout, USUAL) for layout in cut) < complete
 
 
 def test_what_cannot_be_laid_out_is_named_and_nothing_is_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import not_refused
+from refused_options import not_refused
 from transformers import AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError

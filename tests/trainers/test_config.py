@@ -10,12 +10,20 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import not_refused
+from refused_options import not_refused
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate, validate_sft
-from trainers.settings import RECIPES, from_mapping, known_keys, load_yaml, read_command_line, to_mapping, write_yaml
+from trainers.config_loading import (
+    RECIPES,
+    from_mapping,
+    known_keys,
+    load_yaml,
+    read_command_line,
+    to_mapping,
+    write_yaml,
+)
 
 GOOD: dict[str, Any] = {"env": {"id": "rllm/Math-v0"}, "model": {"path": "somewhere"}}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.config import CurriculumConfig, EntropyConfig
-from trainers.curriculum import Curriculum, shuffled
+from trainers.curriculum import TaskCurriculum, shuffled
 from trainers.entropy import EntropyBonus
 
 
@@ -25,39 +25,41 @@ def test_shuffles_of_billions_need_no_memory_and_differ_by_key() -> None:
 
 
 def test_a_pass_deals_every_task_once_and_the_next_in_another_order() -> None:
-    curriculum = Curriculum(range(10), CurriculumConfig(), seed=3)
-    dealt = [index for step in range(8) for index in curriculum.deal(step, 5)]
+    curriculum = TaskCurriculum(range(10), CurriculumConfig(), seed=3)
+    dealt = [index for step in range(8) for index in curriculum.next_tasks(step, 5)]
     for start in range(0, 40, 10):
         assert sorted(dealt[start : start + 10]) == list(range(10))
     assert dealt[:10] != dealt[10:20]
-    assert dealt != [i for s in range(8) for i in Curriculum(range(10), CurriculumConfig(), seed=4).deal(s, 5)]
+    assert dealt != [
+        i for s in range(8) for i in TaskCurriculum(range(10), CurriculumConfig(), seed=4).next_tasks(s, 5)
+    ]
 
 
 def test_unsolved_tasks_come_again_until_they_are_solved() -> None:
-    curriculum = Curriculum(range(1000), CurriculumConfig(replay_fraction=0.5), seed=0)
-    first = curriculum.deal(0, 4)
-    curriculum.learn({first[0]: 1.0, first[1]: 0.5, first[2]: 0.0, first[3]: 0.0})
-    second = curriculum.deal(1, 4)
+    curriculum = TaskCurriculum(range(1000), CurriculumConfig(replay_fraction=0.5), seed=0)
+    first = curriculum.next_tasks(0, 4)
+    curriculum.update({first[0]: 1.0, first[1]: 0.5, first[2]: 0.0, first[3]: 0.0})
+    second = curriculum.next_tasks(1, 4)
     assert len(set(second[:2]) & set(first[1:])) == 2
     assert not set(second[2:]) & set(first)
-    curriculum.learn(dict.fromkeys(first[1:], 1.0))
-    assert not set(curriculum.deal(2, 4)) & set(first)
+    curriculum.update(dict.fromkeys(first[1:], 1.0))
+    assert not set(curriculum.next_tasks(2, 4)) & set(first)
 
 
 def test_its_state_goes_on_exactly_where_it_was() -> None:
     config = CurriculumConfig(replay_fraction=0.3)
-    straight, broken = (Curriculum(range(50), config, seed=1) for _ in range(2))
+    straight, broken = (TaskCurriculum(range(50), config, seed=1) for _ in range(2))
     for step in range(6):
         if step == 3:
             saved = broken.state_dict()
-            broken = Curriculum(range(50), config, seed=1)
+            broken = TaskCurriculum(range(50), config, seed=1)
             broken.load_state_dict(saved)
-        dealt = straight.deal(step, 7)
-        assert broken.deal(step, 7) == dealt
-        for each in (straight, broken):
-            each.learn({index: (index % 3) / 2 for index in dealt})
+        dealt = straight.next_tasks(step, 7)
+        assert broken.next_tasks(step, 7) == dealt
+        for item in (straight, broken):
+            item.update({index: (index % 3) / 2 for index in dealt})
     with pytest.raises(ValueError, match="50 training tasks and the environment has 51"):
-        Curriculum(range(51), config, seed=1).load_state_dict(straight.state_dict())
+        TaskCurriculum(range(51), config, seed=1).load_state_dict(straight.state_dict())
 
 
 def test_the_weight_rises_below_the_target_and_falls_above_it() -> None:

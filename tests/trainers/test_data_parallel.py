@@ -17,18 +17,18 @@ from typing import Any
 
 import psutil
 import pytest
-from echo_options import echo_config
+from echo_config import echo_config
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from samplers.waiting import until
+from samplers.sampler_waiting import until
 from torch.testing import assert_close
 
 from trainers.config import TrainConfig
+from trainers.config_loading import write_yaml
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
-from trainers.run.parallel import Ranks
-from trainers.settings import write_yaml
+from trainers.run.process_group import ProcessGroup
 
 HERE = Path(__file__).resolve().parent
 
@@ -93,13 +93,28 @@ def run_on_two(config: TrainConfig, folder: Path, *options: str, program: Sequen
 def assert_same_curve(one: Path, two: Path) -> None:
     rows, again = read_metrics(one), read_metrics(two)
     assert [row["step"] for row in again] == [row["step"] for row in rows]
-    for row, twin in zip(rows, again, strict=True):
-        assert {key for key in row.keys() ^ twin.keys() if not key.startswith("seconds/")} == set()
-        for key in ("tasks", "reward", "episodes", "sampled_tokens", "validation/success", "trained_tokens"):
-            assert row.get(key) == twin.get(key), (row["step"], key)
-        for key in ("loss", "value/loss", "entropy", "kl_reference", "grad_norm", "clip_fraction", "sampler_gap/mean"):
+    for row, copy in zip(rows, again, strict=True):
+        assert {key for key in row.keys() ^ copy.keys() if not key.startswith("time/")} == set()
+        for key in (
+            "tasks",
+            "reward/mean",
+            "episodes/count",
+            "completions/total_tokens",
+            "validation/success",
+            "optim/trained_tokens",
+        ):
+            assert row.get(key) == copy.get(key), (row["step"], key)
+        for key in (
+            "loss",
+            "value/loss",
+            "policy/entropy",
+            "policy/kl",
+            "optim/grad_norm",
+            "policy/clip_fraction",
+            "sampling/logprob_difference/mean",
+        ):
             if key in row:
-                assert math.isclose(row[key], twin[key], rel_tol=ORDER_OF_SUMS, abs_tol=ORDER_OF_SUMS), (
+                assert math.isclose(row[key], copy[key], rel_tol=ORDER_OF_SUMS, abs_tol=ORDER_OF_SUMS), (
                     row["step"],
                     key,
                 )
@@ -110,7 +125,9 @@ def assert_same_fine_tuning(one: Path, two: Path) -> None:
         alone, together = read_metrics(one / kind), read_metrics(two / kind)
         assert [row["step"] for row in together] == [0, 1, 2, 3]
         for row, other in zip(alone, together, strict=True):
-            numbers = [key for key in row if key in ("loss", "entropy", "grad_norm", "trained_tokens")]
+            numbers = [
+                key for key in row if key in ("loss", "policy/entropy", "optim/grad_norm", "optim/trained_tokens")
+            ]
             numbers += [key for key in row if key.startswith(("validation/", "rewards/", "logps/"))]
             for key in numbers:
                 assert other[key] == pytest.approx(row[key], rel=1e-4, abs=1e-5), (kind, row["step"], key)
@@ -217,12 +234,12 @@ def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> N
 @given(costs=st.lists(st.integers(1, 1000), max_size=40), size=st.integers(1, 5))
 def test_everything_is_shared_out_once_and_evenly(costs: list[int], size: int) -> None:
     things = list(range(len(costs)))
-    parts = [Ranks(rank, size).share(things, costs) for rank in range(size)]
+    parts = [ProcessGroup(rank, size).partition(things, costs) for rank in range(size)]
     assert sorted(thing for part in parts for thing in part) == things
     assert all(part == sorted(part) for part in parts)
     loads = [sum(costs[thing] for thing in part) for part in parts]
     assert max(loads) - min(loads) <= max(costs, default=0)
-    spans = [Ranks(rank, size).span(len(costs)) for rank in range(size)]
+    spans = [ProcessGroup(rank, size).local_range(len(costs)) for rank in range(size)]
     assert [index for span in spans for index in span] == things
     assert max(map(len, spans)) - min(map(len, spans)) <= 1
 
@@ -233,7 +250,7 @@ def test_one_process_alone_pays_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
     for name in ("all_gather_object", "all_reduce", "broadcast"):
         monkeypatch.setattr(f"torch.distributed.{name}", forbidden)
-    alone = Ranks()
-    assert alone.gather(3) == [3]
-    alone.sum_gradients([])
-    alone.copy_from_first([])
+    alone = ProcessGroup()
+    assert alone.all_gather(3) == [3]
+    alone.all_reduce_gradients([])
+    alone.broadcast([])

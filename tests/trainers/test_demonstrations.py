@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import save_episodes
-from tests.chat.every import for_every
+from tests.chat.for_every import for_every
 from tests.chat.templates import make_tokenizer
 from trainers.config import ConfigError, DemonstrationConfig, LengthConfig
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
-    Turn,
+    DemonstrationTurn,
+    can_keep_ids,
     chat_turns,
-    keeps_ids,
     read_demonstrations,
     tokenize,
 )
-from trainers.fine_tuning.lessons import select
-from trainers.fine_tuning.tokenized import LengthLimit, Tokens, cut, held_back
+from trainers.fine_tuning.sft_dataset import select
+from trainers.fine_tuning.tokenized import LengthLimit, TokenizedSequence, cut, split_held_out
 
 FAMILIES = ["qwen2.5", "qwen3", "llama3"]
 RENDERERS = {family: ChatRenderer(make_tokenizer(family)) for family in FAMILIES}
@@ -57,7 +57,7 @@ def chats(draw: st.DrawFn) -> list[dict[str, Any]]:
 @settings(max_examples=60, deadline=None)
 @given(messages=chats(), train_on=st.sampled_from(["all", "last"]), tools=st.sampled_from(["[]", TOOLS]))
 @for_every("family", FAMILIES)
-def test_only_replies_are_learnt(family: str, messages: list[dict[str, Any]], train_on: Any, tools: str) -> None:
+def test_only_replies_are_trained_on(family: str, messages: list[dict[str, Any]], train_on: Any, tools: str) -> None:
     """TRL #4975 trained on tool tokens; #5144 made masks longer than ids."""
     renderer, tokenizer = RENDERERS[family], make_tokenizer(family)
     demonstration = Demonstration(chat_turns(messages, tools if family != "llama3" else "[]"))
@@ -73,7 +73,7 @@ def test_only_replies_are_learnt(family: str, messages: list[dict[str, Any]], tr
     assert spoken == ("" if train_on == "all" else "".join(replies[:-1]))
 
 
-def test_tool_calls_are_learnt_and_their_answers_are_not() -> None:
+def test_tool_calls_are_trained_on_and_their_results_are_not() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "move", "arguments": {"where": "up"}}}
     messages = [
         {"role": "user", "content": "go"},
@@ -118,13 +118,13 @@ def test_an_episode_is_imitated_id_for_id_by_its_own_tokenizer(tmp_path: Path) -
     assert len(encoded) < 4, "the test shows nothing: the tokenizer spells it so too"
 
     # Another model's ids mean something else; its text is what can be imitated.
-    assert not keeps_ids(demonstration, RENDERERS["llama3"])
+    assert not can_keep_ids(demonstration, RENDERERS["llama3"])
     (sequence,) = tokenize(demonstration, RENDERERS["llama3"])
     learnt = [i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
     assert make_tokenizer("llama3").decode(learnt) == "lake<|eot_id|>lake<|eot_id|>"
 
 
-def test_a_reply_that_was_cut_off_is_not_learnt_to_end_there(tmp_path: Path) -> None:
+def test_a_truncated_reply_gets_no_end_token(tmp_path: Path) -> None:
     episode, _ = sampled_episode("qwen2.5", finish="length")
     save_episodes(tmp_path / "e.jsonl", [episode])
     (demonstration,) = read_demonstrations(tmp_path / "e.jsonl")
@@ -156,20 +156,20 @@ def test_rows_of_every_form(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text("\ufeff" + "\n".join(lines[:3]))
     (tmp_path / "c.jsonl").write_text("\n".join(lines[3:]) + "\n")
     read = read_demonstrations(str(tmp_path / "*.jsonl"))
-    assert [each.turns[0].reply for each in read] == ["a", "a", "a", "a\u2028", ""]
-    assert [each.turns[0].weight for each in read] == [1, 1, 1, 6, 1]
-    assert len({each.task for each in read[:2]}) == 1, "the same prompt is the same task, however it is written"
+    assert [item.turns[0].reply for item in read] == ["a", "a", "a", "a\u2028", ""]
+    assert [item.turns[0].weight for item in read] == [1, 1, 1, 6, 1]
+    assert len({item.task for item in read[:2]}) == 1, "the same prompt is the same task, however it is written"
     assert read[4].turns[0].message is not None
     assert read[4].turns[0].message.tool_calls[0].arguments == '{"a": 1}'
     again = read_demonstrations((str(tmp_path / "c.jsonl"), str(tmp_path / "b.jsonl")))
-    assert [each.where for each in again] == [each.where for each in [*read[3:], *read[:3]]]
+    assert [item.where for item in again] == [item.where for item in [*read[3:], *read[:3]]]
 
     import pyarrow
     import pyarrow.parquet
 
     table = pyarrow.Table.from_pylist([{**rows[0], "messages": None}, {"messages": rows[3]["messages"]}])
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    assert [each.turns[0].reply for each in read_demonstrations(tmp_path / "rows.parquet")] == ["a", "a\u2028"]
+    assert [item.turns[0].reply for item in read_demonstrations(tmp_path / "rows.parquet")] == ["a", "a\u2028"]
 
 
 def test_strings_can_stay_strings(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_episodes_that_tell_nothing_of_the_model_are_left_out(tmp_path: Path) ->
 
 
 def episode_of(task: str, reward: float, *, group: str = "", success: bool = True) -> Demonstration:
-    turn = Turn(({"role": "user", "content": task},), f"{reward}")
+    turn = DemonstrationTurn(({"role": "user", "content": task},), f"{reward}")
     return Demonstration((turn,), success, task=task, group=group, reward=reward)
 
 
@@ -215,7 +215,7 @@ def test_the_best_of_each_task_are_chosen() -> None:
     ]
 
     def chosen(**options: Any) -> list[int]:
-        return [episodes.index(each) for each in select(episodes, DemonstrationConfig(file="x", **options))]
+        return [episodes.index(item) for item in select(episodes, DemonstrationConfig(file="x", **options))]
 
     assert chosen(best=1) == [1, 3]
     assert chosen(best=2) == [1, 2, 3, 4]
@@ -231,14 +231,14 @@ def test_the_best_of_each_task_are_chosen() -> None:
             select([chat], DemonstrationConfig(file="x", **options))
 
 
-def test_what_is_held_back_shares_no_task_with_what_is_learnt() -> None:
+def test_held_out_tasks_are_not_in_the_training_split() -> None:
     keys = [f"task {number // 3}" for number in range(60)]
-    back = held_back(keys, 0.25, seed=1)
+    back = split_held_out(keys, 0.25, seed=1)
     assert len(back) == 5
-    assert back == held_back(keys[::-1], 0.25, seed=1), "the order of the files decides nothing"
-    assert back != held_back(keys, 0.25, seed=2)
+    assert back == split_held_out(keys[::-1], 0.25, seed=1), "the order of the files decides nothing"
+    assert back != split_held_out(keys, 0.25, seed=2)
     with pytest.raises(ConfigError, match="leaves none to train on"):
-        held_back(["one", "one"], 0.5, seed=0)
+        split_held_out(["one", "one"], 0.5, seed=0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -282,6 +282,6 @@ def test_arrays_hold_what_the_sequence_held(messages: list[dict[str, Any]]) -> N
     turns = chat_turns(messages)
     (sequence,) = tokenize(Demonstration(turns), RENDERERS["qwen2.5"])
     weights = [float(number + 1) for number in range(len(turns))]
-    row = Tokens.of(sequence, weights).row()
+    row = TokenizedSequence.of(sequence, weights).row()
     assert (row.sequence.ids, row.sequence.mask) == (sequence.ids, sequence.mask)
     assert row.targets["weight"].tolist() == [weights[turn] for turn in sequence.turns if turn >= 0]

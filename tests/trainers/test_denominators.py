@@ -10,8 +10,8 @@ import pytest
 import torch
 from test_value_head import some_samples
 
-from tests.chat.every import for_every
-from trainers.algorithms import Signals, make_algorithm
+from tests.chat.for_every import for_every
+from trainers.algorithms import ModelSignals, make_algorithm
 from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, SamplingConfig
 from trainers.learner import Learner
 from trainers.model import Policy
@@ -58,7 +58,7 @@ def test_the_loss_is_over_what_is_trained_on_alone(policy: Policy, aggregation: 
     samples = batch()
     config = AlgorithmConfig(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config, sampling=SamplingConfig(max_tokens=7))
-    targets = algorithm.targets(samples, Signals())
+    targets = algorithm.targets(samples, ModelSignals())
     assert targets.keep_B.tolist() == [True, True, True, True, False, False, True, False]
     learner = Learner(policy, OptimizerConfig(lr=1e-12, tokens_per_microbatch=budget), 10)
     stats = learner.update(0, samples, targets, algorithm, 0.0)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.chat.every import for_every
+from tests.chat.for_every import for_every
 from trainers.run.divergence import DivergenceWatch
 
 HEALTHY: dict[str, Any] = {
     "success": 0.5,
-    "invalid_actions": 0.02,
-    "entropy": 0.5,
-    "clip_fraction": 0.1,
-    "ratio_max": 1.5,
-    "sampler_gap/mean": 1e-6,
+    "episodes/invalid_action_fraction": 0.02,
+    "policy/entropy": 0.5,
+    "policy/clip_fraction": 0.1,
+    "sampling/importance_ratio/max": 1.5,
+    "sampling/logprob_difference/mean": 1e-6,
     "value/explained_variance": 0.3,
 }
 
@@ -22,28 +22,28 @@ HEALTHY: dict[str, Any] = {
     "sign",
     [
         ({"value/explained_variance": -3.0}, "lower value.lr"),
-        ({"invalid_actions": 0.9}, "losing the answer format"),
-        ({"ratio_max": 400.0}, "400 times as likely"),
-        ({"clip_fraction": 0.8}, "80% of the tokens"),
-        ({"sampler_gap/mean": -0.7}, "disagree by -0.70 nats"),
-        ({"entropy": 3.0}, "grew to 3.00"),
-        ({"entropy": 1e-4, "success": 0.2}, "nothing new is tried"),
+        ({"episodes/invalid_action_fraction": 0.9}, "losing the answer format"),
+        ({"sampling/importance_ratio/max": 400.0}, "400 times as likely"),
+        ({"policy/clip_fraction": 0.8}, "80% of the tokens"),
+        ({"sampling/logprob_difference/mean": -0.7}, "disagree by -0.70 nats"),
+        ({"policy/entropy": 3.0}, "grew to 3.00"),
+        ({"policy/entropy": 1e-4, "success": 0.2}, "nothing new is tried"),
     ],
 )
-def test_each_sign_is_said_once_if_it_lasts(sign: tuple[dict[str, Any], str]) -> None:
+def test_each_lasting_sign_is_reported_once(sign: tuple[dict[str, Any], str]) -> None:
     numbers, named = sign
     watch = DivergenceWatch()
-    assert watch.look(HEALTHY) == []
+    assert watch.check(HEALTHY) == []
     bad = HEALTHY | numbers
     for _ in range(4):
-        assert watch.look(bad) == []
-    assert watch.look(HEALTHY) == [], "four steps are an accident"
-    said = [warning for _ in range(20) for warning in watch.look(bad)]
-    assert len(said) == 1
-    assert named in said[0]
+        assert watch.check(bad) == []
+    assert watch.check(HEALTHY) == [], "four steps are an accident"
+    output = [warning for _ in range(20) for warning in watch.check(bad)]
+    assert len(output) == 1
+    assert named in output[0]
 
 
 def test_rows_without_an_update_and_healthy_ones_say_nothing() -> None:
     watch = DivergenceWatch()
-    assert [warning for _ in range(10) for warning in watch.look({"episodes": 8})] == []
-    assert [warning for _ in range(10) for warning in watch.look(HEALTHY)] == []
+    assert [warning for _ in range(10) for warning in watch.check({"episodes/count": 8})] == []
+    assert [warning for _ in range(10) for warning in watch.check(HEALTHY)] == []

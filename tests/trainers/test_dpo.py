@@ -14,13 +14,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import not_refused
+from refused_options import not_refused
 
 from rllm_gym.chat import ChatRenderer
 from trainers import commands
 from trainers.config import ConfigError, DpoConfig, LengthConfig, ModelConfig, OptimizerConfig, PreferenceConfig
 from trainers.config.dpo import validate_dpo
-from trainers.fine_tuning import offline
+from trainers.config_loading import from_mapping
+from trainers.fine_tuning import offline_run
 from trainers.fine_tuning.dpo import dpo
 from trainers.fine_tuning.pair_batches import PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
@@ -29,7 +30,6 @@ from trainers.fine_tuning.tokenized import LengthLimit
 from trainers.learner import Learner
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model
 
 logps = st.floats(-60, -0.01)
@@ -118,7 +118,7 @@ def token_pairs(policy: Policy, folder: Path, rows: list[dict[str, Any]]) -> lis
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     renderer, limit = ChatRenderer(policy.tokenizer), LengthLimit(LengthConfig(), None)
     pairs = read_preferences(str(folder / "pairs.jsonl"), PreferenceConfig(file="x")).pairs
-    return [made for pair in pairs if (made := tokenize_pair(pair, renderer, limit)) is not None]
+    return [created for pair in pairs if (created := tokenize_pair(pair, renderer, limit)) is not None]
 
 
 def plain_logp(policy: Policy, pair: TokenPair) -> torch.Tensor:
@@ -152,7 +152,7 @@ def test_the_gradient_is_that_of_the_plain_computation(model: Path, tmp_path: Pa
 
     policy.model.zero_grad()
     logp_P2 = torch.stack([plain_logp(policy, pair) for pair in pairs])
-    tokens_P2 = torch.tensor([pair.num_learnt for pair in pairs])
+    tokens_P2 = torch.tensor([pair.num_trained for pair in pairs])
     expected = PreferenceLoss(config)(logp_P2, reference, tokens_P2).mean()
     expected.backward()
     assert value == pytest.approx(expected.item(), rel=1e-5)
@@ -206,9 +206,9 @@ def test_what_was_preferred_is_preferred_where_it_was_not_trained(model: Path, t
     rows = read_metrics(result.output)
     assert rows[0]["step"] == 0
     assert rows[0]["validation/loss"] == pytest.approx(math.log(2), abs=1e-4), "nothing is preferred before"
-    assert rows[0]["validation/rewards/accuracy"] == 0.5
-    assert result.validation["validation/rewards/accuracy"] >= 0.9
-    assert result.validation["validation/rewards/margin"] > 0.5
+    assert rows[0]["validation/rewards/accuracies"] == 0.5
+    assert result.validation["validation/rewards/accuracies"] >= 0.9
+    assert result.validation["validation/rewards/margins"] > 0.5
     assert result.validation["validation/loss"] < 0.5
     assert result.model is not None
     saved = "model.safetensors" if tuning == "full" else "adapter_model.safetensors"
@@ -236,7 +236,7 @@ def test_the_reference_is_computed_once_and_only_for_pairs_that_come_up(
 def test_another_model_can_be_the_reference(model: Path, tmp_path: Path) -> None:
     other = make_tiny_model(tmp_path / "other", seed=5, vocab_size=300, hidden_size=32, num_heads=1, num_layers=1)
     result = dpo(run_config(model, tmp_path, steps=1, reference=str(other)))
-    assert read_metrics(result.output)[0]["rewards/margin"] != 0.0
+    assert read_metrics(result.output)[0]["rewards/margins"] != 0.0
     strange = make_tiny_model(tmp_path / "strange", vocab_size=290, hidden_size=32, num_heads=1, num_layers=1)
     with pytest.raises(ConfigError, match="another vocabulary"):
         dpo(run_config(model, tmp_path, steps=1, reference=str(strange), output=str(tmp_path / "x")))
@@ -248,30 +248,30 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
 ) -> None:
     options: dict[str, Any] = {"steps": 6, "model": {"tuning": tuning}, "checkpoint": {"every": 2}}
     options["validation"] = {"fraction": 0.2, "every": 2}
-    whole = dpo(run_config(model, tmp_path, **options))
+    complete = dpo(run_config(model, tmp_path, **options))
     stopped_at = 3
-    write = offline.MetricsLog.write
+    write = offline_run.MetricsLog.write
 
-    def write_and_stop(self: offline.MetricsLog, step: int, row: Any) -> None:
+    def write_and_stop(self: offline_run.MetricsLog, step: int, row: Any) -> None:
         write(self, step, row)
         if step == stopped_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
     options["output"] = str(tmp_path / "again")
     with monkeypatch.context() as patched:
-        patched.setattr(offline.MetricsLog, "write", write_and_stop)
+        patched.setattr(offline_run.MetricsLog, "write", write_and_stop)
         part = dpo(run_config(model, tmp_path, **options))
     assert (part.interrupted, part.steps, part.model) == (True, 3, None)
     with pytest.raises(ConfigError, match="already holds a run"):
         dpo(run_config(model, tmp_path, **options))
     resumed = dpo(run_config(model, tmp_path, **options, resume=True))
     name = "model.safetensors" if tuning == "full" else "adapter_model.safetensors"
-    assert whole.model is not None
+    assert complete.model is not None
     assert resumed.model is not None
-    assert (whole.model / name).read_bytes() == (resumed.model / name).read_bytes()
+    assert (complete.model / name).read_bytes() == (resumed.model / name).read_bytes()
     rows = [row["step"] for row in read_metrics(resumed.output)]
     assert rows == list(range(7))
-    assert resumed.validation == whole.validation
+    assert resumed.validation == complete.validation
 
     # More steps than planned, on a full model that is no longer its own reference.
     more = dpo(run_config(model, tmp_path, **{**options, "steps": 8}, resume=True))
@@ -324,12 +324,12 @@ def test_options_that_cannot_be_meant_are_named(model: Path, tmp_path: Path) -> 
 
 
 def test_a_step_that_is_not_finite_is_skipped(model: Path, tmp_path: Path) -> None:
-    from trainers.fine_tuning.dpo import prefer
+    from trainers.fine_tuning.dpo import dpo_step
 
     policy = Policy(ModelConfig(path=str(model), tuning="full"))
     pairs = token_pairs(policy, tmp_path, PAIRS)
     learner = Learner(policy, OptimizerConfig(), 5)
     before = [parameter.detach().clone() for _, parameter in policy.parameters]
-    update, _ = prefer(learner, 0, pairs, torch.full((3, 2), math.inf), PreferenceLoss(loss_config()))
+    update, _ = dpo_step(learner, 0, pairs, torch.full((3, 2), math.inf), PreferenceLoss(loss_config()))
     assert update.skipped == 1
     assert all(torch.equal(old, new) for old, (_, new) in zip(before, policy.parameters, strict=True))

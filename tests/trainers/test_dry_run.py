@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 import yaml
-from echo_options import echo_config
+from echo_config import echo_config
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, TrainConfig
+from trainers.config_loading import from_mapping, to_mapping, write_yaml
 from trainers.dry_run import dry_run, report
 from trainers.loop import train
 from trainers.memory import model_shape, shares_prompts
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping, to_mapping, write_yaml
 
 
 def command(tmp_path: Path, config: TrainConfig, *words: str) -> int:
@@ -49,15 +49,15 @@ def test_it_shows_memory_plan_tasks_and_every_option(tmp_path: Path, capsys: pyt
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "options.yaml") == before
 
 
-def test_what_it_foretells_happens(tmp_path: Path) -> None:
+def test_the_estimate_matches_the_run(tmp_path: Path) -> None:
     """As many episodes, and no more tokens."""
     config = echo_config(tmp_path, steps=2, algorithm={"group_size": 4, "groups_per_step": 4})
     found = dry_run(config)
     train(config)
-    rows = [row for row in read_metrics(tmp_path / "run") if "padded_tokens" in row]
+    rows = [row for row in read_metrics(tmp_path / "run") if "batch/padded_tokens" in row]
     for row in rows:
-        assert row["episodes"] == found.plan.episodes == 16
-        assert row["sampled_tokens"] <= found.plan.reply * found.plan.episodes
+        assert row["episodes/count"] == found.plan.episodes == 16
+        assert row["completions/total_tokens"] <= found.plan.reply * found.plan.episodes
 
 
 def test_the_plan_is_the_batching_s_own(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_the_plan_is_the_batching_s_own(tmp_path: Path) -> None:
         sections = {"algorithm": {"group_size": 4, "groups_per_step": 4, "minibatches": 2}, "optimizer": optimizer}
         return dry_run(echo_config(tmp_path, **sections)).plan
 
-    whole, small = planned(), planned(tokens_per_microbatch=40)
-    assert whole.optimizer_steps == small.optimizer_steps == 2
-    assert whole.count.sequences == small.count.sequences == 2 * 4 * whole.longest
-    assert sum(small.micro_batches.values()) > sum(whole.micro_batches.values())
+    complete, small = planned(), planned(tokens_per_microbatch=40)
+    assert complete.optimizer_steps == small.optimizer_steps == 2
+    assert complete.count.sequences == small.count.sequences == 2 * 4 * complete.longest
+    assert sum(small.micro_batches.values()) > sum(complete.micro_batches.values())
     assert small.largest.rows * small.largest.columns <= 40
 
 
@@ -97,11 +97,11 @@ def test_less_memory_where_it_is_asked_for(tmp_path: Path) -> None:
     elsewhere = {"backend": "openai", "url": "http://localhost:1/v1", "model": "x", "adapter_folder": str(tmp_path)}
     far = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}, sampler=elsewhere))
     assert lora.memory.peak - far.memory.peak == sum(
-        size for name, size in lora.memory.held.items() if name.startswith("sampler's")
+        size for name, size in lora.memory.resident.items() if name.startswith("sampler's")
     )
-    assert lora.memory.held["gradients"] < 0.5 * full.memory.held["gradients"]
-    assert eight.memory.held["optimizer states"] < 0.7 * full.memory.held["optimizer states"]
-    assert kl.memory.held["reference"] == full.memory.held["weights"]
+    assert lora.memory.resident["gradients"] < 0.5 * full.memory.resident["gradients"]
+    assert eight.memory.resident["optimizer states"] < 0.7 * full.memory.resident["optimizer states"]
+    assert kl.memory.resident["reference"] == full.memory.resident["weights"]
     assert "reference" not in report(full).split("\n\n")[0]
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from echo_options import echo_config
-from echo_world import EchoEnv
+from echo_config import echo_config
+from echo_env import EchoEnv
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.agents import BaseAgent, ChatAgent
@@ -24,10 +24,10 @@ from rllm_gym.samplers import ScriptedSampler
 from trainers import AgentTrainer
 from trainers.config import ConfigError
 from trainers.loop import train
-from trainers.rollouts import World, open_world
+from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
-from trainers.run.run import NothingPlayed
-from trainers.samples import Shaping, TokensMissing, samples_of
+from trainers.run.training_run import NoTrainableEpisodes
+from trainers.samples import RewardShaping, TokensMissing, samples_of
 
 
 @pytest.fixture(scope="module")
@@ -49,26 +49,41 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_learns(run: Path) -> None:
     rows = read_metrics(run)
-    assert rows[0]["validation/reward"] < 0.4
-    assert rows[-1]["validation/reward"] > 0.9
+    assert rows[0]["validation/reward/mean"] < 0.4
+    assert rows[-1]["validation/reward/mean"] > 0.9
 
 
 def test_every_step_logs_what_the_design_lists(run: Path) -> None:
     rows = read_metrics(run)
     assert [row["step"] for row in rows] == list(range(26))
     for row in rows[1:]:
-        for key in ("reward", "success", "faults", "lr", "episodes", "dropped", "tokens_per_second/rollout", "tasks"):
+        for key in (
+            "reward/mean",
+            "success",
+            "env/faults",
+            "optim/lr",
+            "episodes/count",
+            "episodes/dropped",
+            "throughput/rollout_tokens_per_second",
+            "tasks",
+        ):
             assert key in row, key
-        assert row["groups/useful"] + row["groups/too_easy"] + row["groups/too_hard"] == pytest.approx(1)
-        assert sum(value for key, value in row.items() if key.startswith("stop/")) == row["episodes"] == 64
-        assert row["seconds/total"] >= row["seconds/rollout"] + row["seconds/update"]
+        assert row["groups/all_success_fraction"] + row["groups/all_failure_fraction"] == pytest.approx(
+            row["groups/zero_std_fraction"]
+        )
+        assert (
+            sum(value for key, value in row.items() if key.startswith("env/stop_reason/"))
+            == row["episodes/count"]
+            == 64
+        )
+        assert row["time/step"] >= row["time/rollout"] + row["time/update"]
     for row in rows[1:10]:
-        assert row["sampler_gap/max"] < 1e-3
-        assert abs(row["sampler_gap/mean"]) <= row["sampler_gap/max"]
-        assert 0 < row["entropy"] < 6
-        assert row["grad_norm"] > 0
-        assert row["tokens_per_second/update"] > 0
-        assert 0 <= row["clip_fraction"] <= 1
+        assert row["sampling/logprob_difference/max"] < 1e-3
+        assert abs(row["sampling/logprob_difference/mean"]) <= row["sampling/logprob_difference/max"]
+        assert 0 < row["policy/entropy"] < 6
+        assert row["optim/grad_norm"] > 0
+        assert row["throughput/train_tokens_per_second"] > 0
+        assert 0 <= row["policy/clip_fraction"] <= 1
     for row in (rows[0], rows[-1]):
         assert row["validation/pass@1"] <= row["validation/pass@2"] <= row["validation/pass@4"]
         assert "validation/greedy_success" in row
@@ -119,7 +134,7 @@ def test_other_settings_run_too(tmp_path: Path, sections: dict[str, Any]) -> Non
     result = train(echo_config(tmp_path, steps=2, **sections))
     assert result.steps == 2
     rows = read_metrics(tmp_path / "run")
-    kl = [row["kl_reference"] for row in rows if "kl_reference" in row]
+    kl = [row["policy/kl"] for row in rows if "policy/kl" in row]
     assert bool(kl) == bool(sections.get("algorithm", {}).get("kl"))
 
 
@@ -132,18 +147,18 @@ class FaultyEnv(EchoEnv):
         return super()._act(action)
 
 
-def test_broken_worlds_are_dropped_counted_and_never_trained_on(tmp_path: Path) -> None:
+def test_broken_environments_are_dropped_counted_and_never_trained_on(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=2, env={"retries": 1}, save_episodes_every=1)
-    world = replace(open_world(config.env, env=FaultyEnv))
-    train(config, world=world)
+    world = replace(open_train_env(config.env, env=FaultyEnv))
+    train(config, env=world)
     for row in read_metrics(tmp_path / "run")[1:]:
         episodes = list(load_episodes(tmp_path / "run" / "episodes" / f"train-{row['step']:06d}.jsonl"))
         broken = [episode for episode in episodes if episode.stop_reason == StopReason.FAULT]
-        assert row["dropped"] == len(broken) > 0
-        assert row["faults"] == row["fault/test"] == 2 * len(broken)
-        assert row["stop/fault"] == len(broken)
+        assert row["episodes/dropped"] == len(broken) > 0
+        assert row["env/faults"] == row["env/faults/test"] == 2 * len(broken)
+        assert row["env/stop_reason/fault"] == len(broken)
         assert not samples_of(broken)
-        assert row["trained_tokens"] <= row["sampled_tokens"]
+        assert row["optim/trained_tokens"] <= row["completions/total_tokens"]
 
 
 class HopelessEnv(EchoEnv):
@@ -155,13 +170,13 @@ class HopelessEnv(EchoEnv):
 
 def test_a_step_that_teaches_nothing_is_measured_all_the_same(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=1)
-    train(config, world=replace(open_world(config.env, env=HopelessEnv)))
+    train(config, env=replace(open_train_env(config.env, env=HopelessEnv)))
     row = read_metrics(tmp_path / "run")[-1]
-    assert (row["groups/too_hard"], row["trained_tokens"]) == (1.0, 0)
-    assert row["entropy"] > 0
-    assert 0 < row["sampler_gap/max"] < 1e-3
-    assert abs(row["sampler_gap/mean"]) <= row["sampler_gap/max"]
-    assert row["clip_fraction"] == 0
+    assert (row["groups/all_failure_fraction"], row["optim/trained_tokens"]) == (1.0, 0)
+    assert row["policy/entropy"] > 0
+    assert 0 < row["sampling/logprob_difference/max"] < 1e-3
+    assert abs(row["sampling/logprob_difference/mean"]) <= row["sampling/logprob_difference/max"]
+    assert row["policy/clip_fraction"] == 0
 
 
 class HeadlessAgent(ChatAgent):
@@ -173,9 +188,9 @@ class HeadlessAgent(ChatAgent):
 
 def test_a_run_in_which_nothing_can_be_played_stops_and_says_why(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=50, optimizer={"max_bad_steps": 3})
-    world = replace(open_world(config.env, env=EchoEnv), agent=HeadlessAgent)
-    with pytest.raises(NothingPlayed, match=r"last 3 steps .* agent_error: .*no such word"):
-        train(config, world=world)
+    world = replace(open_train_env(config.env, env=EchoEnv), agent=HeadlessAgent)
+    with pytest.raises(NoTrainableEpisodes, match=r"last 3 steps .* agent_error: .*no such word"):
+        train(config, env=world)
     assert not (tmp_path / "run" / "model").exists()
 
 
@@ -196,7 +211,7 @@ def episode(group: str, reward: float, *, success: bool = False, invalid: tuple[
     )
 
 
-def test_groups_are_told_apart_by_what_they_teach() -> None:
+def test_groups_with_and_without_signal_are_distinguished() -> None:
     episodes = [
         *(episode("easy", 1.0, success=True) for _ in range(3)),
         *(episode("hard", 0.0) for _ in range(3)),
@@ -204,11 +219,15 @@ def test_groups_are_told_apart_by_what_they_teach() -> None:
         episode("useful", 0.0),
     ]
     shares = group_metrics(episodes, samples_of(episodes))
-    assert shares == {f"groups/{kind}": pytest.approx(1 / 3) for kind in ("useful", "too_easy", "too_hard")}
+    assert shares == {
+        "groups/zero_std_fraction": pytest.approx(2 / 3),
+        "groups/all_success_fraction": pytest.approx(1 / 3),
+        "groups/all_failure_fraction": pytest.approx(1 / 3),
+    }
 
 
 def test_the_format_penalty_is_the_share_of_bad_turns() -> None:
-    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], Shaping(format_penalty=0.3))
+    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], RewardShaping(format_penalty=0.3))
     assert samples[0].reward == pytest.approx(1.0 - 0.3 * 0.5)
 
 
@@ -216,7 +235,7 @@ def test_dropped_episodes_do_not_flatter_validation() -> None:
     lost = replace(episode("b", 0.0), stop_reason=StopReason.FAULT, trajectories=[], fault="x")
     row = validation_metrics([episode("a", 1.0, success=True), lost], 1)
     assert row["validation/success"] == row["validation/pass@1"] == 0.5
-    assert row["validation/dropped"] == 1
+    assert row["validation/episodes/dropped"] == 1
 
 
 def test_a_sampler_without_tokens_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -234,13 +253,13 @@ def test_a_sampler_without_tokens_is_refused_with_the_reason(tmp_path: Path) -> 
 def test_metrics_survive_a_torn_line_and_drop_what_is_done_again(tmp_path: Path) -> None:
     with MetricsLog(tmp_path) as log:
         for step in range(5):
-            log.write(step, {"reward": float("nan") if step == 1 else 0.5, "tasks": ["a"]})
+            log.write(step, {"reward/mean": float("nan") if step == 1 else 0.5, "tasks": ["a"]})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 5, "rew')
     assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1, 2, 3, 4]
-    assert read_metrics(tmp_path)[1]["reward"] is None
+    assert read_metrics(tmp_path)[1]["reward/mean"] is None
     with MetricsLog(tmp_path, keep_until=2) as log:
-        log.write(3, {"reward": 1.0})
+        log.write(3, {"reward/mean": 1.0})
     assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1, 2, 3]
 
 
@@ -306,7 +325,7 @@ def test_agent_trainer_takes_what_rllm_took(tmp_path: Path, old_environment: boo
 def test_agent_trainer_takes_options_as_a_mapping_and_names_what_does_not_port(tmp_path: Path) -> None:
     trainer = AgentTrainer(ChatAgent, EchoEnv, config={"model": {"path": "x"}, "steps": 3})
     assert trainer.config.steps == 3
-    assert isinstance(trainer.world, World)
+    assert isinstance(trainer.train_env, TrainEnv)
     with pytest.raises(ConfigError, match="unknown option trainer"):
         AgentTrainer(ChatAgent, EchoEnv, config={"trainer": {"total_epochs": 3}})
     with pytest.raises(ConfigError, match="train_dataset has none"):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.chat.every import for_every
+from tests.chat.for_every import for_every
 from trainers.algorithms import make_algorithm
 from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
 from trainers.batching import MicroBatch

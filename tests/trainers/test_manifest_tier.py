@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from commands.running import rllm_gym
+from commands.command_line import rllm_gym
 
 from rllm_gym.sandbox.probe import choose
-from trainers.rollouts import World, sandbox_tier_of
+from trainers.rollouts import TrainEnv, sandbox_tier_of
 
 
-def test_the_world_says_what_confines_its_programs() -> None:
+def test_the_environment_reports_its_confinement_tier() -> None:
     def no_agent() -> None: ...
 
-    assert sandbox_tier_of(World("rllm/Code-v0", no_agent, [])) == choose("auto").value  # type: ignore[arg-type]
-    assert sandbox_tier_of(World("rllm/FrozenLake-v0", no_agent, [])) == "none"  # type: ignore[arg-type]
+    assert sandbox_tier_of(TrainEnv("rllm/Code-v0", no_agent, [])) == choose("auto").value  # type: ignore[arg-type]
+    assert sandbox_tier_of(TrainEnv("rllm/FrozenLake-v0", no_agent, [])) == "none"  # type: ignore[arg-type]
 
 
 def test_an_evaluation_says_what_confined_its_programs(tmp_path: Path) -> None:

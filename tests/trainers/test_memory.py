@@ -77,18 +77,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows() -> list[Row]:
     rng = np.random.default_rng(0)
     mask = (0,) * PROMPT + (1,) * (LENGTH - PROMPT)
-    made = []
+    created = []
     for _ in range(ROWS):
         ids = tuple(int(i) for i in rng.integers(3, 700, LENGTH))
-        made.append(Row(TokenSequence(ids, mask, (0.0,) * LENGTH, mask, (0.0,) * LENGTH, mask), {}))
-    return made
+        created.append(Row(TokenSequence(ids, mask, (0.0,) * LENGTH, mask, (0.0,) * LENGTH, mask), {}))
+    return created
 
 
 def updates(policy: Policy, optimizer: OptimizerConfig) -> None:
     learner = Learner(policy, optimizer, 10)
     for step in range(2):  # in the second, optimizer states are there during the passes
         batches = make_micro_batches(rows(), tokens_per_microbatch=10**6)
-        learner.descend(step, batches, lambda outputs, batch: -(batch.weight_N * outputs.logp_N).sum())
+        learner.optimizer_step(step, batches, lambda outputs, batch: -(batch.weight_N * outputs.logp_N).sum())
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,15 @@ def test_activations_grow_with_the_tokens_and_checkpointing_keeps_a_tenth(folder
 
 def test_four_bits_take_half_a_byte_a_weight(folder: Path) -> None:
     shape, options = BatchShape(1, 16, 4), OptimizerConfig()
-    whole, small = (estimate_memory(ModelConfig(str(folder), tuning), options, shape) for tuning in ("lora", "qlora"))
+    complete, small = (
+        estimate_memory(ModelConfig(str(folder), tuning), options, shape) for tuning in ("lora", "qlora")
+    )
     linear = sum(
         module.weight.numel()
         for name, module in Qwen2ForCausalLM.from_pretrained(folder).named_modules()
         if isinstance(module, torch.nn.Linear) and name != "lm_head"
     )
-    assert whole.held["weights"] - small.held["weights"] == pytest.approx((4 - 0.516) * linear, rel=1e-3)
+    assert complete.resident["weights"] - small.resident["weights"] == pytest.approx((4 - 0.516) * linear, rel=1e-3)
 
 
 def test_a_model_without_a_configuration_is_named(tmp_path: Path) -> None:

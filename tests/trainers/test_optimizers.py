@@ -131,7 +131,7 @@ def test_a_rate_that_ruins_a_whole_model_of_real_size_is_warned_of(folder: Path)
     assert rate_warning(real, OptimizerConfig(lr=2e-4)) is None
 
 
-def test_without_bitsandbytes_the_way_out_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bitsandbytes_the_install_command_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Policy(ModelConfig(str(folder), "full")).model
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)

@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import TokenSequence
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler
-from trainers.algorithms import Targets, make_algorithm
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
+from trainers.algorithms import TokenTargets, make_algorithm
 from trainers.batching import Row, make_micro_batches
 from trainers.config import AlgorithmConfig, LoraConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
@@ -195,7 +195,7 @@ def test_nothing_to_learn_from_changes_nothing(folder: Path) -> None:
     learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     config = AlgorithmConfig()
-    stats = learner.update(0, [], Targets(np.zeros(0, dtype=bool), {"adv": []}), make_algorithm(config), 0.1)
+    stats = learner.update(0, [], TokenTargets(np.zeros(0, dtype=bool), {"adv": []}), make_algorithm(config), 0.1)
     assert stats.tokens == 0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
 
@@ -204,7 +204,7 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_sta
     learner = learner_of(folder, max_bad_steps=2)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     samples, config = samples_with([1.0, 0.0]), AlgorithmConfig()
-    targets = Targets(
+    targets = TokenTargets(
         np.ones(len(samples), dtype=bool), {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
     )
     stats = learner.update(0, samples, targets, make_algorithm(config), 0.0)
@@ -240,7 +240,7 @@ def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_what_is_pushed_is_what_the_saved_model_computes(folder: Path, tmp_path: Path, tuning: Any) -> None:
+def test_synced_weights_compute_what_the_saved_model_computes(folder: Path, tmp_path: Path, tuning: Any) -> None:
     """Policy, sampler after a push, and the saved model loaded by transformers or PEFT give the same log-probs."""
     policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4) if tuning == "lora" else LoraConfig()))
     with torch.no_grad():
@@ -259,9 +259,9 @@ def test_what_is_pushed_is_what_the_saved_model_computes(folder: Path, tmp_path:
     async def sampled() -> list[Any]:
         base = AutoModelForCausalLM.from_pretrained(folder).eval()
         async with TorchSampler(base, policy.tokenizer) as sampler:
-            await sampler.push(policy.weight_update())
+            await sampler.sync_weights(policy.weight_update())
             prompts = [(5, 6, 7, 8), (9, 10, 11)]
-            requests = [Request(p, SamplingParams(temperature=0.8, max_tokens=12), seed=3) for p in prompts]
+            requests = [SamplingRequest(p, SamplingParams(temperature=0.8, max_tokens=12), seed=3) for p in prompts]
             return list(zip(prompts, await sampler.sample(requests), strict=True))
 
     rows = []

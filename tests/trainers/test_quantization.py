@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from echo_options import echo_config
+from echo_config import echo_config
 from transformers import AutoModelForCausalLM
 
 from rllm_gym.core import TokenSequence
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 from trainers.batching import MicroBatch, Row, make_micro_batches
 from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
@@ -54,8 +54,8 @@ def batch_of(pairs: list[tuple[tuple[int, ...], Any]]) -> MicroBatch:
 def sample(model: Any, policy: Policy, **push: Any) -> MicroBatch:
     async def sampled() -> list[Any]:
         async with TorchSampler(model, policy.tokenizer) as sampler:
-            await sampler.push(policy.weight_update(**push))
-            requests = [Request(prompt, SamplingParams(max_tokens=16), seed=3) for prompt in PROMPTS]
+            await sampler.sync_weights(policy.weight_update(**push))
+            requests = [SamplingRequest(prompt, SamplingParams(max_tokens=16), seed=3) for prompt in PROMPTS]
             return list(zip(PROMPTS, await sampler.sample(requests), strict=True))
 
     return batch_of(asyncio.run(sampled()))
@@ -105,14 +105,14 @@ def test_gradients_are_those_of_the_same_weights_unquantised(
         mask = (0,) * len(ids) + (1,) * 3
         rows.append(Row(TokenSequence(ids + completion.ids, mask, (0.0,) * 43, mask, (0.0,) * 43, mask), {}))
     gradients = []
-    for each in (policy, other):
+    for item in (policy, other):
         with torch.no_grad():
             for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
-                each.outputs(batch)
-        for batch in make_micro_batches(rows, tokens_per_microbatch=10**6, share_prompts=each is policy):
-            assert (batch.end_BT is not None) == (each is policy)
-            (batch.weight_N * each.outputs(batch).logp_N).sum().backward()
-        gradients.append(dict(each.parameters))
+                item.outputs(batch)
+        for batch in make_micro_batches(rows, tokens_per_microbatch=10**6, share_prompts=item is policy):
+            assert (batch.end_BT is not None) == (item is policy)
+            (batch.weight_N * item.outputs(batch).logp_N).sum().backward()
+        gradients.append(dict(item.parameters))
     for name, parameter in gradients[0].items():
         assert parameter.grad is not None, name
         assert torch.allclose(parameter.grad, gradients[1][name].grad, rtol=1e-4, atol=1e-6), name
@@ -125,7 +125,7 @@ def test_adapters_on_four_bits_learn_and_the_reference_stays(folder: Path) -> No
     before = policy.reference_logprobs(batch)
     learner = Learner(policy, OptimizerConfig(lr=1e-2, warmup_steps=0, name="adamw8bit"), 20)
     losses = [
-        learner.descend(step, [batch], lambda outputs, b: -(b.weight_N * outputs.logp_N).sum()).loss
+        learner.optimizer_step(step, [batch], lambda outputs, b: -(b.weight_N * outputs.logp_N).sum()).loss
         for step in range(12)
     ]
     assert losses[-1] < 0.6 * losses[0]
@@ -140,13 +140,15 @@ def test_a_whole_run_keeps_the_gap_small(tmp_path: Path) -> None:
     options = {"path": str(model), "tuning": "qlora", "lora": {"rank": 4, "variant": "rslora"}}
     optimizer = {"name": "adamw8bit", "schedule": "cosine"}
     train(echo_config(tmp_path, model=options, optimizer=optimizer, steps=3))
-    rows = [row for row in read_metrics(tmp_path / "run") if "sampler_gap/max" in row]
+    rows = [row for row in read_metrics(tmp_path / "run") if "sampling/logprob_difference/max" in row]
     assert len(rows) == 3
     for row in rows:
-        assert row["sampler_gap/max"] < 1e-4
-        assert row["memory/process"] > 0
-        assert 0 <= row["padding"] < 1
-        assert row["tokens_per_second/update"] == pytest.approx(row["sequence_tokens"] / row["seconds/update"])
+        assert row["sampling/logprob_difference/max"] < 1e-4
+        assert row["memory/process_peak"] > 0
+        assert 0 <= row["batch/padding_fraction"] < 1
+        assert row["throughput/train_tokens_per_second"] == pytest.approx(
+            row["batch/sequence_tokens"] / row["time/update"]
+        )
 
 
 def test_an_adapter_says_what_it_is(folder: Path, tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from echo_options import echo_config
+from echo_config import echo_config
 from transformers import AutoModelForCausalLM
 
 from rllm_gym.core import Episode, StopReason
 from trainers.config import ConfigError, TrainConfig
+from trainers.config_loading import write_yaml
 from trainers.loop import train
 from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from trainers.run.metrics import MetricsLog, read_metrics
-from trainers.run.recovery import generator_states, set_generator_states
-from trainers.run.run import Run
-from trainers.run.run_folder import hold_folder
-from trainers.settings import write_yaml
+from trainers.run.resume import generator_states, set_generator_states
+from trainers.run.run_folder import lock_folder
+from trainers.run.training_run import TrainingRun
 from trainers.tiny_model import make_tiny_model
 
 HERE = Path(__file__).resolve().parent
@@ -82,7 +82,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit_and_without_replay_
     rows, again = read_metrics(tmp_path / "run"), read_metrics(tmp_path / "killed")
     assert [row["step"] for row in again] == list(range(11)), "steps are lost or repeated in the log"
     assert [row.get("tasks") for row in again] == [row.get("tasks") for row in rows]
-    assert [row.get("reward") for row in again] == [row.get("reward") for row in rows]
+    assert [row.get("reward/mean") for row in again] == [row.get("reward/mean") for row in rows]
     weights = "model.safetensors" if tuning == "full" else "adapter_model.safetensors"
     mine, theirs = tmp_path / "run" / "model" / weights, tmp_path / "killed" / "model" / weights
     assert mine.read_bytes() == theirs.read_bytes()
@@ -121,10 +121,10 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None
         save_checkpoint(tmp_path, step, {"value": torch.full((1000,), step)}, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
     newest = tmp_path / "step-00000003" / "state.pt"
-    whole = newest.read_bytes()
+    complete = newest.read_bytes()
     for broken, reason in (
-        (whole[: len(whole) // 2], "torn"),
-        (whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:], "checksum"),
+        (complete[: len(complete) // 2], "torn"),
+        (complete[:1000] + bytes([complete[1000] ^ 1]) + complete[1001:], "checksum"),
         (b"", "torn"),
     ):
         newest.write_bytes(broken)
@@ -194,7 +194,7 @@ def test_resuming_with_what_cannot_work_is_refused_and_says_what(tmp_path: Path)
     assert result.steps == 2
 
 
-def test_what_changed_since_the_checkpoint_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_since_the_checkpoint_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(echo_config(tmp_path, steps=1))
     train(echo_config(tmp_path, steps=2, resume=True, progress=True, optimizer={"lr": 0.001}))
     shown = capsys.readouterr().err
@@ -221,7 +221,9 @@ def test_the_sampler_serves_the_restored_adapter_and_not_the_base(tmp_path: Path
     train(replace(config, steps=4, resume=True))
     row = read_metrics(tmp_path / "run")[-1]
     assert row["step"] == 4
-    assert row["sampler_gap/max"] < 1e-4, "the sampler's log-probs are not those of the restored adapter"
+    assert row["sampling/logprob_difference/max"] < 1e-4, (
+        "the sampler's log-probs are not those of the restored adapter"
+    )
     loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
     assert loaded is not None
     adapters = {name: value for name, value in loaded.state["learner"]["parameters"].items() if "lora_B" in name}
@@ -233,8 +235,8 @@ def test_the_best_checkpoint_outlives_the_rotation_and_its_model_is_there(tmp_pa
     config = echo_config(tmp_path, steps=6, checkpoint={"every": 1, "keep": 1}, validation={"every": 1, "samples": 1})
     scores = iter([0.1, 0.2, 0.6, 0.3, 0.6, 0.1, 0.0])
 
-    class Scripted(Run):
-        def _play_validation(self, step: int) -> list[Episode]:
+    class Scripted(TrainingRun):
+        def _run_validation(self, step: int) -> list[Episode]:
             wins = round(10 * next(scores))
             return [
                 Episode(f"{i}", f"{i}", group_id=f"{i}", success=i < wins, stop_reason=StopReason.FAILURE)
@@ -242,7 +244,7 @@ def test_the_best_checkpoint_outlives_the_rotation_and_its_model_is_there(tmp_pa
             ]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.loop.Run", Scripted)
+        patch.setattr("trainers.loop.TrainingRun", Scripted)
         result = train(config)
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["step-00000002", "step-00000006"]
@@ -291,8 +293,8 @@ def test_checkpoints_of_a_branch_that_could_not_be_used_are_forgotten(tmp_path: 
 def test_two_runs_cannot_write_into_one_folder_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     program = (
-        "import sys, time; from pathlib import Path; from trainers.run.run_folder import hold_folder\n"
-        "with hold_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        "import sys, time; from pathlib import Path; from trainers.run.run_folder import lock_folder\n"
+        "with lock_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -305,7 +307,7 @@ def test_two_runs_cannot_write_into_one_folder_and_a_killed_one_leaves_it_free(t
     finally:
         holder.kill()
         holder.communicate(timeout=200)
-    with hold_folder(folder), pytest.raises(ConfigError, match="another run"), hold_folder(folder):
+    with lock_folder(folder), pytest.raises(ConfigError, match="another run"), lock_folder(folder):
         pass
-    with hold_folder(folder):
+    with lock_folder(folder):
         pass

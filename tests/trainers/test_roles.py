@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from echo_options import echo_config
+from echo_config import echo_config
 from peft import PeftModel
-from refusals import not_refused
+from refused_options import not_refused
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -21,15 +21,15 @@ from rllm_gym.core import Episode
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import TorchSampler, WeightUpdate
 from trainers.config import ConfigError, TrainConfig, validate
+from trainers.config_loading import from_mapping
 from trainers.dry_run import dry_run, report
 from trainers.fine_tuning.demonstrations import read_demonstrations
 from trainers.loop import train
 from trainers.model import ModelUnusable, Policy
-from trainers.rollouts import open_world
+from trainers.rollouts import open_train_env
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
-from trainers.run.run import Run, TrainResult
-from trainers.settings import from_mapping
+from trainers.run.training_run import TrainingRun, TrainResult
 
 ALGORITHMS = ["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"]
 LOSSES = ["gspo", "cispo", "dppo", "reinforce"]
@@ -65,31 +65,31 @@ def test_every_algorithm_trains_a_team_with_one_adapter_a_role(tmp_path: Path, n
     episodes = played(result)
     assert len(episodes) == 2 * (size + (name == "remax"))
     for episode in episodes:
-        assert [(each.name, each.role) for each in episode.trajectories] == [
+        assert [(item.name, item.role) for item in episode.trajectories] == [
             ("solver_0", "solver"), ("solver_1", "solver"), ("judge_0", "judge")
         ]  # fmt: skip
-    assert row["reward/solver"] == pytest.approx(
+    assert row["reward/mean/solver"] == pytest.approx(
         torch.tensor(
             [t.reward for e in played(result, 2) if not e.greedy for t in e.trajectories if t.role == "solver"]
         ).mean()
     )
     for role in ("solver", "judge"):
-        assert row[f"trained_tokens/{role}"] > 0
-        assert 0 < row[f"entropy/{role}"] < 6
-        assert f"kl_reference/{role}" in row
-        assert f"grad_norm/{role}" in row
+        assert row[f"optim/trained_tokens/{role}"] > 0
+        assert 0 < row[f"policy/entropy/{role}"] < 6
+        assert f"policy/kl/{role}" in row
+        assert f"optim/grad_norm/{role}" in row
         assert changed(result, role)
-    assert row["trained_tokens"] == row["trained_tokens/solver"] + row["trained_tokens/judge"]
-    assert row["sampler_gap/max"] < 1e-3  # each was sampled by the very adapter that is trained
+    assert row["optim/trained_tokens"] == row["optim/trained_tokens/solver"] + row["optim/trained_tokens/judge"]
+    assert row["sampling/logprob_difference/max"] < 1e-3  # each was sampled by the very adapter that is trained
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains_a_team_on_one_shared_adapter(tmp_path: Path, loss: str) -> None:
     result = train(team_config(tmp_path, algorithm={"loss": loss}))
     row = read_metrics(result.output)[-1]
-    assert row["trained_tokens/solver"] > 0 < row["trained_tokens/judge"]
-    assert row["sampler_gap/max"] < 1e-3
-    assert not {"grad_norm/solver", "grad_norm/shared"} & row.keys()
+    assert row["optim/trained_tokens/solver"] > 0 < row["optim/trained_tokens/judge"]
+    assert row["sampling/logprob_difference/max"] < 1e-3
+    assert not {"optim/grad_norm/solver", "optim/grad_norm/shared"} & row.keys()
     assert changed(result, "")
 
 
@@ -106,9 +106,9 @@ def test_a_frozen_role_keeps_its_weights_while_the_other_learns(tmp_path: Path) 
     assert changed(result, "solver")
     assert {path.name for path in result.model.iterdir() if path.is_dir()} == {"solver"}
     for episode in played(result, 2):
-        assert [each.trainable for each in episode.trajectories] == [True, True, False]
+        assert [item.trainable for item in episode.trajectories] == [True, True, False]
         assert episode.info["weights"] == {"solver_0": "solver", "solver_1": "solver", "judge_0": "base"}
-    assert "trained_tokens/judge" not in read_metrics(result.output)[-1]
+    assert "optim/trained_tokens/judge" not in read_metrics(result.output)[-1]
 
 
 def test_whole_weights_are_shared_and_the_base_stays_what_it_was(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_whole_weights_are_shared_and_the_base_stays_what_it_was(tmp_path: Path)
     result = train(config)
     model = AutoModelForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
     for episode in played(result, 2):
-        (judge,) = [each for each in episode.trajectories if each.role == "judge"]
+        (judge,) = [item for item in episode.trajectories if item.role == "judge"]
         (sequence,) = judge.branches()
         with torch.no_grad():
             logp_TV = model(torch.tensor([sequence.ids])).logits[0].log_softmax(-1)
@@ -130,7 +130,7 @@ def test_a_shared_role_that_is_not_trained_plays_with_the_newest_weights(tmp_pat
     result = train(team_config(tmp_path, roles={"judge": {"trainable": False}}))
     for step in (1, 2):
         for episode in played(result, step):
-            versions = {each.role: each.branches()[0].versions[-1] for each in episode.trajectories}
+            versions = {item.role: item.branches()[0].versions[-1] for item in episode.trajectories}
             assert versions == {"solver": step, "judge": step}
             assert not episode.trajectories[-1].trainable
 
@@ -143,22 +143,22 @@ def test_an_adapter_of_a_role_is_merged_like_any_other(tmp_path: Path) -> None:
     result = train(team_config(tmp_path, roles=roles, optimizer={"lr": 0.05}))
     assert result.model is not None
     ids = torch.arange(1, 12)[None]
-    said = []
+    output = []
     for role in roles:
         merge_adapter(MergeConfig(str(result.model / role), str(tmp_path / f"merged-{role}")))
         merged = AutoModelForCausalLM.from_pretrained(tmp_path / f"merged-{role}")
         base = AutoModelForCausalLM.from_pretrained(tmp_path / "tiny")
         adapted = PeftModel.from_pretrained(base, result.model / role)
         with torch.no_grad():
-            said.append(merged(ids).logits)
-            assert torch.allclose(said[-1], adapted(ids).logits, atol=1e-4)
-    assert not torch.allclose(*said, atol=1e-3)
+            output.append(merged(ids).logits)
+            assert torch.allclose(output[-1], adapted(ids).logits, atol=1e-4)
+    assert not torch.allclose(*output, atol=1e-3)
 
 
 def test_roles_have_limits_of_their_own(tmp_path: Path) -> None:
     result = train(team_config(tmp_path, roles={"judge": {"max_tokens": 1}}))
     for episode in played(result):
-        lengths = {each.role: max(len(step.tokens.ids) for step in each.steps) for each in episode.trajectories}  # type: ignore[union-attr]
+        lengths = {item.role: max(len(step.tokens.ids) for step in item.steps) for item in episode.trajectories}  # type: ignore[union-attr]
         assert lengths["judge"] == 1 < lengths["solver"]
 
 
@@ -195,14 +195,14 @@ def test_a_pool_survives_an_interruption(tmp_path: Path) -> None:
         )  # fmt: skip
         return train(config)
 
-    whole = run("whole", 6)
+    complete = run("whole", 6)
     run("parts", 3)
     parts = run("parts", 6, resume=True)
     for step in range(4, 7):
-        assert [e.info["weights"] for e in played(whole, step)] == [e.info["weights"] for e in played(parts, step)]
-    assert whole.model is not None
+        assert [e.info["weights"] for e in played(complete, step)] == [e.info["weights"] for e in played(parts, step)]
+    assert complete.model is not None
     assert parts.model is not None
-    one, other = (load_file(model / "adapter_model.safetensors") for model in (whole.model, parts.model))
+    one, other = (load_file(model / "adapter_model.safetensors") for model in (complete.model, parts.model))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -210,11 +210,11 @@ def test_a_resumed_run_has_every_adapter_and_its_optimizer(tmp_path: Path) -> No
     roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}}
     options: dict[str, Any] = {"roles": roles, "deterministic": True, "checkpoint": {"every": 1}}
     options["optimizer"] = {"schedule": "constant"}
-    whole = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
+    complete = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
     train(team_config(tmp_path, steps=2, output=str(tmp_path / "parts"), **options))
     parts = train(team_config(tmp_path, steps=4, output=str(tmp_path / "parts"), resume=True, **options))
     for role in roles:
-        one, other = (load_file(r.model / role / "adapter_model.safetensors") for r in (whole, parts))  # type: ignore[operator]
+        one, other = (load_file(r.model / role / "adapter_model.safetensors") for r in (complete, parts))  # type: ignore[operator]
         assert all(torch.equal(one[name], other[name]) for name in one)
     with pytest.raises(ConfigError, match="adapters"):
         train(team_config(tmp_path, steps=5, output=str(tmp_path / "parts"), resume=True, **{**options, "roles": {}}))
@@ -230,11 +230,11 @@ def test_a_checkpoint_has_every_adapter_also_when_none_has_moved(tmp_path: Path)
         "deterministic": True,
         "optimizer": {"schedule": "constant"},
     }
-    whole = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
+    complete = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
     train(team_config(tmp_path, steps=2, output=str(tmp_path / "parts"), **options))
     parts = train(team_config(tmp_path, steps=4, output=str(tmp_path / "parts"), resume=True, **options))
     for role in options["roles"]:
-        one, other = (load_file(r.model / role / "adapter_model.safetensors") for r in (whole, parts))
+        one, other = (load_file(r.model / role / "adapter_model.safetensors") for r in (complete, parts))
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -265,10 +265,10 @@ def test_the_sampler_never_holds_more_opponents_than_the_pool(tmp_path: Path) ->
     sizes = []
 
     class Counting(TorchSampler):
-        async def push(self, update: WeightUpdate) -> int:
+        async def sync_weights(self, update: WeightUpdate) -> int:
             held.add(update.name)
             sizes.append(len(held - {""}))
-            return await super().push(update)
+            return await super().sync_weights(update)
 
         async def drop(self, name: str) -> None:
             held.remove(name)
@@ -280,15 +280,15 @@ def test_the_sampler_never_holds_more_opponents_than_the_pool(tmp_path: Path) ->
     assert held == {"", "opponent.3", "opponent.4"}
 
 
-def test_a_world_given_as_objects_has_roles_like_any_other(tmp_path: Path) -> None:
+def test_an_environment_given_as_objects_has_roles_like_any_other(tmp_path: Path) -> None:
     options = team_config(tmp_path, roles={"solver": {"adapter": "own"}, "judge": {"adapter": "base"}})
-    world = open_world(options.env)
+    world = open_train_env(options.env)
     config = replace(options, env=replace(options.env, id="", workflow=""))
-    assert dry_run(config, world=world).roles == {"solver": "weights of its own", "judge": "the model before training"}
-    result = train(config, world=world)
+    assert dry_run(config, env=world).roles == {"solver": "weights of its own", "judge": "the model before training"}
+    result = train(config, env=world)
     assert changed(result, "solver")
     with pytest.raises(ConfigError, match=r"env.workflow='echo_team:EchoTeam' does nothing"):
-        train(options, world=replace(world, workflow=None))
+        train(options, env=replace(world, workflow=None))
 
 
 def test_a_role_named_like_a_part_of_the_model_is_refused(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_opponents_that_are_never_renewed_are_warned_of(tmp_path: Path) -> None:
     assert warning.startswith("opponents.every=20 with steps=20: no copy")
 
 
-MISCAST: list[tuple[dict[str, Any], str]] = [
+WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"sovler": {}}}, r"roles.sovler.*solver, judge"),
     ({"opponents": {"role": "enemy"}}, r"opponents.role='enemy'.*solver, judge"),
     ({"roles": {"solver": {"adapter": "base"}, "judge": {"adapter": "base"}}}, "no role is trained"),
@@ -357,10 +357,10 @@ MISCAST: list[tuple[dict[str, Any], str]] = [
 
 def test_roles_that_the_workflow_cannot_play_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     def begin(options: dict[str, Any]) -> None:
-        with Run(team_config(tmp_path, **options), None, None):
+        with TrainingRun(team_config(tmp_path, **options), None, None):
             pass
 
-    assert not not_refused(MISCAST, begin, ConfigError)
+    assert not not_refused(WRONG_ROLES, begin, ConfigError)
 
 
 def test_a_dry_run_knows_who_plays_what(tmp_path: Path) -> None:
@@ -371,14 +371,14 @@ def test_a_dry_run_knows_who_plays_what(tmp_path: Path) -> None:
     assert found.plan.reply == 4 * 3 + 1
     assert found.roles == {"solver": "weights of its own", "judge": "weights of its own"}
     one = dry_run(team_config(tmp_path))
-    assert found.memory.held["adapters"] == 2 * one.memory.held["adapters"]
-    assert found.memory.held["sampler's named weights"] > one.memory.held["sampler's named weights"] == 0
+    assert found.memory.resident["adapters"] == 2 * one.memory.resident["adapters"]
+    assert found.memory.resident["sampler's named weights"] > one.memory.resident["sampler's named weights"] == 0
     row = read_metrics(train(config).output)[-1]
-    assert row["episodes"] == found.plan.episodes
-    assert row["sampled_tokens"] <= found.plan.reply * found.plan.episodes
+    assert row["episodes/count"] == found.plan.episodes
+    assert row["completions/total_tokens"] <= found.plan.reply * found.plan.episodes
     duel = dry_run(team_config(tmp_path / "duel", "Duel", opponents={"role": "opponent", "pool": 3}, output="none"))
     assert "frozen copies, at most 3" in report(duel)
-    assert duel.memory.held["sampler's named weights"] == 3 * found.memory.held["sampler's named weights"]
+    assert duel.memory.resident["sampler's named weights"] == 3 * found.memory.resident["sampler's named weights"]
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "multi-agent-training.md").read_text()
@@ -415,4 +415,4 @@ def test_demonstrations_are_not_taken_from_frozen_opponents(tmp_path: Path) -> N
     config = team_config(tmp_path, "Duel", opponents={"role": "opponent"}, steps=1)
     result = train(config)
     read = read_demonstrations(result.output / "episodes" / "train-000001.jsonl")
-    assert {each.task.rpartition("/")[2] for each in read} == {"player_0"}
+    assert {item.task.rpartition("/")[2] for item in read} == {"player_0"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from echo_world import EchoEnv
+from echo_env import EchoEnv
 from transformers import AutoTokenizer
 
 from rllm_gym.agents import ChatAgent
@@ -17,11 +17,17 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
 from rllm_gym.engine import save_episodes
 from trainers.config import ConfigError, EnvConfig, SftConfig
-from trainers.fine_tuning.demonstrations import Demonstration, Player, Turn, read_demonstrations, tokenize
+from trainers.config_loading import from_mapping
+from trainers.fine_tuning.demonstrations import (
+    Demonstration,
+    DemonstrationCollector,
+    DemonstrationTurn,
+    read_demonstrations,
+    tokenize,
+)
 from trainers.fine_tuning.sft import sft
-from trainers.rollouts import open_world
+from trainers.rollouts import open_train_env
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model
 
 
@@ -73,10 +79,10 @@ def test_the_same_seed_gives_the_same_model_and_another_does_not(tmp_path: Path)
 def test_demonstrations_are_rendered_as_episodes_will_be(tmp_path: Path) -> None:
     """The prompt the policy is taught on is, id for id, the prompt the engine will sample from."""
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
-    world = replace(open_world(EnvConfig(id="echo_world:test/Echo-v0")), agent=lambda: ChatAgent("Be brief."))
-    player = Player(world, say_the_letter, {})
-    demonstration = player.play(world.train[3], seed=1)
-    assert player.play(world.train[3], seed=1) == demonstration
+    world = replace(open_train_env(EnvConfig(id="echo_world:test/Echo-v0")), agent=lambda: ChatAgent("Be brief."))
+    player = DemonstrationCollector(world, say_the_letter, {})
+    demonstration = player.collect(world.train[3], seed=1)
+    assert player.collect(world.train[3], seed=1) == demonstration
     player.close()
     renderer = ChatRenderer(tokenizer)
     (sequence,) = tokenize(demonstration, renderer)
@@ -93,8 +99,8 @@ def test_demonstrations_are_rendered_as_episodes_will_be(tmp_path: Path) -> None
 
 def test_rewritten_history_makes_a_sequence_of_each_turn(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
-    first = Turn(({"role": "user", "content": "one"},), "a")
-    second = Turn(({"role": "user", "content": "two"},), "b")
+    first = DemonstrationTurn(({"role": "user", "content": "one"},), "a")
+    second = DemonstrationTurn(({"role": "user", "content": "two"},), "b")
     sequences = tokenize(Demonstration((first, second)), ChatRenderer(tokenizer))
     texts = [tokenizer.decode(sequence.ids) for sequence in sequences]
     assert texts == ["<|user|>one<|end|><|assistant|>a<|end|>", "<|user|>two<|end|><|assistant|>b<|end|>"]

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 import torch
-from refusals import not_refused
+from refused_options import not_refused
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine import save_episodes
 from trainers import commands
 from trainers.config import ConfigError, ModelConfig, OptimizerConfig, SftConfig, validate_sft
-from trainers.fine_tuning import offline
-from trainers.fine_tuning.lessons import FileLessons
-from trainers.fine_tuning.sft import imitate, sft
+from trainers.config_loading import from_mapping
+from trainers.fine_tuning import offline_run
+from trainers.fine_tuning.sft import sft, sft_step
+from trainers.fine_tuning.sft_dataset import FileSftDataset
 from trainers.fine_tuning.tokenized import LengthLimit
 from trainers.learner import Learner
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
-from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model
 
 
@@ -48,7 +48,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def options(base: str, folder: Path, rows: list[dict[str, Any]], **sections: Any) -> SftConfig:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "output": str(folder / "run"),
         "demonstrations_per_step": 4,
         "progress": False,
@@ -58,8 +58,8 @@ def options(base: str, folder: Path, rows: list[dict[str, Any]], **sections: Any
         "checkpoint": {"every": 0},
     }
     for name, value in sections.items():
-        given[name] = {**given.get(name, {}), **value} if isinstance(value, dict) else value
-    return from_mapping(SftConfig, given)
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+    return from_mapping(SftConfig, values)
 
 
 ROWS = [chat(f"say {word}", word, word + word) for word in ("up", "down", "left", "right", "lake", "ice", "hole")]
@@ -70,7 +70,7 @@ def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, b
     """Padded, packed or one by one: loss and gradient of transformers' own loss on the same labels, as one batch."""
     rows = [*ROWS, chat("a question that is a good deal longer than the others are", "yes", weight=2.5)]
     config = options(model, tmp_path, rows)
-    lessons = FileLessons(config)
+    lessons = FileSftDataset(config)
     policy = Policy(ModelConfig(path=model, tuning="full"))
     lessons.tokenize(ChatRenderer(policy.tokenizer), LengthLimit(config.length, None))
     chosen = lessons.next(len(rows))
@@ -82,27 +82,27 @@ def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, b
         logits = policy.model(input_ids=ids).logits
         weight = float(tokens.weight_N[0])
         loss = loss + weight * torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:], reduction="sum")
-        total += weight * tokens.num_learnt
+        total += weight * tokens.num_trained
     (loss / total).backward()
     norm = torch.nn.utils.get_total_norm([p.grad for _, p in policy.parameters]).item()
     policy.model.zero_grad()
 
     learner = Learner(policy, OptimizerConfig(tokens_per_microbatch=budget, max_grad_norm=1e9), 10)
-    update = imitate(learner, 0, chosen)
+    update = sft_step(learner, 0, chosen)
     assert update.loss == pytest.approx(loss.item() / total, rel=1e-5)
     assert update.grad_norm == pytest.approx(norm, rel=1e-4)
-    assert update.tokens == sum(tokens.num_learnt for (tokens,) in chosen)
+    assert update.tokens == sum(tokens.num_trained for (tokens,) in chosen)
 
 
 def test_epochs_show_every_demonstration_as_often(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    plain = FileLessons.next
+    plain = FileSftDataset.next
 
-    def spy(self: FileLessons, number: int) -> Any:
+    def spy(self: FileSftDataset, number: int) -> Any:
         seen.extend(self._order.span(self.position, self.position + number))
         return plain(self, number)
 
-    monkeypatch.setattr(FileLessons, "next", spy)
+    monkeypatch.setattr(FileSftDataset, "next", spy)
     result = sft(options(model, tmp_path, ROWS, epochs=3))
     assert sorted(seen) == sorted([*range(7)] * 3)
     assert seen[:7] != seen[7:14], "each pass has its own order"
@@ -149,11 +149,11 @@ def test_rejection_sampling_imitates_what_was_good(model: str, tmp_path: Path) -
                 )  # fmt: skip
         save_episodes(tmp_path / "episodes" / f"train-{step}.jsonl", episodes)
     pattern = {"file": str(tmp_path / "episodes" / "*.jsonl")}
-    kept = FileLessons(options(model, tmp_path, [], demonstrations=pattern | {"best": 1}))
-    assert {turn.reply for each in kept._demonstrations for turn in each.turns} == {"good"}
+    kept = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": 1}))
+    assert {turn.reply for item in kept._demonstrations for turn in item.turns} == {"good"}
     assert len(kept._demonstrations) == 6
     assert kept.notes == ["6 of 24 demonstrations are imitated"]
-    both = FileLessons(options(model, tmp_path, [], demonstrations=pattern | {"best": 1, "best_per": "group"}))
+    both = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": 1, "best_per": "group"}))
     assert len(both._demonstrations) == 12
     distinct = options(model, tmp_path, [], demonstrations=pattern | {"min_reward": 0.5, "distinct": True}, epochs=1)
     result = sft(distinct)
@@ -164,41 +164,41 @@ def test_rejection_sampling_imitates_what_was_good(model: str, tmp_path: Path) -
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
 ) -> None:
-    given: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}, "validation": {"fraction": 0.2, "every": 2}}
-    whole = sft(options(model, tmp_path, ROWS, **given))
-    plain = offline.MetricsLog.write
+    values: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}, "validation": {"fraction": 0.2, "every": 2}}
+    complete = sft(options(model, tmp_path, ROWS, **values))
+    plain = offline_run.MetricsLog.write
 
-    def write_and_stop(self: offline.MetricsLog, step: int, row: Any) -> None:
+    def write_and_stop(self: offline_run.MetricsLog, step: int, row: Any) -> None:
         plain(self, step, row)
         if step == stopped_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    given["output"] = str(tmp_path / "again")
+    values["output"] = str(tmp_path / "again")
     with monkeypatch.context() as patched:
-        patched.setattr(offline.MetricsLog, "write", write_and_stop)
-        part = sft(options(model, tmp_path, ROWS, **given))
+        patched.setattr(offline_run.MetricsLog, "write", write_and_stop)
+        part = sft(options(model, tmp_path, ROWS, **values))
     assert part.interrupted == (stopped_at < 6)
-    resumed = sft(options(model, tmp_path, ROWS, **given, resume=True))
-    assert whole.model is not None
+    resumed = sft(options(model, tmp_path, ROWS, **values, resume=True))
+    assert complete.model is not None
     assert resumed.model is not None
-    assert (whole.model / "model.safetensors").read_bytes() == (resumed.model / "model.safetensors").read_bytes()
+    assert (complete.model / "model.safetensors").read_bytes() == (resumed.model / "model.safetensors").read_bytes()
     rows = read_metrics(resumed.output)
     assert [row["step"] for row in rows] == list(range(7))
-    assert [row.get("loss") for row in rows] == [row.get("loss") for row in read_metrics(whole.output)]
+    assert [row.get("loss") for row in rows] == [row.get("loss") for row in read_metrics(complete.output)]
     with pytest.raises(ConfigError, match="the demonstrations are not those it was made with"):
-        sft(options(model, tmp_path, ROWS[1:], **given, resume=True))
+        sft(options(model, tmp_path, ROWS[1:], **values, resume=True))
 
 
 def test_the_last_checkpoint_is_passed_over_when_it_is_torn(model: str, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"steps": 4, "checkpoint": {"every": 2}}
-    whole = sft(options(model, tmp_path, ROWS, **given))
-    (whole.output / "checkpoints" / "step-00000004" / "state.pt").write_bytes(b"torn")
-    again = sft(options(model, tmp_path, ROWS, **given, resume=True))
+    values: dict[str, Any] = {"steps": 4, "checkpoint": {"every": 2}}
+    complete = sft(options(model, tmp_path, ROWS, **values))
+    (complete.output / "checkpoints" / "step-00000004" / "state.pt").write_bytes(b"torn")
+    again = sft(options(model, tmp_path, ROWS, **values, resume=True))
     assert again.steps == 4
     assert [row["step"] for row in read_metrics(again.output)] == [1, 2, 3, 4]
 
 
-def test_what_is_too_long_ends_the_run_or_is_said(
+def test_examples_that_are_too_long_end_the_run_or_are_reported(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [*ROWS, chat("long " * 60, "a")]
@@ -217,7 +217,7 @@ def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pyt
     words = ["--model.path", model, "--epochs", "1", "--no-progress", "--output", str(tmp_path / "o")]
     assert commands.sft([*words, "--demonstrations.file", *files]) == 0
     assert f"model    {tmp_path}/o/model" in capsys.readouterr().out
-    assert sum(row["trained_tokens"] for row in read_metrics(tmp_path / "o")) > 0
+    assert sum(row["optim/trained_tokens"] for row in read_metrics(tmp_path / "o")) > 0
     # What was written down of a run can be run again.
     again = ["--config", str(tmp_path / "o" / "config.yaml"), "--output", str(tmp_path / "p")]
     assert commands.sft(again) == 0

@@ -33,7 +33,7 @@ groups = st.lists(st.tuples(tokens, st.lists(tokens, min_size=1, max_size=4)), m
 @given(groups=groups, budget=st.sampled_from([1, 40, 10**6]))
 def test_sequences_count_the_same_in_every_layout(groups: list, budget: int) -> None:
     rows = [row(prompt, reply) for prompt, replies in groups for reply in replies]
-    total = sum(len(each.sequence) for each in rows)
+    total = sum(len(item.sequence) for item in rows)
     plain, shared = (count(rows, budget=budget, share=share) for share in (False, True))
     assert plain.sequences == shared.sequences == total
     assert plain.computed == total <= plain.padded
@@ -46,18 +46,18 @@ def test_a_prompt_computed_once_is_sharing_and_filling_up_is_padding() -> None:
     group = [row(prompt, (101 + k, 7)) for k in range(8)]
     shared = count(group, budget=10**6, share=True)
     assert (shared.sequences, shared.computed) == (8 * 102, 100 + 8 * 2)
-    assert shared.metrics()["sharing"] == 1 - 116 / 816
+    assert shared.metrics()["batch/shared_prefix_fraction"] == 1 - 116 / 816
     uneven = count([row((1,), (2,) * 9), row((3,), (4,))], budget=10**6, share=False)
     assert (uneven.computed, uneven.padded) == (12, 20)
-    assert uneven.metrics()["padding"] == 1 - 12 / 20
+    assert uneven.metrics()["batch/padding_fraction"] == 1 - 12 / 20
     assert (uneven + shared).sequences == 12 + 816
 
 
 def test_the_peak_of_a_step_is_its_own() -> None:
     peak = PeakMemory(torch.device("cpu"))
     big = torch.ones(40 << 20, dtype=torch.uint8)
-    high = peak.lap()["memory/process"]
+    high = peak.lap()["memory/process_peak"]
     del big
     peak.lap()
-    later = peak.lap()["memory/process"]
+    later = peak.lap()["memory/process_peak"]
     assert high - later > 30 << 20

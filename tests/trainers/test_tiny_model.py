@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import not_refused
+from refused_options import not_refused
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -27,10 +27,10 @@ def test_same_arguments_give_the_same_bytes_and_another_seed_other_weights(folde
     architecture = json.loads((folder / "config.json").read_text())["model_type"]
     torch.manual_seed(99)
     before = torch.random.get_rng_state()
-    twin = make_tiny_model(tmp_path / "twin", architecture=architecture)
+    copy = make_tiny_model(tmp_path / "twin", architecture=architecture)
     assert torch.equal(before, torch.random.get_rng_state()), "building a model disturbed the global generator"
     for file in folder.iterdir():
-        assert file.read_bytes() == (twin / file.name).read_bytes(), file.name
+        assert file.read_bytes() == (copy / file.name).read_bytes(), file.name
     other = make_tiny_model(tmp_path / "other", architecture=architecture, seed=1)
     assert (other / "model.safetensors").read_bytes() != (folder / "model.safetensors").read_bytes()
 
@@ -74,10 +74,10 @@ def test_chat_template_appends_turn_by_turn(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     talk = [{"role": "system", "content": "Go."}, {"role": "user", "content": "Where?"}]
     prompt = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
-    whole = tokenizer.apply_chat_template(
+    complete = tokenizer.apply_chat_template(
         [*talk, {"role": "assistant", "content": "Up"}, {"role": "user", "content": "And now?"}], tokenize=False
     )
-    assert whole.startswith(prompt + "Up" + TURN_END)
+    assert complete.startswith(prompt + "Up" + TURN_END)
     assert prompt.endswith("<|assistant|>")
     assert len(tokenizer.encode(prompt, add_special_tokens=False)) == len(tokenizer.encode("Go.Where?")) + 5
 

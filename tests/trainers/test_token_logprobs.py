@@ -12,13 +12,17 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from tests.chat.every import for_every
-from trainers.model.token_logprobs import LogitForm, linear_logprobs, token_logprobs
+from tests.chat.for_every import for_every
+from trainers.model.token_logprobs import LogitTransform, linear_logprobs, token_logprobs
 
-FORMS = [LogitForm(), LogitForm(scale=0.3, temperature=0.7), LogitForm(softcap=2.5, scale=1.7, temperature=1.3)]
+FORMS = [
+    LogitTransform(),
+    LogitTransform(scale=0.3, temperature=0.7),
+    LogitTransform(softcap=2.5, scale=1.7, temperature=1.3),
+]
 
 
-def plain(hidden_ND: Any, weight_VD: Any, bias_V: Any, target_N: Any, form: LogitForm) -> tuple[Any, Any]:
+def plain(hidden_ND: Any, weight_VD: Any, bias_V: Any, target_N: Any, form: LogitTransform) -> tuple[Any, Any]:
     logits_NV = torch.nn.functional.linear(hidden_ND, weight_VD, bias_V) * form.scale
     if form.softcap is not None:
         logits_NV = form.softcap * torch.tanh(logits_NV / form.softcap)
@@ -52,7 +56,7 @@ def test_values_and_gradients_are_those_of_plain_log_softmax(
     v: int,
     tokens: int,
     words: int,
-    form: LogitForm,
+    form: LogitTransform,
     head: bool,
     bias: bool,
     uses: str,
@@ -84,7 +88,7 @@ def test_values_and_gradients_are_those_of_plain_log_softmax(
 
 
 @for_every("form", FORMS)
-def test_gradcheck(form: LogitForm) -> None:
+def test_gradcheck(form: LogitTransform) -> None:
     *inputs, target_N = draw(4, 3, 7, 0, head=True, bias=True)
     assert torch.autograd.gradcheck(
         lambda *tensors: linear_logprobs(*tensors, target_N, form=form, tokens_per_chunk=3, tile_bytes=3 * 8 * 4),
@@ -101,7 +105,7 @@ def test_bfloat16_hidden_states_and_a_large_scale_of_logits_lose_nothing() -> No
     target_N = torch.randint(0, 50, (6,), generator=generator)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logp_N, entropy_N = linear_logprobs(hidden_ND, weight_VD, None, target_N, tile_bytes=4 * 6 * 8)
-    expected_N, expected_entropy_N = plain(hidden_ND.double(), weight_VD.double(), None, target_N, LogitForm())
+    expected_N, expected_entropy_N = plain(hidden_ND.double(), weight_VD.double(), None, target_N, LogitTransform())
     assert logp_N.dtype == torch.float32
     torch.testing.assert_close(logp_N.double(), expected_N, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(entropy_N.double(), expected_entropy_N, rtol=1e-4, atol=1e-4)

@@ -24,8 +24,15 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tests.chat.every import for_every
-from trainers.model.attention import TREE_ATTENTION, block_mask_of, hidden_states, nodes_of, teach_trees, tree_attention
+from tests.chat.for_every import for_every
+from trainers.model.attention import (
+    TREE_ATTENTION,
+    block_mask_of,
+    enable_tree_attention,
+    hidden_states,
+    nodes_of,
+    tree_attention,
+)
 
 CPU = torch.device("cpu")
 
@@ -140,7 +147,7 @@ def test_models_are_shown_trees_only_if_they_compute_them_right(kind: str) -> No
     build, knows = MODELS[kind]
     model = build().eval()
     plain_BTV = model(torch.tensor(BRANCHES[:1])).logits
-    assert teach_trees(model, CPU) is knows
+    assert enable_tree_attention(model, CPU) is knows
     tree = (torch.tensor([IDS]), torch.tensor([POSITIONS]), torch.tensor([ENDS]))
     if not knows:
         assert torch.equal(model(torch.tensor(BRANCHES[:1])).logits, plain_BTV)  # it computes as before
@@ -159,7 +166,7 @@ def test_a_model_that_knows_trees_is_saved_and_generates_like_any_other(tmp_path
     ids_BT = torch.tensor([[0, 0, 5, 6, 7], [1, 2, 3, 4, 5]])
     mask_BT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     before = model.generate(ids_BT, attention_mask=mask_BT, max_new_tokens=6, do_sample=False, pad_token_id=0)
-    assert teach_trees(model, CPU)
+    assert enable_tree_attention(model, CPU)
     after = model.generate(ids_BT, attention_mask=mask_BT, max_new_tokens=6, do_sample=False, pad_token_id=0)
     assert torch.equal(before, after)
     model.save_pretrained(tmp_path)
@@ -172,7 +179,7 @@ def test_a_model_that_knows_trees_is_saved_and_generates_like_any_other(tmp_path
 def test_gradient_checkpointing_sees_the_tree_again() -> None:
     """Layers computed again in the backward pass must not fall back to seeing everything."""
     model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
-    assert teach_trees(model.eval(), CPU)
+    assert enable_tree_attention(model.eval(), CPU)
     tree = (torch.tensor([IDS]), torch.tensor([POSITIONS]), torch.tensor([ENDS]))
 
     def gradient() -> list[torch.Tensor]:
@@ -197,7 +204,7 @@ def test_on_a_gpu_trees_have_the_gradients_they_have_on_a_cpu() -> None:
         torch.manual_seed(0)
         model = Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "hidden_size": 128})).eval()
         model.to(device)
-        assert teach_trees(model, torch.device(device))
+        assert enable_tree_attention(model, torch.device(device))
         states = hidden_states(model, sequence.to(device), position.to(device), end_BT.to(device))
         parameters = list(model.model.layers.parameters())
         gradients.append([g.cpu() for g in torch.autograd.grad(states.square().mean(), parameters)])

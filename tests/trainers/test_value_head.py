@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from echo_options import echo_config
+from echo_config import echo_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms import Targets, make_algorithm
-from trainers.algorithms.advantages import explained_variance
+from trainers.algorithms import TokenTargets, make_algorithm
+from trainers.algorithms.estimators import explained_variance
 from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, ValueConfig
 from trainers.learner import Learner
 from trainers.loop import train
@@ -82,10 +82,10 @@ def test_it_judges_the_state_before_each_token(policy: Policy, seed: int, count:
         assert value_N == pytest.approx(expected, abs=1e-4)
 
 
-def with_returns(samples: list[Sample], goal: float, adv: float) -> Targets:
+def with_returns(samples: list[Sample], goal: float, adv: float) -> TokenTargets:
     values = {"adv": adv, "return": goal, "value": 0.0, "decision": 1.0}
     per_token = {name: [np.full(sample.num_sampled, value) for sample in samples] for name, value in values.items()}
-    return Targets(np.array([sample.num_sampled > 0 for sample in samples]), per_token)
+    return TokenTargets(np.array([sample.num_sampled > 0 for sample in samples]), per_token)
 
 
 def weights(policy: Policy) -> torch.Tensor:
@@ -126,7 +126,7 @@ def test_a_head_that_is_far_off_leaves_the_policy_its_gradient(folder: Path) -> 
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
 
 
-def test_it_learns_to_foretell_returns(folder: Path) -> None:
+def test_it_learns_to_predict_returns(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
     algorithm = make_algorithm(PPO, ValueConfig(lr=0.02, warmup_steps=200))
     learner = Learner(policy, OptimizerConfig(warmup_steps=0), 1000, algorithm.value)
@@ -175,5 +175,11 @@ def test_a_resumed_ppo_run_is_the_same_bits_and_logs_what_shows_trouble(tmp_path
     mine, theirs = (at / "model" / "model.safetensors" for at in (tmp_path / "run", resumed))
     assert mine.read_bytes() == theirs.read_bytes()
     for row in read_metrics(tmp_path / "run")[1:]:
-        assert {"value/explained_variance", "value/loss", "value/grad_norm", "advantage/std", "ratio_max"} <= row.keys()
+        assert {
+            "value/explained_variance",
+            "value/loss",
+            "value/grad_norm",
+            "advantages/std",
+            "sampling/importance_ratio/max",
+        } <= row.keys()
         assert row["value/explained_variance"] <= 1.0

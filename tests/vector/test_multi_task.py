@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from vector_worlds import Counting, Echo, Picture
+from vector_environments import Counting, Echo, Picture
 
 from rllm_gym.vector import LevelCurriculum, Member, MultiTaskVectorEnv, SuccessCurriculum
 
@@ -16,15 +16,15 @@ SUITE = {LAKE: 2.0, "large": Member("rllm/FrozenLake8x8-v0", 1.0, {"max_turns": 
 
 @pytest.fixture
 def suite():
-    made = []
+    created = []
 
     def make(num_envs=3, envs=SUITE, **kwargs):
-        made.append(MultiTaskVectorEnv(num_envs, envs=envs, **kwargs))
-        return made[-1]
+        created.append(MultiTaskVectorEnv(num_envs, envs=envs, **kwargs))
+        return created[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in created:
+        item.close()
 
 
 def play(envs, turns, seed=0, actions=("```down```", "\\boxed{3}", "```right```", "```up```")):
@@ -32,7 +32,7 @@ def play(envs, turns, seed=0, actions=("```down```", "\\boxed{3}", "```right```"
     shown = [(observations, infos["env_name"].tolist())]
     for turn in range(turns):
         result = envs.step([actions[(turn + index) % len(actions)] for index in range(envs.num_envs)])
-        shown.append((*(list(each) for each in result[:4]), result[4]["env_name"].tolist()))
+        shown.append((*(list(item) for item in result[:4]), result[4]["env_name"].tolist()))
     return shown
 
 
@@ -140,15 +140,15 @@ def test_what_succeeds_about_half_of_the_time_comes_up_most():
     names = ["hopeless", "learning", "mastered", "new"]
     assert len(set(curriculum.weights(names).values())) == 1
     for turn in range(40):
-        curriculum.learn("hopeless", False)
-        curriculum.learn("learning", turn % 2 == 0)
-        curriculum.learn("mastered", True)
+        curriculum.update("hopeless", False)
+        curriculum.update("learning", turn % 2 == 0)
+        curriculum.update("mastered", True)
     weights = curriculum.weights(names)
     assert weights["learning"] == weights["new"] == 1.0
     assert weights["hopeless"] == pytest.approx(weights["mastered"])
     assert 0.1 <= weights["hopeless"] < 0.2
     for _ in range(20):
-        curriculum.learn("hopeless", True)
+        curriculum.update("hopeless", True)
     assert curriculum.success_rate("hopeless") > 0.9  # what lies before the window is forgotten
     again = SuccessCurriculum(target=0.5, window=20, floor=0.1)
     again.load_state_dict(curriculum.state_dict())
@@ -160,17 +160,17 @@ def test_levels_follow_each_other():
     names = ["hard", "easy", "medium"]
     assert curriculum.weights(names) == {"easy": 1.0, "medium": 0.0, "hard": 0.0}
     for success in (True, True, True):
-        curriculum.learn("easy", success)
+        curriculum.update("easy", success)
     assert curriculum.level == 0  # not enough episodes yet
-    curriculum.learn("easy", False)
+    curriculum.update("easy", False)
     assert curriculum.level == 1
     assert curriculum.weights(names) == pytest.approx({"easy": 0.2, "medium": 0.8, "hard": 0.0})
     for _ in range(10):
-        curriculum.learn("easy", True)  # reviews promote nobody
+        curriculum.update("easy", True)  # reviews promote nobody
     assert curriculum.level == 1
     for _ in range(20):
-        curriculum.learn("medium", True)
-        curriculum.learn("hard", True)
+        curriculum.update("medium", True)
+        curriculum.update("hard", True)
     assert curriculum.level == 2
     assert curriculum.weights(names) == pytest.approx({"easy": 0.1, "medium": 0.1, "hard": 0.8})
     again = LevelCurriculum(["easy", "medium", "hard"])

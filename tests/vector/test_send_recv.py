@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError, ResetNeeded
-from vector_worlds import AsyncEcho, Counting, Gate, Unresettable
+from vector_environments import AsyncEcho, Counting, Gate, Unresettable
 
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.vector import TextVectorEnv, VectorTimeout
@@ -21,15 +21,15 @@ KINDS = ["thread", "process"]
 
 @pytest.fixture
 def vector():
-    made = []
+    created = []
 
     def make(num_envs=3, env_id=Counting, **kwargs):
-        made.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
-        return made[-1]
+        created.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
+        return created[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in created:
+        item.close()
 
 
 def play(envs, policy, turns, *, min_envs=1, seed=0):
@@ -52,7 +52,7 @@ def play(envs, policy, turns, *, min_envs=1, seed=0):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "asyncio"])
-def test_a_slow_environment_holds_nobody_up(vector, kind, tmp_path):
+def test_a_slow_environment_blocks_no_other(vector, kind, tmp_path):
     envs = vector(4, AsyncEcho if kind == "asyncio" else Counting, workers=kind)
     envs.reset(seed=0)
     slow = Gate(tmp_path / "gate")
@@ -195,11 +195,11 @@ def test_a_wait_that_is_over_loses_nothing(vector, kind, tmp_path):
     gate = Gate(tmp_path / "gate")
     envs.send(["b", gate.action, "b"], [0, 1, 2])
     with gate:
-        said = ""
-        while "environment 1 did not" not in said:  # the two others have answered in the end
+        output = ""
+        while "environment 1 did not" not in output:  # the two others have answered in the end
             with pytest.raises(VectorTimeout) as caught:
                 envs.recv(3, timeout=0.1)
-            said = str(caught.value)
+            output = str(caught.value)
     received = envs.recv(3, timeout=60)
     assert sorted(received.env_ids) == [0, 1, 2]
     assert received.rewards.tolist() == [2, 2, 2]
@@ -207,11 +207,11 @@ def test_a_wait_that_is_over_loses_nothing(vector, kind, tmp_path):
 
 def wait_for_all_but(envs, those):
     """Wait for a step until only ``those`` are under way, as the error message of the wait says."""
-    said = ""
-    while those not in said:
+    output = ""
+    while those not in output:
         with pytest.raises(VectorTimeout) as caught:
             envs.step_wait(timeout=0)
-        said = str(caught.value)
+        output = str(caught.value)
 
 
 class Clock:
@@ -249,7 +249,7 @@ def test_an_environment_that_hangs_is_replaced_and_the_others_go_on(vector, kind
     assert envs.stats.replaced == 1
 
 
-def test_what_was_known_to_be_quick_and_turns_slow_does_not_hold_the_line(vector, tmp_path):
+def test_an_environment_that_was_fast_and_turns_slow_does_not_block_the_queue(vector, tmp_path):
     envs = vector(16)
     envs.reset(seed=0)
     for _ in range(3):
@@ -266,7 +266,7 @@ def test_what_was_known_to_be_quick_and_turns_slow_does_not_hold_the_line(vector
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broken_world_is_one_environments_fault(vector, kind):
+def test_a_broken_environment_is_one_environments_fault(vector, kind):
     for mode in ("NextStep", "SameStep", "Disabled"):
         assert_it_is_one_environments_fault(vector, kind, mode)
 
@@ -348,14 +348,14 @@ def assert_it_is_truncated_at_its_first_step(vector, tries, mode):
     assert dict(envs.stats.faults) == {"unlucky": 1}
 
 
-def test_a_world_that_never_begins_ends_every_episode_and_reset_raises_when_nothing_is_left(vector, tmp_path):
+def test_an_environment_that_never_starts_ends_every_episode_and_reset_raises_when_none_is_left(vector, tmp_path):
     envs = vector(2, Unresettable, file=str(tmp_path / "tries"), times=10**6, only="b")
     envs.reset(seed=0, options={"task": ["a", "b"]})
     received = []
     for _ in range(3):
         envs.async_reset([1], options={"task": "b"})
         received.append(envs.recv(timeout=60))
-    assert [each.truncations.tolist() for each in received] == [[True]] * 3
+    assert [item.truncations.tolist() for item in received] == [[True]] * 3
     assert received[0].infos["fault"].tolist() == ["no luck"]
     with pytest.raises(EnvironmentFault, match="no luck"):
         envs.reset(options={"task": "b"})

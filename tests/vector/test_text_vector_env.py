@@ -15,7 +15,7 @@ from gymnasium.error import (
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
-from vector_worlds import AsyncEcho, Counting, Echo, Picture
+from vector_environments import AsyncEcho, Counting, Echo, Picture
 
 import rllm_gym
 from rllm_gym.core import TaskError
@@ -34,15 +34,15 @@ assert rllm_gym.__version__
 @pytest.fixture
 def vector():
     """Makes vector environments, and closes them."""
-    made = []
+    created = []
 
     def make(num_envs=3, env_id=Counting, **kwargs):
-        made.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
-        return made[-1]
+        created.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
+        return created[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in created:
+        item.close()
 
 
 def assert_same(ours, theirs):
@@ -158,8 +158,8 @@ def test_without_autoreset_the_caller_resets(vector):
 
 def test_the_mode_is_in_the_metadata(vector):
     for mode in MODES:
-        for given in (mode, mode.value):
-            assert vector(1, autoreset_mode=given).metadata["autoreset_mode"] is mode, given
+        for values in (mode, mode.value):
+            assert vector(1, autoreset_mode=values).metadata["autoreset_mode"] is mode, values
     assert "autoreset_mode" not in Counting.metadata  # the class's own stays as it was
 
 
@@ -170,8 +170,8 @@ def test_the_mode_is_in_the_metadata(vector):
 def test_seeds_are_one_number_or_one_each(vector, kind):
     envs = vector(workers=kind)
     one, _ = envs.reset(seed=5)
-    each, _ = envs.reset(seed=[5, 6, 7])
-    assert one == each == envs.reset(seed=np.array([5, 6, 7]))[0] == envs.reset(seed=np.int64(5))[0]
+    item, _ = envs.reset(seed=[5, 6, 7])
+    assert one == item == envs.reset(seed=np.array([5, 6, 7]))[0] == envs.reset(seed=np.int64(5))[0]
     assert len(set(one)) == 3
     assert envs.np_random_seed == (5, 6, 7)
     unseeded, _ = envs.reset()

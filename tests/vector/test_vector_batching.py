@@ -8,9 +8,9 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vector_worlds import raised
+from vector_environments import raised
 
-from rllm_gym.vector.batching import batch_infos, each_options, each_seed
+from rllm_gym.vector.batching import batch_infos, split_options, split_seeds
 
 LEAVES = {
     "int": st.integers(-(2**40), 2**40),
@@ -47,23 +47,23 @@ def test_infos_are_batched_as_gymnasium_batches_them(infos):
     assert data_equivalence(batch_infos(infos), expected)
 
 
-def test_nothing_is_cut_off_or_lost_where_types_differ():
+def test_nothing_is_truncated_or_lost_where_types_differ():
     batched = batch_infos(
         [{"a": 1, "b": 1, "c": 2**70, "d": np.zeros(2)}, {"a": 1.5, "b": "x", "c": 3, "d": np.zeros(3)}]
     )
     assert batched["a"].tolist() == [1.0, 1.5]
     assert batched["b"].tolist() == [1, "x"]
     assert batched["c"].tolist() == [2**70, 3]
-    assert [each.shape for each in batched["d"]] == [(2,), (3,)]
+    assert [item.shape for item in batched["d"]] == [(2,), (3,)]
     assert batch_infos([{"a": {"x": 1}}, {"a": 2}])["a"].tolist() == [{"x": 1}, 2]
 
 
 def test_seeds_and_options_are_taken_apart():
-    assert each_seed(5, [0, 3]) == [5, 8]
-    assert each_seed([1, None], [0, 3]) == [1, None]
-    assert each_options({"task": [1, 2], "level": 3}, 2) == [{"task": 1, "level": 3}, {"task": 2, "level": 3}]
-    assert each_options(None, 2) == [None, None]
-    one, other = each_options({"level": 3}, 2)
+    assert split_seeds(5, [0, 3]) == [5, 8]
+    assert split_seeds([1, None], [0, 3]) == [1, None]
+    assert split_options({"task": [1, 2], "level": 3}, 2) == [{"task": 1, "level": 3}, {"task": 2, "level": 3}]
+    assert split_options(None, 2) == [None, None]
+    one, other = split_options({"level": 3}, 2)
     assert one is not other  # an environment that changes its options changes nobody else's
 
 
@@ -121,15 +121,15 @@ def test_a_space_of_the_users_own_works_too():
 def test_what_is_no_seed_and_what_are_no_options():
     wrong = []
     for call, kind, says in (
-        (lambda: each_seed([1], [0, 1]), ValueError, "length=1"),
-        (lambda: each_seed([1, 2, 3], [0, 1]), ValueError, "length=3"),
-        (lambda: each_seed(-1, [0, 1]), gymnasium.error.Error, "the seed of environment 0 is -1"),
-        (lambda: each_seed([0, -3], [0, 1]), gymnasium.error.Error, "the seed of environment 1 is -3"),
-        (lambda: each_seed(1.5, [0, 1]), TypeError, "seed=1.5"),
-        (lambda: each_seed([0, "1"], [0, 1]), TypeError, "environment 1 is a str"),
-        (lambda: each_options(5, 2), TypeError, "options=5"),
-        (lambda: each_options("task", 2), TypeError, "options='task'"),
-        (lambda: each_options([1, 2], 2), TypeError, "options="),
+        (lambda: split_seeds([1], [0, 1]), ValueError, "length=1"),
+        (lambda: split_seeds([1, 2, 3], [0, 1]), ValueError, "length=3"),
+        (lambda: split_seeds(-1, [0, 1]), gymnasium.error.Error, "the seed of environment 0 is -1"),
+        (lambda: split_seeds([0, -3], [0, 1]), gymnasium.error.Error, "the seed of environment 1 is -3"),
+        (lambda: split_seeds(1.5, [0, 1]), TypeError, "seed=1.5"),
+        (lambda: split_seeds([0, "1"], [0, 1]), TypeError, "environment 1 is a str"),
+        (lambda: split_options(5, 2), TypeError, "options=5"),
+        (lambda: split_options("task", 2), TypeError, "options='task'"),
+        (lambda: split_options([1, 2], 2), TypeError, "options="),
     ):
         error = raised(call)
         if not (isinstance(error, kind) and says in str(error)):

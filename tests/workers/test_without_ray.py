@@ -24,7 +24,7 @@ def test_where_ray_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
             use()
 
 
-def test_a_kind_that_does_not_exist_is_told_with_those_that_do() -> None:
+def test_an_unknown_kind_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="'thread', 'process', 'ray'"):
         WorkerPool("dask", max_workers=1)
     with pytest.raises(ValueError, match="'thread', 'process', 'ray'"):

@@ -48,16 +48,16 @@ def started(program, expected):
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    pids, said = [], []
+    pids, output = [], []
     too_late = threading.Timer(LONG, process.kill)
     too_late.start()
     while len(pids) < expected:
         line = process.stderr.readline()
-        said.append(line)
+        output.append(line)
         # What a thread of it raises is not told again: nobody would ever say the pids that are missing.
         if not line or line.startswith(("Traceback", "Exception")):
             process.kill()
-            pytest.fail(f"the program told too little: {''.join([*said, *process.stderr])}")
+            pytest.fail(f"the program told too little: {''.join([*output, *process.stderr])}")
         if line.startswith("pid"):
             pids += map(int, line.split()[1:])
     too_late.cancel()
@@ -77,8 +77,8 @@ def test_nothing_is_left_after_the_owners_death(ending):
 def test_ctrl_c_ends_the_program_and_everything_it_started():
     process, pids = started(BUSY + "\npool.run(time.sleep, 300, timeout=600)", expected=6)
     os.kill(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=LONG)
-    assert "KeyboardInterrupt" in told
+    _, reported = process.communicate(timeout=LONG)
+    assert "KeyboardInterrupt" in reported
     assert gone(pids)
 
 
@@ -183,7 +183,7 @@ def test_a_hung_thread_does_not_keep_the_interpreter_from_exiting():
     assert (done.returncode, done.stdout) == (0, "1\n")
 
 
-def test_a_python_that_does_not_start_is_told_at_once():
+def test_a_python_that_does_not_start_is_reported_at_once():
     done = run("""
         import sys
         from rllm_gym.workers import WorkerPool, WorkerStartFailed

@@ -23,7 +23,7 @@ from rllm_gym.workers import (
     WorkerDied,
     WorkerError,
     WorkerPool,
-    process,
+    process_worker,
 )
 
 
@@ -116,13 +116,13 @@ def test_killing_takes_the_children_of_the_work_along(pool):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_dies_in_mid_call_is_told_with_its_signal(pool, number):
+def test_a_worker_that_dies_in_mid_call_is_reported_with_its_signal(pool, number):
     with pytest.raises(WorkerDied, match=f"killed by {number.name}"):
         pool.run(lambda: os.kill(os.getpid(), number), timeout=30)
     assert pool.run(abs, -1, timeout=30) == 1
 
 
-def test_a_worker_that_exits_is_told_with_its_status(pool):
+def test_a_worker_that_exits_is_reported_with_its_status(pool):
     with pytest.raises(WorkerDied, match="exit status 3"):
         pool.run(os._exit, 3, timeout=30)
 
@@ -173,7 +173,7 @@ def raise_untravelled():
     raise CannotTravel("this", "that")
 
 
-def test_what_cannot_travel_is_told_in_words_and_the_worker_lives_on(pool):
+def test_unpicklable_values_are_reported_and_the_worker_stays_up(pool):
     pid = pool.run(os.getpid, timeout=30)
     for work, message in (
         (raise_untravelled, "CannotTravel.*this and that"),
@@ -250,7 +250,7 @@ def test_waiting_in_line_does_not_use_up_the_deadline(monkeypatch):
     with WorkerPool(max_workers=1) as pool, ThreadPoolExecutor(2) as threads:
         actor = pool.actor(Counter, timeout=30)
         calls = [threads.submit(pool.run, abs, -1, timeout=60) for _ in range(2)]
-        assert until(lambda: len(pool._line) == 2)
+        assert until(lambda: len(pool._queue) == 2)
         passed = 3600.0
         actor.close()
         assert [call.result() for call in calls] == [1, 1]
@@ -264,7 +264,7 @@ def test_waiting_in_line_for_longer_than_the_deadline():
         assert [call.result() for call in calls] == [None] * 3  # 60 s of work, in line, each within its 35 s
 
 
-def test_the_line_itself_has_a_limit_that_names_the_way_out():
+def test_a_full_queue_times_out_and_names_the_remedy():
     with WorkerPool("thread", max_workers=1) as pool:
         actor = pool.actor(Counter, timeout=30)
         with pytest.raises(DeadlineExceeded, match="held by actors"):
@@ -384,7 +384,7 @@ def test_closing_the_pool_wakes_everyone_and_leaves_no_process(tmp_path):
         busy = threads.submit(pool.run, Telling().hang, fifo, timeout=240)
         with fifo.open():  # opens when the work has opened it
             waiting = [threads.submit(pool.run, abs, -1, timeout=60) for _ in range(2)]
-            assert until(lambda: len(pool._line) == 2)
+            assert until(lambda: len(pool._queue) == 2)
             pool.close()
         for call in (busy, *waiting):
             with pytest.raises(RuntimeError, match="closed"):
@@ -410,9 +410,9 @@ def suspended(template):
     assert until(lambda: template.status() == psutil.STATUS_STOPPED)
 
 
-def test_a_template_that_is_slow_to_answer_holds_nobody_up(monkeypatch):
+def test_a_template_that_is_slow_to_answer_blocks_no_other(monkeypatch):
     """On a busy machine whoever ends a worker does not wait for the template's word on another one's death."""
-    monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 600.0)
+    monkeypatch.setattr(process_worker, "_ANSWER_TIMEOUT", 600.0)
     with WorkerPool(max_workers=3) as pool, ThreadPoolExecutor(1) as thread:
         doomed, ended, neighbour = (pool.actor(list, timeout=30) for _ in range(3))
         template = psutil.Process(neighbour.pid).parent()
@@ -420,7 +420,7 @@ def test_a_template_that_is_slow_to_answer_holds_nobody_up(monkeypatch):
         try:
             os.kill(doomed.pid, signal.SIGKILL)
             call = thread.submit(doomed.call, "__len__", timeout=30)
-            assert until(lambda: pool._template._reading.locked())
+            assert until(lambda: pool._fork_server._reading.locked())
             ended.kill()  # were it to wait for the template, it would not return
             assert not call.done()
         finally:
@@ -433,7 +433,7 @@ def test_a_template_that_is_slow_to_answer_holds_nobody_up(monkeypatch):
 
 def test_a_template_that_is_too_slow_to_answer_costs_the_other_workers_nothing(monkeypatch):
     """On a busy machine one worker's death must not end its neighbours."""
-    monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 0.3)
+    monkeypatch.setattr(process_worker, "_ANSWER_TIMEOUT", 0.3)
     with WorkerPool(max_workers=3) as pool:
         doomed, _, neighbour = (pool.actor(list, timeout=30) for _ in range(3))
         template = psutil.Process(neighbour.pid).parent()
@@ -446,7 +446,7 @@ def test_a_template_that_is_too_slow_to_answer_costs_the_other_workers_nothing(m
             template.resume()
         assert neighbour.call("__len__", timeout=30) == 0
         assert pool.run(abs, -1, timeout=30) == 1
-        monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 60.0)
+        monkeypatch.setattr(process_worker, "_ANSWER_TIMEOUT", 60.0)
         again = pool.actor(list, timeout=30)
         os.kill(again.pid, signal.SIGKILL)
         with pytest.raises(WorkerDied, match="SIGKILL"):  # not the answer that came too late
@@ -468,13 +468,13 @@ def test_a_fork_of_the_owner_cannot_use_the_pool_nor_end_it(pool):
 
 
 def test_there_is_no_call_without_a_deadline(pool):
-    told = {}
+    reported = {}
     for timeout in (0, -1, float("inf"), float("nan")):
         try:
             pool.run(abs, -1, timeout=timeout)
         except ValueError as error:
-            told[str(timeout)] = str(error).split(" ")[0]
-    assert told == {text: f"timeout={text}" for text in ("0", "-1", "inf", "nan")}
+            reported[str(timeout)] = str(error).split(" ")[0]
+    assert reported == {text: f"timeout={text}" for text in ("0", "-1", "inf", "nan")}
 
 
 def test_impossible_pools_are_refused():

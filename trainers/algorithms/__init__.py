@@ -1,5 +1,12 @@
 """Reinforcement learning algorithms: what to sample, per-token advantages from rewards, and the loss."""
 
-from trainers.algorithms.table import Algorithm, Asked, Draw, Signals, Targets, make_algorithm
+from trainers.algorithms.registry import (
+    Algorithm,
+    ModelSignals,
+    RolloutRequest,
+    SignalName,
+    TokenTargets,
+    make_algorithm,
+)
 
-__all__ = ["Algorithm", "Asked", "Draw", "Signals", "Targets", "make_algorithm"]
+__all__ = ["Algorithm", "ModelSignals", "RolloutRequest", "SignalName", "TokenTargets", "make_algorithm"]

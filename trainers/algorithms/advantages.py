@@ -1,142 +1,193 @@
-"""Advantages from rewards: pure functions of numpy arrays, each a formula with its source.
-
-B is the number of episodes, T the number of decisions (turns or tokens) of one agent in one episode, in order, N the
-number of sampled tokens. ``group_B`` holds arbitrary labels; episodes with equal labels form a group.
-"""
+"""Credit assignment: for each algorithm, the targets of each sampled token from a batch of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-LabelArray = NDArray[np.generic]
+from trainers.algorithms.estimators import (
+    BoolArray,
+    FloatArray,
+    batch_baseline,
+    discounted_returns,
+    gae,
+    greedy_baseline,
+    group_relative,
+    leave_one_out,
+    whitening_stats,
+)
+from trainers.algorithms.turns import SampledTurn, turns_of
+from trainers.config import AlgorithmConfig
+from trainers.samples import Sample
 
-_STD_EPSILON = 1e-6
 
+@dataclass(frozen=True, slots=True)
+class AdvantageBatch:
+    """Samples and their measurements. Lists have one entry per sample.
 
-def group_relative(reward_B: FloatArray, group_B: LabelArray, *, normalize_std: bool = False) -> FloatArray:
-    """Compute GRPO advantages: reward minus the group's mean, optionally divided by (standard deviation of the group
-    + 1e-6).
-
-    DeepSeekMath (Shao et al. 2024), equation 3; without the division: Dr. GRPO (Liu et al. 2025).
-
-    >>> group_relative(np.array([1.0, 0.0, 5.0]), np.array([0, 0, 1])).tolist()
-    [0.5, -0.5, 0.0]
+    Attributes:
+        samples: The episodes.
+        keep_B: Which episodes are trained on: only those count in batch statistics.
+        cost: Cost of each sampled token, subtracted from its reward (the KL term in the reward).
+        values: Value of the state in which each token was sampled, if there is a value head.
     """
-    adv_B = np.zeros(len(reward_B))
-    for members in _groups(group_B):
-        reward_G = reward_B[members]
-        adv_G = reward_G - reward_G.mean()
-        if normalize_std:
-            adv_G = adv_G / (reward_G.std() + _STD_EPSILON)
-        adv_B[members] = adv_G
-    return adv_B
+
+    samples: Sequence[Sample]
+    keep_B: BoolArray
+    cost: list[FloatArray]
+    values: list[FloatArray] | None = None
+
+    @property
+    def reward_B(self) -> FloatArray:
+        """Total reward of each episode, minus the costs."""
+        return np.array(
+            [sample.reward - cost_N.sum() for sample, cost_N in zip(self.samples, self.cost, strict=True)], np.float64
+        )
+
+    @property
+    def group_B(self) -> NDArray[np.object_]:
+        return np.array([sample.group_id for sample in self.samples], dtype=object)
+
+    @property
+    def greedy_B(self) -> BoolArray:
+        return np.array([sample.greedy for sample in self.samples], dtype=bool)
 
 
-def leave_one_out(reward_B: FloatArray, group_B: LabelArray) -> FloatArray:
-    """Compute RLOO advantages: reward minus the mean of the group's others, equal to n/(n-1) times (reward - group
-    mean).
+PerToken = Mapping[str, list[FloatArray]]
+AdvantageFunction = Callable[[AdvantageBatch, AlgorithmConfig], PerToken]
 
-    Ahmadian et al. 2024. A single episode in a group has nothing to compare with and gets 0.
+
+def _grpo(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    return _broadcast(batch, group_relative(batch.reward_B, batch.group_B, normalize_std=config.normalize_std))
+
+
+def _rloo(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    return _broadcast(batch, leave_one_out(batch.reward_B, batch.group_B))
+
+
+def _remax(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    return _broadcast(batch, greedy_baseline(batch.reward_B, batch.group_B, batch.greedy_B))
+
+
+def _reinforce(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    return _broadcast(batch, batch_baseline(batch.reward_B, batch.keep_B))
+
+
+def _broadcast(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
+    """Assign the episode's advantage to every sampled token."""
+    return {"adv": [np.full(sample.num_sampled, adv) for sample, adv in zip(batch.samples, adv_B, strict=True)]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """The decisions of one agent in one episode, in order: its turns or its tokens.
+
+    Attributes:
+        sample: Index of the episode.
+        tokens: Sampled tokens of each decision, as indices into the sampled tokens of the sample.
+        reward_T: Reward after each decision, minus the cost of its tokens.
     """
-    adv_B = np.zeros(len(reward_B))
-    for members in _groups(group_B):
-        reward_G = reward_B[members]
-        if len(reward_G) > 1:
-            adv_B[members] = len(reward_G) / (len(reward_G) - 1) * (reward_G - reward_G.mean())
-    return adv_B
+
+    sample: int
+    tokens: list[NDArray[np.int64]]
+    reward_T: FloatArray
 
 
-def greedy_baseline(reward_B: FloatArray, group_B: LabelArray, greedy_B: BoolArray) -> FloatArray:
-    """Compute ReMax advantages: reward minus the reward of the group's greedy episode; 0 for greedy episodes.
-
-    Li et al. 2023, equation 7. Groups without a greedy episode, for example because it failed, get 0.
-    """
-    adv_B = np.zeros(len(reward_B))
-    for members in _groups(group_B):
-        greedy = members & greedy_B
-        if greedy.any():
-            others = members & ~greedy_B
-            adv_B[others] = reward_B[others] - reward_B[greedy].mean()
-    return adv_B
+def _turns(batch: AdvantageBatch) -> list[_Decisions]:
+    return [
+        _Decisions(
+            index,
+            [turn.tokens for turn in turns],
+            np.array([turn.reward - batch.cost[index][turn.tokens].sum() for turn in turns]),
+        )
+        for index, turns in _turns_by_agent(batch)
+    ]
 
 
-def batch_baseline(reward_B: FloatArray, counted_B: BoolArray) -> FloatArray:
-    """Compute REINFORCE advantages with the batch mean over ``counted_B`` as the baseline (Williams 1992)."""
-    return reward_B - reward_B[counted_B].mean() if counted_B.any() else np.zeros(len(reward_B))
+def _tokens(batch: AdvantageBatch) -> list[_Decisions]:
+    decisions = []
+    for index, turns in _turns_by_agent(batch):
+        reward_T = np.concatenate([-batch.cost[index][turn.tokens] for turn in turns])
+        last = np.cumsum([len(turn.tokens) for turn in turns]) - 1
+        reward_T[last] += [turn.reward for turn in turns]
+        tokens = np.concatenate([turn.tokens for turn in turns])
+        decisions.append(_Decisions(index, list(tokens[:, None]), reward_T))
+    return decisions
 
 
-def discounted(reward_T: FloatArray, gamma: float) -> FloatArray:
-    """Compute discounted returns: ``G_t = r_t + gamma * G_{t+1}``, with 0 after the last decision.
-
-    Per turn: ReBN (GEM, Liu et al. 2025); per token: REINFORCE++ (Hu 2025).
-
-    >>> discounted(np.array([0.0, 0.0, 1.0]), 0.5).tolist()
-    [0.25, 0.5, 1.0]
-    """
-    return generalized(reward_T, np.zeros(len(reward_T)), 0.0, gamma=gamma, lam=1.0)
+def _turns_by_agent(batch: AdvantageBatch) -> list[tuple[int, list[SampledTurn]]]:
+    return [(index, turns) for index, sample in enumerate(batch.samples) for turns in turns_of(sample) if turns]
 
 
-def generalized(
-    reward_T: FloatArray, value_T: FloatArray, final_value: float, *, gamma: float, lam: float
-) -> FloatArray:
-    """Compute GAE: ``A_t = delta_t + gamma * lam * A_{t+1}``, ``delta_t = r_t + gamma * V_{t+1} - V_t``.
-
-    Schulman et al. 2015, equation 16; with turns as decisions: Turn-PPO (2025). Environment tokens between two
-    decisions are not decisions: the last token of a turn bootstraps from the first token of the next turn.
-
-    Args:
-        reward_T: Reward after each decision.
-        value_T: Value of the state of each decision.
-        final_value: Value of the state after the last decision: 0 if the episode terminated.
-        gamma: Discount factor.
-        lam: Interpolation between returns (1) and values (0).
-    """
-    adv_T = np.zeros(len(reward_T))
-    after, next_value = 0.0, final_value
-    for t in reversed(range(len(reward_T))):
-        after = reward_T[t] + gamma * next_value - value_T[t] + gamma * lam * after
-        adv_T[t], next_value = after, value_T[t]
-    return adv_T
+def _reinforce_plus_plus(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    return _whitened_returns(batch, _tokens(batch), config)
 
 
-def whitening(value_N: FloatArray) -> tuple[float, float]:
-    """Return shift and scale that normalize the values to mean 0 and standard deviation 1; constant values become 0."""
-    return (float(value_N.mean()), 1.0 / (float(value_N.std()) + _STD_EPSILON)) if len(value_N) else (0.0, 1.0)
+def _rebn(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    return _whitened_returns(batch, _turns(batch), config)
 
 
-def kl_cost(logp_N: FloatArray, ref_logp_N: FloatArray, estimator: Literal["k1", "k2", "k3"]) -> FloatArray:
-    """Estimate KL(policy || reference) per token, to be subtracted from the reward; see
-    :func:`trainers.algorithms.losses.kl_to_reference`."""
-    log_ratio_N = logp_N - ref_logp_N
-    if estimator == "k1":
-        return log_ratio_N
-    return 0.5 * log_ratio_N**2 if estimator == "k2" else np.exp(-log_ratio_N) - 1 + log_ratio_N
+def _whitened_returns(batch: AdvantageBatch, decisions: list[_Decisions], config: AlgorithmConfig) -> PerToken:
+    returns = [discounted_returns(decision.reward_T, config.gamma) for decision in decisions]
+    shift, scale = _batch_whitening(batch, decisions, returns)
+    adv = _zeros(batch)
+    for decision, return_T in zip(decisions, returns, strict=True):
+        _scatter(adv, decision, (return_T - shift) * scale)
+    return {"adv": adv}
 
 
-def varied(reward_B: FloatArray, group_B: LabelArray) -> BoolArray:
-    """Return for each episode whether the rewards of its group differ; otherwise the group carries no learning
-    signal.
-    """
-    varied_B = np.zeros(len(reward_B), dtype=bool)
-    for members in _groups(group_B):
-        varied_B[members] = np.ptp(reward_B[members]) > 0
-    return varied_B
+def _ppo(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
+    assert batch.values is not None
+    decisions = _turns(batch) if config.gae_level == "turn" else _tokens(batch)
+    advantages, values = [], []
+    for item in decisions:
+        sample = batch.samples[item.sample]
+        value_T = batch.values[item.sample][[tokens[0] for tokens in item.tokens]]
+        # For a truncated episode, the value of the last state the head was evaluated in stands for the value of the
+        # next state: no prompt was built for that state, and the head is not trained on states after the end of a
+        # reply.
+        final = 0.0 if sample.terminated else float(value_T[-1])
+        values.append(value_T)
+        advantages.append(gae(item.reward_T, value_T, final, gamma=config.gamma, lam=config.gae_lambda))
+    shift, scale = _batch_whitening(batch, decisions, advantages) if config.whiten else (0.0, 1.0)
+    adv, value, goal, decision = (_zeros(batch) for _ in range(4))
+    for item, adv_T, value_T in zip(decisions, advantages, values, strict=True):
+        _scatter(adv, item, (adv_T - shift) * scale)
+        _scatter(value, item, value_T)
+        _scatter(goal, item, adv_T + value_T)
+        decision[item.sample][[tokens[0] for tokens in item.tokens]] = 1.0
+    return {"adv": adv, "value": value, "return": goal, "decision": decision}
 
 
-def explained_variance(value_N: FloatArray, return_N: FloatArray) -> float:
-    """Compute ``1 - Var(return - value) / Var(return)``: 1 is a perfect prediction, 0 no better than a constant, < 0
-    worse.
-    """
-    spread = float(np.var(return_N)) if len(return_N) else 0.0
-    return 1.0 - float(np.var(return_N - value_N)) / spread if spread > 0 else 0.0
+def _zeros(batch: AdvantageBatch) -> list[FloatArray]:
+    return [np.zeros(sample.num_sampled) for sample in batch.samples]
 
 
-def _groups(group_B: LabelArray) -> Iterator[BoolArray]:
-    for label in dict.fromkeys(group_B.tolist()):
-        yield group_B == label
+def _scatter(per_token: list[FloatArray], decisions: _Decisions, value_T: FloatArray) -> None:
+    """Assign the value of each decision to all its tokens."""
+    for tokens, value in zip(decisions.tokens, value_T, strict=True):
+        per_token[decisions.sample][tokens] = value
+
+
+def _batch_whitening(
+    batch: AdvantageBatch, decisions: list[_Decisions], values: list[FloatArray]
+) -> tuple[float, float]:
+    """Return shift and scale over the decisions of the episodes that are trained on."""
+    counted = [value_T for decision, value_T in zip(decisions, values, strict=True) if batch.keep_B[decision.sample]]
+    return whitening_stats(np.concatenate(counted) if counted else np.zeros(0))
+
+
+ADVANTAGES: dict[str, AdvantageFunction] = {
+    "grpo": _grpo,
+    "dr-grpo": _grpo,
+    "rloo": _rloo,
+    "remax": _remax,
+    "reinforce": _reinforce,
+    "reinforce++": _reinforce_plus_plus,
+    "rebn": _rebn,
+    "ppo": _ppo,
+}
+"""Credit functions by algorithm name."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainers.algorithms.advantages import FloatArray
-from trainers.algorithms.table import Algorithm, Signals, Targets
+from trainers.algorithms.estimators import FloatArray
+from trainers.algorithms.registry import Algorithm, ModelSignals, TokenTargets
 from trainers.samples import Sample
 
 
-def targets_by_role(algorithm: Algorithm, samples: Sequence[Sample], signals: Signals) -> Targets:
+def targets_by_role(algorithm: Algorithm, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
     """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role.
 
     The logged numbers are means over the roles and, with the suffix ``/{role}``, the numbers of each role.
@@ -25,13 +25,13 @@ def targets_by_role(algorithm: Algorithm, samples: Sequence[Sample], signals: Si
     means: dict[str, list[float]] = {}
     for role in roles:
         chosen = [index for index, sample in enumerate(samples) if sample.role == role]
-        targets = algorithm.targets([samples[index] for index in chosen], signals.of(chosen))
+        targets = algorithm.targets([samples[index] for index in chosen], signals.select(chosen))
         keep_B[chosen] = targets.keep_B
         for name, values in targets.per_token.items():
             column = per_token.setdefault(name, [np.zeros(0)] * len(samples))
             for index, value_N in zip(chosen, values, strict=True):
                 column[index] = value_N
-        for name, number in targets.numbers.items():
+        for name, number in targets.metrics.items():
             numbers[f"{name}/{role}"] = number
             means.setdefault(name, []).append(number)
-    return Targets(keep_B, per_token, numbers | {name: float(np.mean(own)) for name, own in means.items()})
+    return TokenTargets(keep_B, per_token, numbers | {name: float(np.mean(own)) for name, own in means.items()})

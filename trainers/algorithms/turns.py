@@ -11,7 +11,7 @@ from trainers.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SampledTurn:
     """One decision: the tokens sampled in it and their reward.
 
     Attributes:
@@ -23,7 +23,7 @@ class Turn:
     reward: float
 
 
-def turns_of(sample: Sample) -> list[list[Turn]]:
+def turns_of(sample: Sample) -> list[list[SampledTurn]]:
     """Return the turns of each agent in order. The reward of a turn without sampled tokens is added to the previous
     turn or, if there is none, to the next one."""
     tokens: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -41,5 +41,5 @@ def turns_of(sample: Sample) -> list[list[Turn]]:
             payee = max((other for other in decided if other <= turn), default=decided[0] if decided else None)
             if payee is not None:
                 paid[payee] += reward
-        played.append([Turn(tokens[trajectory, turn], paid[turn]) for turn in decided])
+        played.append([SampledTurn(tokens[trajectory, turn], paid[turn]) for turn in decided])
     return played

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms.advantages import FloatArray
-from trainers.batching.costs import GENERIC, Costs
-from trainers.batching.plan import Layout, Padded, plan
+from trainers.algorithms.estimators import FloatArray
+from trainers.batching.cost_model import GENERIC, CostModel
+from trainers.batching.layout import Layout, Padded, plan_layouts
+from trainers.batching.prefix_tree import IntArray, PrefixForest
 from trainers.batching.rows import Row
-from trainers.batching.trie import Forest, IntArray
 
 Aggregation = Literal["token-mean", "sequence-mean"]
 
@@ -78,7 +78,7 @@ def make_micro_batches(
     tokens_per_microbatch: int,
     aggregation: Aggregation = "token-mean",
     share_prompts: bool = False,
-    costs: Costs = GENERIC,
+    costs: CostModel = GENERIC,
 ) -> list[MicroBatch]:
     """Convert all rows of one optimizer step to microbatches of at most the given number of padded tokens, largest
     first.
@@ -96,11 +96,11 @@ def make_micro_batches(
     Raises:
         ValueError: A sequence has no tokens, or its first token is marked as sampled.
     """
-    layouts = plan(rows, tokens=tokens_per_microbatch, costs=costs, share=share_prompts) if rows else []
-    return lay_out(rows, layouts, aggregation)
+    layouts = plan_layouts(rows, tokens=tokens_per_microbatch, costs=costs, share=share_prompts) if rows else []
+    return build_micro_batches(rows, layouts, aggregation)
 
 
-def lay_out(
+def build_micro_batches(
     rows: Sequence[Row], layouts: Sequence[Layout], aggregation: Aggregation = "token-mean"
 ) -> list[MicroBatch]:
     """Build the microbatches of a plan.
@@ -118,14 +118,12 @@ def lay_out(
     weight = [
         1.0 / total if aggregation == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked
     ]
-    placed = (
-        _padded(layout, rows) if isinstance(layout, Padded) else _side_by_side(layout, rows) for layout in layouts
-    )
+    placed = (_padded(layout, rows) if isinstance(layout, Padded) else _packed(layout, rows) for layout in layouts)
     return [_make(places, rows, marked, weight) for places in placed]
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _PlacedTokens:
     """Token ids in their layout; for each sequence its index, its row, and the column of each of its tokens."""
 
     ids_BT: IntArray
@@ -134,7 +132,7 @@ class _Places:
     end_BT: IntArray | None = None
 
 
-def _padded(layout: Padded, rows: Sequence[Row]) -> _Places:
+def _padded(layout: Padded, rows: Sequence[Row]) -> _PlacedTokens:
     ids_BT = np.zeros((len(layout.sequences), layout.length), dtype=np.int64)
     column_T = np.arange(layout.length)
     sequences = []
@@ -142,10 +140,10 @@ def _padded(layout: Padded, rows: Sequence[Row]) -> _Places:
         ids = rows[index].sequence.ids
         ids_BT[place, : len(ids)] = ids
         sequences.append((index, place, column_T[: len(ids)]))
-    return _Places(ids_BT, sequences)
+    return _PlacedTokens(ids_BT, sequences)
 
 
-def _side_by_side(forest: Forest, rows: Sequence[Row]) -> _Places:
+def _packed(forest: PrefixForest, rows: Sequence[Row]) -> _PlacedTokens:
     ids_BT, position_BT, end_BT = (np.zeros((1, forest.length), dtype=np.int64) for _ in range(3))
     column_T = np.arange(forest.length)
     for node in forest.nodes:
@@ -158,28 +156,30 @@ def _side_by_side(forest: Forest, rows: Sequence[Row]) -> _Places:
         for index in forest.last
     ]
     if len(forest.nodes) == 1:
-        return _Places(ids_BT, sequences)
-    return _Places(ids_BT, sequences, position_BT, end_BT)
+        return _PlacedTokens(ids_BT, sequences)
+    return _PlacedTokens(ids_BT, sequences, position_BT, end_BT)
 
 
-def _make(places: _Places, rows: Sequence[Row], marked: Sequence[IntArray], weight: Sequence[float]) -> MicroBatch:
-    laid_out = [index for index, _, _ in places.sequences]
+def _make(
+    placed: _PlacedTokens, rows: Sequence[Row], marked: Sequence[IntArray], weight: Sequence[float]
+) -> MicroBatch:
+    laid_out = [index for index, _, _ in placed.sequences]
     count_S = [len(marked[index]) for index in laid_out]
-    column_N = np.concatenate([column_T[marked[index]] for index, _, column_T in places.sequences])
-    source_N = np.concatenate([column_T[marked[index] - 1] for index, _, column_T in places.sequences])
+    column_N = np.concatenate([column_T[marked[index]] for index, _, column_T in placed.sequences])
+    source_N = np.concatenate([column_T[marked[index] - 1] for index, _, column_T in placed.sequences])
     return MicroBatch(
-        ids_BT=torch.from_numpy(places.ids_BT),
-        row_N=torch.from_numpy(np.repeat([row for _, row, _ in places.sequences], count_S)),
+        ids_BT=torch.from_numpy(placed.ids_BT),
+        row_N=torch.from_numpy(np.repeat([row for _, row, _ in placed.sequences], count_S)),
         column_N=torch.from_numpy(column_N),
         source_N=torch.from_numpy(source_N),
         sampler_logp_N=_sampled([np.asarray(rows[index].sequence.logprobs)[marked[index]] for index in laid_out]),
         weight_N=_sampled([np.repeat([weight[index] for index in laid_out], count_S)]),
         sequence_N=torch.from_numpy(np.repeat(laid_out, count_S)),
-        last_S=torch.tensor([(row, int(column_T[-1])) for _, row, column_T in places.sequences]),
+        last_S=torch.tensor([(row, int(column_T[-1])) for _, row, column_T in placed.sequences]),
         sequence_S=torch.tensor(laid_out),
         targets={name: _sampled([rows[index].targets[name] for index in laid_out]) for name in rows[0].targets},
-        position_BT=None if places.position_BT is None else torch.from_numpy(places.position_BT),
-        end_BT=None if places.end_BT is None else torch.from_numpy(places.end_BT),
+        position_BT=None if placed.position_BT is None else torch.from_numpy(placed.position_BT),
+        end_BT=None if placed.end_BT is None else torch.from_numpy(placed.end_BT),
     )
 
 

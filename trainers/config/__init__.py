@@ -1,7 +1,7 @@
 """All training options as frozen dataclasses, one file per section.
 
 Each section's check is in its file. An option that would have no effect under the other settings is an error; see
-:func:`validate`. :mod:`trainers.settings` reads configurations from YAML and the command line.
+:func:`validate`. :mod:`trainers.config_loading` reads configurations from YAML and the command line.
 """
 
 from trainers.config.algorithm import AlgorithmConfig, EntropyConfig
@@ -14,7 +14,7 @@ from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
-from trainers.config.roles import Cast, OpponentsConfig, RoleConfig
+from trainers.config.roles import OpponentsConfig, RoleAssignment, RoleConfig
 from trainers.config.sampler import SamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
@@ -23,7 +23,6 @@ from trainers.config.value import ValueConfig
 __all__ = [
     "AlgorithmConfig",
     "AsynchronyConfig",
-    "Cast",
     "CheckpointConfig",
     "ConfigError",
     "CurriculumConfig",
@@ -41,6 +40,7 @@ __all__ = [
     "OpponentsConfig",
     "OptimizerConfig",
     "PreferenceConfig",
+    "RoleAssignment",
     "RoleConfig",
     "SamplerConfig",
     "SamplingConfig",

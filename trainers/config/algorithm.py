@@ -177,8 +177,8 @@ def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
         (READ_BY_LOSS, algorithm.loss, "loss"),
     ):
         for name in dict.fromkeys(name for row in table.values() for name in row if name not in table[chosen]):
-            why = f"with algorithm.{option}={chosen}{_WHY.get(name, '')}"
-            idle(algorithm, "algorithm.", (name,), why, problems)
+            reason = f"with algorithm.{option}={chosen}{_WHY.get(name, '')}"
+            idle(algorithm, "algorithm.", (name,), reason, problems)
     for name, needed in READ_WITH.items():
         capped = needed == "importance_cap" and algorithm.loss == "reinforce"  # ``reinforce`` has a default cap
         if getattr(algorithm, needed) == default(algorithm, needed) and not capped:

@@ -58,7 +58,7 @@ def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
         raise ValueError(f"{words[0]!r} is not JSON ({error}); write for example {_EXAMPLE}") from error
     if not isinstance(value, dict) or not all(isinstance(role, dict) for role in value.values()):
         raise ValueError(f"{words[0]!r} names no roles; write for example {_EXAMPLE}")
-    from trainers.settings import from_mapping
+    from trainers.config_loading import from_mapping
 
     try:
         return {name: from_mapping(RoleConfig, role, where=f"roles.{name}") for name, role in value.items()}
@@ -82,7 +82,7 @@ Roles = Annotated[
 
 
 @dataclass(frozen=True)
-class Cast:
+class RoleAssignment:
     """The resolved roles of a run. Roles that no option mentions are shared and trained.
 
     Attributes:
@@ -127,7 +127,7 @@ def check_roles(
     *,
     workflow: str,
 ) -> None:
-    """Check the options alone; :func:`check_cast` checks them against the roles of the loaded workflow."""
+    """Check the options alone; :func:`check_role_assignment` checks them against the roles of the loaded workflow."""
     if not workflow:
         if roles:
             problems.append("roles without env.workflow: one agent alone plays an environment; name the workflow")
@@ -198,7 +198,7 @@ def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[
         problems.append(f"roles.{name}.max_tokens={role.max_tokens} must be at least 1")
 
 
-def check_cast(cast: Cast, roles: tuple[str, ...], sampler: Any, model: ModelConfig) -> None:
+def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sampler: Any, model: ModelConfig) -> None:
     """Check that the options match the roles of the workflow.
 
     Raises:
@@ -207,43 +207,50 @@ def check_cast(cast: Cast, roles: tuple[str, ...], sampler: Any, model: ModelCon
     problems: list[str] = []
     known = ", ".join(roles)
     problems += [
-        f"roles.{name}: the workflow has no such role; it has {known}" for name in cast.config if name not in roles
+        f"roles.{name}: the workflow has no such role; it has {known}"
+        for name in assignment.config
+        if name not in roles
     ]
     problems += [
         f"opponents.{option}={name!r}: the workflow has no such role; it has {known}"
         for option in ("role", "of")
-        if (name := getattr(cast.opponents, option)) and name not in roles
+        if (name := getattr(assignment.opponents, option)) and name not in roles
     ]
     if problems:
         raise ConfigError("the roles cannot be played:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    adapters = cast.adapters(roles)
+    adapters = assignment.adapters(roles)
     if not adapters:
         raise ConfigError(
             f"no role is trained: all of {known} are frozen; let one of them learn (roles.NAME.trainable)"
         )
-    idle_shared = [name for name in roles if not cast.trainable(name) and cast.weights(name) not in (*adapters, BASE)]
+    idle_shared = [
+        name for name in roles if not assignment.trainable(name) and assignment.weights(name) not in (*adapters, BASE)
+    ]
     for name in idle_shared:
-        if name != cast.opponents.role:
+        if name != assignment.opponents.role:
             raise ConfigError(
                 f"roles.{name}: adapter: shared with trainable: false, and no other role trains the shared weights: "
                 "write adapter: base"
             )
-    if cast.opponents.role:
-        if cast.opponents.of and not cast.trainable(cast.opponents.of):
-            raise ConfigError(f"opponents.of={cast.opponents.of!r} is not trained, so all its copies would be the same")
-        if not cast.opponents.of and len(adapters) > 1:
+    if assignment.opponents.role:
+        if assignment.opponents.of and not assignment.trainable(assignment.opponents.of):
+            raise ConfigError(
+                f"opponents.of={assignment.opponents.of!r} is not trained, so all its copies would be the same"
+            )
+        if not assignment.opponents.of and len(adapters) > 1:
             raise ConfigError(
                 f"opponents.of is missing: {len(adapters)} adapters are trained; name the role whose weights the "
                 "opponents get"
             )
-        if cast.opponents.of and len(adapters) == 1:
+        if assignment.opponents.of and len(adapters) == 1:
             raise ConfigError(
-                f"opponents.of={cast.opponents.of!r} does nothing: only one set of weights is trained; leave it out"
+                f"opponents.of={assignment.opponents.of!r} does nothing: only one set of weights is trained; leave "
+                f"it out"
             )
-    named = {name for name in (*adapters, *cast.served(roles)) if name} or bool(cast.opponents.role)
+    named = {name for name in (*adapters, *assignment.served(roles)) if name} or bool(assignment.opponents.role)
     if named and sampler.backend != "torch":
-        whole = model.tuning == "full" or sampler.merge_adapters
-        if whole:
+        single_set = model.tuning == "full" or sampler.merge_adapters
+        if single_set:
             raise ConfigError(
                 f"sampler.backend={sampler.backend} cannot serve several whole models: with model.tuning=full or "
                 "sampler.merge_adapters all roles play with the shared weights; use sampler.backend=torch, or "

@@ -73,8 +73,8 @@ def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str
     if model.tuning == "full":
         idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
     elif model.lora.variant == "dora" and backend != "torch" and not sampler.merge_adapters:
-        way_out = "use sampler.backend=torch" if backend == "openai" else "set sampler.merge_adapters=True"
-        problems.append(f"sampler.backend={backend} serves no DoRA adapters (model.lora.variant=dora): {way_out}")
+        hint = "use sampler.backend=torch" if backend == "openai" else "set sampler.merge_adapters=True"
+        problems.append(f"sampler.backend={backend} serves no DoRA adapters (model.lora.variant=dora): {hint}")
     if backend == "openai":
         problems += [
             f"sampler.{name} is missing: the openai backend needs it"

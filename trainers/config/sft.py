@@ -107,8 +107,10 @@ def validate_sft(config: SftConfig) -> list[str]:
     from_policy = bool(config.demonstrations.policy)
     if from_policy or measured:
         check_env(config.env, problems)
-        why = "in fine-tuning: one agent plays for demonstrations and measures; imitate saved episodes or chats instead"
-        idle(config.env, "env.", ("workflow", "workflow_kwargs"), why, problems)
+        reason = (
+            "in fine-tuning: one agent plays for demonstrations and measures; imitate saved episodes or chats instead"
+        )
+        idle(config.env, "env.", ("workflow", "workflow_kwargs"), reason, problems)
     elif config.env != EnvConfig():
         problems.append("env does nothing with demonstrations.file and no stop.metric; leave it out")
     if measured:

@@ -39,8 +39,10 @@ def check_value(value: ValueConfig, algorithm: AlgorithmConfig, problems: list[s
     if value.detach:
         idle(value, "value.", ("weight",), "with value.detach: nothing but the head feels the value loss", problems)
     if algorithm.epochs * algorithm.minibatches == 1 and value.extra_steps == 0:
-        why = "with one optimizer step a batch (epochs=1, minibatches=1, value.extra_steps=0): no value has moved yet"
-        idle(value, "value.", ("clip",), why, problems)
+        reason = (
+            "with one optimizer step a batch (epochs=1, minibatches=1, value.extra_steps=0): no value has moved yet"
+        )
+        idle(value, "value.", ("clip",), reason, problems)
     for name in ("clip", "extra_steps", "warmup_steps"):
         if not getattr(value, name) >= 0:
             problems.append(f"value.{name}={getattr(value, name)!r} must be 0 or more")

@@ -23,7 +23,7 @@ from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Traje
 from rllm_gym.engine.episodes_file import episode_from_json
 from trainers.config import ConfigError, Files
 from trainers.fine_tuning.row_files import rows_of_files
-from trainers.rollouts import World
+from trainers.rollouts import TrainEnv
 
 DemonstrationPolicy = Callable[..., str]
 """``policy(env, rng, **kwargs)`` returns the reply to train on in the current state of the unwrapped environment."""
@@ -32,7 +32,7 @@ Strings = Literal["chat", "raw"]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DemonstrationTurn:
     """One reply to train on.
 
     Attributes:
@@ -67,7 +67,7 @@ class Demonstration:
         where: The file and row it was read from.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[DemonstrationTurn, ...]
     success: bool = True
     task: str = ""
     group: str = ""
@@ -82,26 +82,26 @@ class Demonstration:
         return [*shown, last.reply]
 
 
-class Player:
+class DemonstrationCollector:
     """Generates demonstrations: a policy acts in the environment through the agent. Call :meth:`close`.
 
     Args:
-        world: Environment and agent.
+        env: Environment and agent.
         policy: Returns each reply.
         policy_kwargs: Additional keyword arguments of the policy.
     """
 
-    def __init__(self, world: World, policy: DemonstrationPolicy, policy_kwargs: Mapping[str, Any]) -> None:
-        if world.agent is None:
+    def __init__(self, env: TrainEnv, policy: DemonstrationPolicy, policy_kwargs: Mapping[str, Any]) -> None:
+        if env.agent is None:
             raise ConfigError("a policy plays one environment as one agent, and this world has a workflow")
-        self._make_agent = world.agent
+        self._make_agent = env.agent
         self._policy = policy
         self._policy_kwargs = dict(policy_kwargs)
-        make = world.env
-        kwargs = dict(world.train_kwargs)
+        make = env.env
+        kwargs = dict(env.train_kwargs)
         self._env: Any = gymnasium.make(make, **kwargs) if isinstance(make, str) else make(**kwargs)
 
-    def play(self, task: Any, seed: int) -> Demonstration:
+    def collect(self, task: Any, seed: int) -> Demonstration:
         """Run one episode on a task. Deterministic for the same arguments."""
         agent = self._make_agent()
         agent.reset()
@@ -109,12 +109,12 @@ class Player:
         observation, info = self._env.reset(seed=seed, options={"task": task})
         tools = str(info.get("tools", "[]")) if agent.uses_tools else "[]"
         agent.update_from_env(observation, 0.0, False, info)
-        turns: list[Turn] = []
+        turns: list[DemonstrationTurn] = []
         done = False
         while not done:
             messages = tuple(dict(message) for message in agent.chat_completions)
             reply = self._policy(self._env.unwrapped, rng, **self._policy_kwargs)
-            turns.append(Turn(messages, reply, tools))
+            turns.append(DemonstrationTurn(messages, reply, tools))
             action = agent.update_from_model(reply)
             action = action.action if isinstance(action, Action) else action
             observation, reward, terminated, truncated, info = self._env.step(action)
@@ -157,7 +157,7 @@ def read_demonstrations(
             ) from error
     if not demonstrations:
         raise ConfigError(f"{option}={files!r} holds no assistant message to imitate")
-    if strings == "raw" and all(turn.raw_prompt is None for each in demonstrations for turn in each.turns):
+    if strings == "raw" and all(turn.raw_prompt is None for item in demonstrations for turn in item.turns):
         raise ConfigError("strings=raw does nothing: no row has a prompt and a completion that are strings")
     return demonstrations
 
@@ -189,7 +189,8 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
         return
     for trajectory in episode.trajectories:
         turns = tuple(
-            Turn(tuple(step.chat_completions), step.model_response, tokens=step.tokens) for step in trajectory.steps
+            DemonstrationTurn(tuple(step.chat_completions), step.model_response, tokens=step.tokens)
+            for step in trajectory.steps
         )
         if turns and trajectory.trainable:  # frozen opponents are not trained on
             yield Demonstration(
@@ -202,7 +203,9 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
             )
 
 
-def chat_turns(messages: Sequence[Mapping[str, Any]], tools: str = "[]", *, start: int = 0) -> tuple[Turn, ...]:
+def chat_turns(
+    messages: Sequence[Mapping[str, Any]], tools: str = "[]", *, start: int = 0
+) -> tuple[DemonstrationTurn, ...]:
     """Return a turn for every assistant message from index ``start`` on; messages after the last one are ignored.
 
     Raises:
@@ -216,11 +219,15 @@ def chat_turns(messages: Sequence[Mapping[str, Any]], tools: str = "[]", *, star
             continue
         if index == 0:
             raise ValueError("the first message is the assistant's: there is nothing it replies to")
-        turns.append(Turn(shown[:index], message.text, tools, message=message, weight=_weight(row, f"message {index}")))
+        turns.append(
+            DemonstrationTurn(
+                shown[:index], message.text, tools, message=message, weight=_weight(row, f"message {index}")
+            )
+        )
     return tuple(turns)
 
 
-def completion_turns(prompt: Any, completion: Any, tools: str, strings: Strings) -> tuple[Turn, ...]:
+def completion_turns(prompt: Any, completion: Any, tools: str, strings: Strings) -> tuple[DemonstrationTurn, ...]:
     """Return the turns of a completion: strings, or messages that continue a prompt of messages.
 
     Raises:
@@ -229,7 +236,7 @@ def completion_turns(prompt: Any, completion: Any, tools: str, strings: Strings)
     if not prompt:
         raise ValueError("the prompt is empty: there is nothing to reply to")
     if isinstance(prompt, str) and isinstance(completion, str) and strings == "raw":
-        return (Turn((), completion, raw_prompt=prompt),)
+        return (DemonstrationTurn((), completion, raw_prompt=prompt),)
     before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     after = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else list(completion)
     if before[-1].get("role") == "assistant":
@@ -243,7 +250,7 @@ def tools_of(row: Mapping[str, Any]) -> str:
     return tools if isinstance(tools, str) else json.dumps(tools)
 
 
-def prompt_of(turn: Turn) -> str:
+def prompt_of(turn: DemonstrationTurn) -> str:
     """Return the prompt as a key: rows with the same prompt belong to the same task."""
     return turn.raw_prompt if turn.raw_prompt is not None else json.dumps(turn.messages, sort_keys=True, default=str)
 
@@ -294,7 +301,7 @@ def tokenize(
         train_on: Mark every reply, or only that of the last turn.
     """
     turns = demonstration.turns
-    steps = [Step(tokens=turn.tokens) for turn in turns] if keeps_ids(demonstration, renderer) else []
+    steps = [Step(tokens=turn.tokens) for turn in turns] if can_keep_ids(demonstration, renderer) else []
     prefix: TokenPrefix | None = None
     for turn in turns[len(steps) :]:
         if turn.raw_prompt is not None:
@@ -314,29 +321,29 @@ def tokenize(
     return [_unmark(sequence, marked) for sequence in Trajectory(steps=steps).branches()]
 
 
-def keeps_ids(demonstration: Demonstration, renderer: ChatRenderer) -> bool:
+def can_keep_ids(demonstration: Demonstration, renderer: ChatRenderer) -> bool:
     """Return whether every turn has token ids with the same meaning in this tokenizer. Ids of another model family
     differ, and its texts have to be tokenized again."""
     tokenizer = renderer.tokenizer
     pieces = [(turn, turn.tokens) for turn in demonstration.turns if turn.tokens is not None]
     if len(pieces) < len(demonstration.turns):
         return False
-    return all(_reads_the_same(turn, tokens, tokenizer) for turn, tokens in pieces) and _steers_the_same(
+    return all(_decodes_the_same(turn, tokens, tokenizer) for turn, tokens in pieces) and _same_special_tokens(
         pieces, renderer
     )
 
 
-def _reads_the_same(turn: Turn, tokens: TurnTokens, tokenizer: Any) -> bool:
+def _decodes_the_same(turn: DemonstrationTurn, tokens: TurnTokens, tokenizer: Any) -> bool:
     if max((*tokens.context_ids, *tokens.ids), default=0) >= len(tokenizer):
         return False
-    reply = _letters(turn.reply)
+    reply = _comparable_text(turn.reply)
     if reply not in (_decoded(tokenizer, tokens.ids, skip=True), _decoded(tokenizer, tokens.ids, skip=False)):
         return False
-    asked = _letters(_text_of(turn.messages[-1])) if turn.messages else ""
+    asked = _comparable_text(_text_of(turn.messages[-1])) if turn.messages else ""
     return asked in _decoded(tokenizer, tokens.context_ids, skip=False)
 
 
-def _steers_the_same(pieces: Sequence[tuple[Turn, TurnTokens]], renderer: ChatRenderer) -> bool:
+def _same_special_tokens(pieces: Sequence[tuple[DemonstrationTurn, TurnTokens]], renderer: ChatRenderer) -> bool:
     """Return whether the special tokens in the ids are those of the chat template; models of one family may share
     all other tokens.
     """
@@ -353,17 +360,17 @@ def _steers_the_same(pieces: Sequence[tuple[Turn, TurnTokens]], renderer: ChatRe
 
 
 def _decoded(tokenizer: Any, ids: Sequence[int], *, skip: bool) -> str:
-    return _letters(tokenizer.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+    return _comparable_text(tokenizer.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False))
 
 
-def _letters(text: str) -> str:
+def _comparable_text(text: str) -> str:
     """Normalize what tokenizers and templates may change in a round trip: white space, the Unicode form of accents,
     invalid characters."""
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(unicodedata.normalize("NFC", text).replace("\ufffd", "").split())
 
 
-def _raw_tokens(turn: Turn, tokenizer: Any) -> TurnTokens:
+def _raw_tokens(turn: DemonstrationTurn, tokenizer: Any) -> TurnTokens:
     prompt = tokenizer.encode(turn.raw_prompt)
     if tokenizer.eos_token_id is not None and prompt[-1:] == [tokenizer.eos_token_id]:
         prompt = prompt[:-1]  # some tokenizers append it to every text

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
 from trainers.config import ConfigError, DpoConfig, Files, ModelConfig, validate_dpo
-from trainers.fine_tuning.offline import Epochs, OfflineRun, open_folder
+from trainers.fine_tuning.offline_run import EpochOrder, OfflineRun, open_folder
 from trainers.fine_tuning.pair_batches import LogProbs, PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
 from trainers.fine_tuning.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
-from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, held_back
+from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, split_held_out
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
-from trainers.run.parallel import open_ranks
-from trainers.run.run import limit_threads
+from trainers.run.process_group import open_process_group
+from trainers.run.training_run import limit_threads
 
 _log = logging.getLogger(__name__)
 
@@ -35,15 +35,15 @@ _log = logging.getLogger(__name__)
 _PAIRS_AT_ONCE = 256
 
 # Timeout between ranks, in seconds.
-_PATIENCE = 600.0
+_COLLECTIVE_TIMEOUT = 600.0
 
 _COLUMNS = {
     "loss": "loss",
-    "rewards/margin": "reward margin",
-    "rewards/accuracy": "accuracy",
-    "validation/rewards/accuracy": "validation accuracy",
-    "grad_norm": "gradient norm",
-    "seconds/total": "seconds a step",
+    "rewards/margins": "reward margin",
+    "rewards/accuracies": "accuracy",
+    "validation/rewards/accuracies": "validation accuracy",
+    "optim/grad_norm": "gradient norm",
+    "time/step": "seconds a step",
 }
 
 
@@ -80,7 +80,7 @@ def dpo(config: DpoConfig) -> DpoResult:
     for warning in validate_dpo(config):
         _log.warning("%s", warning)
     with contextlib.ExitStack() as closing:
-        ranks = closing.enter_context(open_ranks(_PATIENCE))
+        ranks = closing.enter_context(open_process_group(_COLLECTIVE_TIMEOUT))
         open_folder(config, closing, ranks)
         closing.enter_context(limit_threads(config.threads))
         read = read_preferences(config.preferences.file, config.preferences)
@@ -125,15 +125,19 @@ class _Data:
     @classmethod
     def of(cls, config: DpoConfig, read: Preferences, renderer: ChatRenderer, limit: LengthLimit) -> _Data:
         def tokenized(pairs: Sequence[Pair], files: Files) -> list[TokenPair]:
-            made = [made for pair in pairs if (made := tokenize_pair(pair, renderer, limit)) is not None]
-            if not made:
+            tokenized_pairs = [
+                tokenized_pairs
+                for pair in pairs
+                if (tokenized_pairs := tokenize_pair(pair, renderer, limit)) is not None
+            ]
+            if not tokenized_pairs:
                 raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_tokens)")
-            return made
+            return tokenized_pairs
 
         train, held_out = read.pairs, []
         validation, files = config.validation, config.preferences.file
         if validation.fraction:
-            back = held_back([pair.chosen.task for pair in train], validation.fraction, config.seed)
+            back = split_held_out([pair.chosen.task for pair in train], validation.fraction, config.seed)
             held_out = tokenized([pair for pair in train if pair.chosen.task in back], files)
             train = [pair for pair in train if pair.chosen.task not in back]
         elif validation.file:
@@ -143,14 +147,14 @@ class _Data:
 
 
 def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> DpoResult:
-    loss, order = PreferenceLoss(config), Epochs(len(data.train), config.seed, "pairs")
+    loss, order = PreferenceLoss(config), EpochOrder(len(data.train), config.seed, "pairs")
     total = run.steps * config.pairs_per_step
     if config.steps is None:
         total = (config.epochs or 1) * len(data.train)
     if "ref_train" in run.memory:
         data.ref_train, data.ref_held_out = run.memory["ref_train"], run.memory["ref_held_out"]
     with run.clock("reference"):
-        _complete_reference(config, run, learner, data, order.span(0, min(total, len(data.train))))
+        _fill_reference(config, run, learner, data, order.span(0, min(total, len(data.train))))
     run.memory = {"ref_train": data.ref_train, "ref_held_out": data.ref_held_out}
     if data.held_out:
         run.log_start(run.validate(lambda: _measure(learner, data, loss)) if run.step == 0 else {})
@@ -158,7 +162,7 @@ def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> D
         start = run.step * config.pairs_per_step
         chosen = order.span(start, min(start + config.pairs_per_step, total))
         with run.clock("update"):
-            update, measured = prefer(
+            update, measured = dpo_step(
                 learner, run.step, [data.train[index] for index in chosen], data.ref_train[chosen], loss
             )
         run.step += 1
@@ -172,7 +176,7 @@ def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> D
     return DpoResult(run.output, run.save_model(), run.step, run.validation)
 
 
-def prefer(
+def dpo_step(
     learner: Learner, step: int, pairs: Sequence[TokenPair], ref_logp_P2: Tensor, loss: PreferenceLoss
 ) -> tuple[UpdateStats, dict[str, float]]:
     """Take one optimizer step on the mean loss of the pairs.
@@ -188,12 +192,12 @@ def prefer(
         Statistics of the update, and means of the pairs' metrics before the step.
     """
     policy = learner.policy
-    batches = PairBatches(pairs, policy, learner.budget(sum(pair.num_tokens for pair in pairs)))
+    batches = PairBatches(pairs, policy, learner.microbatch_tokens(sum(pair.num_tokens for pair in pairs)))
     measured: dict[str, float] = {}
     part = batches.loss_of(loss, ref_logp_P2.to(policy.device), lambda batch: policy.outputs(batch).logp_N, measured)
-    update = learner.descend(step, batches.batches, part)
+    update = learner.optimizer_step(step, batches.batches, part)
     totals: Counter[str] = Counter()
-    for means in learner.ranks.gather(measured):
+    for means in learner.ranks.all_gather(measured):
         totals.update(means)
     return update, dict(totals)
 
@@ -204,17 +208,15 @@ def _measure(learner: Learner, data: _Data, loss: PreferenceLoss) -> dict[str, f
     policy = learner.policy
     batches = PairBatches(data.held_out, policy, learner.config.tokens_per_microbatch)
     logp_P2 = batches.logp(lambda batch: policy.outputs(batch).logp_N)
-    given = (logp_P2, data.ref_held_out.to(policy.device), batches.tokens_P2)
-    measured = {name: value_P.mean().item() for name, value_P in loss.metrics(*given).items()}
-    return {"loss": loss(*given).mean().item(), **measured}
+    batch_arguments = (logp_P2, data.ref_held_out.to(policy.device), batches.tokens_P2)
+    measured = {name: value_P.mean().item() for name, value_P in loss.metrics(*batch_arguments).items()}
+    return {"loss": loss(*batch_arguments).mean().item(), **measured}
 
 
 # Reference
 
 
-def _complete_reference(
-    config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data, trained: Sequence[int]
-) -> None:
+def _fill_reference(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data, trained: Sequence[int]) -> None:
     """Compute the missing log-probs of the reference for the pairs that will be used and the held-out ones."""
     missing = [index for index in sorted(trained) if bool(data.ref_train[index].isnan().any())]
     missing_held_out = [index for index in range(len(data.held_out)) if bool(data.ref_held_out[index].isnan().any())]

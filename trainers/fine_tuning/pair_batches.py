@@ -38,7 +38,7 @@ class PairBatches:
 
     def __init__(self, pairs: Sequence[TokenPair], policy: Policy, tokens_per_microbatch: int) -> None:
         self._device = policy.device
-        self.tokens_P2 = torch.tensor([pair.num_learnt for pair in pairs], dtype=torch.float32, device=policy.device)
+        self.tokens_P2 = torch.tensor([pair.num_trained for pair in pairs], dtype=torch.float32, device=policy.device)
         self.batches: list[MicroBatch] = []
         total = self.tokens_P2.sum().item()
         for chunk in _chunks(pairs, tokens_per_microbatch):
@@ -99,8 +99,8 @@ class PairBatches:
             share_P = 1.0 / (touched_P[chosen] * len(touched_P))
             for name, value_P in loss.metrics(logp_P2, ref_P2, tokens_P2).items():
                 measured[name] = measured.get(name, 0.0) + (share_P * value_P).sum().item()
-            whole = loss_P.sum() / len(touched_P)
-            return whole - whole.detach() + (share_P * loss_P.detach()).sum()
+            full = loss_P.sum() / len(touched_P)
+            return full - full.detach() + (share_P * loss_P.detach()).sum()
 
         return part
 
@@ -131,7 +131,7 @@ def _chunks(pairs: Sequence[TokenPair], tokens: int) -> list[list[int]]:
 
 def _rows(pair: TokenPair, index: int) -> list[Row]:
     return [
-        Row(tokens.row().sequence, {"answer": np.full(tokens.num_learnt, 2.0 * index + side)})
+        Row(tokens.row().sequence, {"answer": np.full(tokens.num_trained, 2.0 * index + side)})
         for side, answer in enumerate((pair.chosen, pair.rejected))
         for tokens in answer
     ]

@@ -27,8 +27,8 @@ class PreferenceLoss:
     @property
     def normalized(self) -> bool:
         """Whether an answer's log-prob is the mean over its tokens instead of their sum."""
-        given = self.config.length_normalized
-        return self.config.loss == "ipo" if given is None else given
+        values = self.config.length_normalized
+        return self.config.loss == "ipo" if values is None else values
 
     def __call__(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> Tensor:
         """Compute the loss of each pair.
@@ -78,9 +78,9 @@ class PreferenceLoss:
         return {
             "rewards/chosen": reward_P2[:, 0],
             "rewards/rejected": reward_P2[:, 1],
-            "rewards/margin": margin_P,
-            "rewards/accuracy": right_P,
+            "rewards/margins": margin_P,
+            "rewards/accuracies": right_P,
             "logps/chosen": logp_P2[:, 0],
             "logps/rejected": logp_P2[:, 1],
-            "nll/chosen": -logp_P2[:, 0] / tokens_P2[:, 0],
+            "nll_loss": -logp_P2[:, 0] / tokens_P2[:, 0],
         }

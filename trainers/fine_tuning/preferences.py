@@ -19,7 +19,7 @@ from trainers.fine_tuning.demonstrations import (
     tools_of,
 )
 from trainers.fine_tuning.row_files import rows_of_files
-from trainers.fine_tuning.tokenized import LengthLimit, Tokens
+from trainers.fine_tuning.tokenized import LengthLimit, TokenizedSequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Pair:
 class TokenPair:
     """A tokenized pair; an answer has several sequences if its agent rewrote the conversation."""
 
-    chosen: tuple[Tokens, ...]
-    rejected: tuple[Tokens, ...]
+    chosen: tuple[TokenizedSequence, ...]
+    rejected: tuple[TokenizedSequence, ...]
 
     @property
-    def num_learnt(self) -> tuple[int, int]:
+    def num_trained(self) -> tuple[int, int]:
         """Number of tokens of the chosen and of the rejected answer, without prompts."""
-        return sum(tokens.num_learnt for tokens in self.chosen), sum(tokens.num_learnt for tokens in self.rejected)
+        return sum(tokens.num_trained for tokens in self.chosen), sum(tokens.num_trained for tokens in self.rejected)
 
     @property
     def num_tokens(self) -> int:
@@ -219,5 +219,5 @@ def tokenize_pair(pair: Pair, renderer: ChatRenderer, limit: LengthLimit) -> Tok
     sides = []
     for demonstration, sequences in ((pair.chosen, fitting[: len(chosen)]), (pair.rejected, fitting[len(chosen) :])):
         weights = [turn.weight for turn in demonstration.turns]
-        sides.append(tuple(Tokens.of(sequence, weights) for sequence in sequences if any(sequence.mask)))
+        sides.append(tuple(TokenizedSequence.of(sequence, weights) for sequence in sequences if any(sequence.mask)))
     return TokenPair(*sides) if all(sides) else None

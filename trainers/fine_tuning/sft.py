@@ -18,16 +18,16 @@ from torch import Tensor
 from rllm_gym.chat import ChatRenderer
 from trainers.batching import MicroBatch, make_micro_batches
 from trainers.config import ConfigError, SftConfig, TrainConfig, validate_sft
-from trainers.fine_tuning.lessons import FileLessons, Lesson, PolicyLessons, read_lessons
-from trainers.fine_tuning.offline import OfflineRun, open_folder
+from trainers.fine_tuning.offline_run import OfflineRun, open_folder
+from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, SftExample, read_examples
 from trainers.fine_tuning.tokenized import LengthLimit, context_length
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy, TokenOutputs
-from trainers.rollouts import Rollouts, World, open_world, sandbox_tier_of
+from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_of
 from trainers.run.metrics import validation_metrics
-from trainers.run.parallel import open_ranks
-from trainers.run.run import limit_threads
-from trainers.serving import make_sampler
+from trainers.run.process_group import open_process_group
+from trainers.run.training_run import limit_threads
+from trainers.sampler_factory import make_sampler
 from trainers.tiny_model import make_tiny_model
 
 _log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ _COLUMNS = {
     "loss": "loss",
     "validation/loss": "validation loss",
     "validation/success": "validation success",
-    "grad_norm": "gradient norm",
-    "seconds/total": "seconds a step",
+    "optim/grad_norm": "gradient norm",
+    "time/step": "seconds a step",
 }
 
 
@@ -68,56 +68,56 @@ class SftResult:
     interrupted: bool = False
 
 
-def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
+def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
     """Fine-tune a model on demonstrations.
 
     Args:
         config: All options.
-        world: The environment as objects, instead of ``config.env.id``.
+        env: The environment as objects, instead of ``config.env.id``.
 
     Raises:
         ConfigError: The configuration or a demonstration is invalid.
         CheckpointError: There are checkpoints to resume from but none is complete, or one cannot be written.
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
     """
-    if world is not None:
+    if env is not None:
         config = replace(config, env=replace(config.env, id=config.env.id or "given"))
     for warning in validate_sft(config):
         _log.warning("%s", warning)
     with contextlib.ExitStack() as closing:
-        ranks = closing.enter_context(open_ranks(_patience(config)))
+        ranks = closing.enter_context(open_process_group(_collective_timeout(config)))
         output = open_folder(config, closing, ranks)
         closing.enter_context(limit_threads(config.threads))
-        if world is None and (config.demonstrations.policy or config.stop.metric != "none"):
-            world = open_world(config.env)
-        lessons: FileLessons | PolicyLessons
+        if env is None and (config.demonstrations.policy or config.stop.metric != "none"):
+            env = open_train_env(config.env)
+        dataset: FileSftDataset | PolicySftDataset
         if config.demonstrations.policy:
-            assert world is not None
-            lessons = PolicyLessons(config, world)
-            closing.callback(lessons.close)
+            assert env is not None
+            dataset = PolicySftDataset(config, env)
+            closing.callback(dataset.close)
         else:
-            lessons = FileLessons(config)
+            dataset = FileSftDataset(config)
 
         model = config.model
         if config.tiny.enabled:
-            if ranks.leads:
-                _make_tiny(config, output, lessons.texts(_CORPUS))
-            ranks.gather(None)  # no rank reads it before it is written
+            if ranks.is_main_process:
+                _make_tiny(config, output, dataset.texts(_CORPUS))
+            ranks.all_gather(None)  # no rank reads it before it is written
             model = replace(model, path=str(output / _UNTRAINED))
         policy = Policy(model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
         renderer = ChatRenderer(policy.tokenizer)
         limit = LengthLimit(config.length, context_length(policy.model))
-        lessons.tokenize(renderer, limit)
-        held_out = lessons.held_out
+        dataset.tokenize(renderer, limit)
+        held_out = dataset.held_out
         if config.validation.file:
-            held_out = read_lessons(config.validation.file, config, renderer, limit)
+            held_out = read_examples(config.validation.file, config, renderer, limit)
         steps = config.steps
         if config.epochs is not None:
-            steps = math.ceil(config.epochs * lessons.size / config.demonstrations_per_step)
+            steps = math.ceil(config.epochs * dataset.size / config.demonstrations_per_step)
         learner = Learner(policy, config.optimizer, steps, ranks=ranks)
         rule = None
-        if config.stop.metric != "none" and world is not None and ranks.leads:
-            rule = _Rule(config, policy, world)
+        if config.stop.metric != "none" and env is not None and ranks.is_main_process:
+            rule = _StopRule(config, policy, env)
             closing.callback(rule.close)
         run = closing.enter_context(
             OfflineRun(
@@ -126,46 +126,46 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
                 steps=steps,
                 title="fine-tuning",
                 columns=_COLUMNS,
-                fingerprints={"the demonstrations": lessons.fingerprint},
-                sandbox_tier="none" if world is None else sandbox_tier_of(world),
+                fingerprints={"the demonstrations": dataset.fingerprint},
+                sandbox_tier="none" if env is None else sandbox_tier_of(env),
             )
         )
-        for line in [*lessons.notes, limit.note()]:
+        for line in [*dataset.notes, limit.note()]:
             run.note(line)
-        return _run(config, run, learner, lessons, held_out, rule)
+        return _run(config, run, learner, dataset, held_out, rule)
 
 
 def _run(
     config: SftConfig,
     run: OfflineRun,
     learner: Learner,
-    lessons: FileLessons | PolicyLessons,
-    held_out: Sequence[Lesson],
-    rule: _Rule | None,
+    examples: FileSftDataset | PolicySftDataset,
+    held_out: Sequence[SftExample],
+    rule: _StopRule | None,
 ) -> SftResult:
     if run.step == 0 and held_out:
         run.log_start(run.validate(lambda: _measure(learner, held_out)))
     stopped = bool(run.memory.get("stopped", False))
     # Position in the data: number of demonstrations considered so far, including those left out.
-    lessons.position = run.memory.get("position", 0)
+    examples.position = run.memory.get("position", 0)
     while run.step < run.steps and not stopped:
         with run.clock("demonstrations"):
             wanted = config.demonstrations_per_step
             if config.epochs is not None:
-                wanted = min(wanted, config.epochs * lessons.size - run.step * wanted)
-            chosen = lessons.next(wanted)
+                wanted = min(wanted, config.epochs * examples.size - run.step * wanted)
+            chosen = examples.next(wanted)
         with run.clock("update"):
-            update = imitate(learner, run.step, chosen)
+            update = sft_step(learner, run.step, chosen)
         run.step += 1
         row = run.update_row(update)
         if held_out:
             row |= run.validate(lambda: _measure(learner, held_out))
         if config.stop.metric != "none" and (run.step % config.stop.every == 0 or run.step == run.steps):
             with run.clock("validation"):  # on the first rank only; the others wait
-                (measured, stopped), *_ = learner.ranks.gather(rule.measure(run.step) if rule else ({}, False))
+                (measured, stopped), *_ = learner.ranks.all_gather(rule.measure(run.step) if rule else ({}, False))
             run.validation |= measured
             row |= measured
-        run.memory = {"position": lessons.position, "stopped": stopped}
+        run.memory = {"position": examples.position, "stopped": stopped}
         run.log(row)
         run.keep(last=stopped)
         if run.stopping and run.step < run.steps and not stopped:
@@ -173,16 +173,16 @@ def _run(
     return SftResult(run.output, run.save_model(), run.step, stopped, run.validation)
 
 
-def imitate(learner: Learner, step: int, lessons: Sequence[Lesson]) -> UpdateStats:
+def sft_step(learner: Learner, step: int, examples: Sequence[SftExample]) -> UpdateStats:
     """Take one optimizer step of maximum likelihood: the weighted mean over all tokens of the replies."""
-    batches, norm = _batches(learner, lessons)
-    return learner.descend(step, batches, lambda outputs, batch: _loss(outputs, batch) / norm)
+    batches, norm = _batches(learner, examples)
+    return learner.optimizer_step(step, batches, lambda outputs, batch: _loss(outputs, batch) / norm)
 
 
 @torch.no_grad()
-def _measure(learner: Learner, lessons: Sequence[Lesson]) -> dict[str, float]:
+def _measure(learner: Learner, examples: Sequence[SftExample]) -> dict[str, float]:
     """Compute the loss on held-out examples, and its exponential."""
-    batches, norm = _batches(learner, lessons)
+    batches, norm = _batches(learner, examples)
     loss = 0.0
     for batch in batches:
         batch = batch.to(learner.policy.device)
@@ -194,12 +194,12 @@ def _loss(outputs: TokenOutputs, batch: MicroBatch) -> Tensor:
     return -(batch.weight_N * batch.targets["weight"] * outputs.logp_N).sum()
 
 
-def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBatch], float]:
+def _batches(learner: Learner, examples: Sequence[SftExample]) -> tuple[list[MicroBatch], float]:
     """Return the microbatches and the mean weight of their tokens."""
-    rows = [tokens.row() for lesson in lessons for tokens in lesson]
+    rows = [tokens.row() for example in examples for tokens in example]
     batches = make_micro_batches(
         rows,
-        tokens_per_microbatch=learner.budget(sum(len(row.sequence) for row in rows)),
+        tokens_per_microbatch=learner.microbatch_tokens(sum(len(row.sequence) for row in rows)),
         share_prompts=learner.policy.shares_prompts,
         costs=learner.policy.costs,
     )
@@ -207,18 +207,18 @@ def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBat
     return batches, sum(float(row.targets["weight"].sum()) for row in rows) / total
 
 
-class _Rule:
+class _StopRule:
     """Early stopping: measures the success rate on validation tasks."""
 
-    def __init__(self, config: SftConfig, policy: Policy, world: World) -> None:
-        if world.validation is None:
+    def __init__(self, config: SftConfig, policy: Policy, env: TrainEnv) -> None:
+        if env.validation is None:
             raise ConfigError(
                 "stop.metric needs validation tasks, and the environment has none (env.validation_kwargs)"
             )
         self._stop = config.stop
         self._policy = policy
         self._rollouts = Rollouts(
-            world,
+            env,
             make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=config.sampling)),
             policy.tokenizer,
             env=config.env,
@@ -229,7 +229,7 @@ class _Rule:
 
     def measure(self, step: int) -> tuple[dict[str, float], bool]:
         """Return the metrics, and whether training can stop."""
-        self._rollouts.push([self._policy.weight_update()])
+        self._rollouts.sync_weights([self._policy.weight_update()])
         greedy = self._stop.metric == "greedy_success"
         episodes, _ = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
         measured = validation_metrics(episodes, 1)
@@ -240,7 +240,7 @@ class _Rule:
         self._rollouts.close()
 
 
-def _patience(config: SftConfig) -> float:
+def _collective_timeout(config: SftConfig) -> float:
     """Return the timeout in seconds between ranks: the validation in consecutive waves, plus time for the start."""
     waves = -(-2 * config.stop.tasks // config.env.parallel) if config.stop.metric != "none" else 0
     return 600.0 + waves * config.env.episode_timeout

@@ -16,7 +16,7 @@ from trainers.config import ConfigError, LengthConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenizedSequence:
     """A token sequence as arrays, a fifth of the size of a :class:`~rllm_gym.core.TokenSequence`.
 
     Attributes:
@@ -30,7 +30,7 @@ class Tokens:
     weight_N: NDArray[np.float32]
 
     @classmethod
-    def of(cls, sequence: TokenSequence, weights: Sequence[float]) -> Tokens:
+    def of(cls, sequence: TokenSequence, weights: Sequence[float]) -> TokenizedSequence:
         """Convert a token sequence.
 
         Args:
@@ -42,7 +42,7 @@ class Tokens:
         return cls(np.array(sequence.ids, dtype=np.int32), mask_T, weight_N)
 
     @property
-    def num_learnt(self) -> int:
+    def num_trained(self) -> int:
         return len(self.weight_N)
 
     def __len__(self) -> int:
@@ -81,8 +81,8 @@ class LengthLimit:
     """
 
     def __init__(self, config: LengthConfig, context: int | None) -> None:
-        given = [limit for limit in (config.max_tokens, context) if limit is not None]
-        self.limit: int | None = min(given, default=None)
+        limits = [limit for limit in (config.max_tokens, context) if limit is not None]
+        self.limit: int | None = min(limits, default=None)
         self._config = config
         self.seen = 0
         self.too_long = 0
@@ -132,7 +132,7 @@ def context_length(model: Any) -> int | None:
     return int(length) if length else None
 
 
-def held_back(keys: Sequence[str], fraction: float, seed: int) -> set[str]:
+def split_held_out(keys: Sequence[str], fraction: float, seed: int) -> set[str]:
     """Select the keys of held-out examples: this fraction of the distinct ones, at least one, chosen by a hash of
     the content.
 

@@ -28,7 +28,7 @@ def peft_name(adapter: str) -> str:
     return adapter or ADAPTER
 
 
-def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[str] = ("",)) -> Any:
+def add_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[str] = ("",)) -> Any:
     """Add adapters to a model. They are initialized to have no effect, only they are trainable, and the first is
     active.
 
@@ -146,8 +146,8 @@ def save_adapters(model: Any, folder: Path, config: ModelConfig, adapters: Seque
     model.save_pretrained(folder, save_embedding_layers=False)
     folders = [folder / adapter if adapter else folder for adapter in adapters]
     if config.tuning == "qlora":
-        for each in folders:
-            (each / TRAINED_ON).write_text(json.dumps({"quantization": "nf4", "dtype": config.dtype}) + "\n")
+        for item in folders:
+            (item / TRAINED_ON).write_text(json.dumps({"quantization": "nf4", "dtype": config.dtype}) + "\n")
     return folders
 
 

@@ -27,7 +27,7 @@ TREE_ATTENTION = "rllm_gym_tree"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeSpan:
     """Columns ``start`` to ``stop`` of a row: causal among themselves, fully visible to the columns up to ``end``."""
 
     row: int
@@ -37,10 +37,10 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class AttentionTree:
     """A tree in the form of a device's kernel: nodes on a CPU, a block mask on a GPU."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[TreeSpan, ...] = ()
     block_mask: Any = None
 
 
@@ -48,7 +48,7 @@ def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT
     """Compute the last hidden states ``[B, T, D]``; :class:`~trainers.batching.MicroBatch` documents the visibility.
 
     Raises:
-        ValueError: There is a tree, but the model does not have tree attention (:func:`teach_trees`).
+        ValueError: There is a tree, but the model does not have tree attention (:func:`enable_tree_attention`).
     """
     layout: dict[str, Any] = {}
     if end_BT is not None:
@@ -64,25 +64,25 @@ def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT
     return states
 
 
-def tree_of(end_BT: Tensor) -> Tree:
+def tree_of(end_BT: Tensor) -> AttentionTree:
     """Build the tree for the tensor's device."""
     if end_BT.device.type == "cpu":
-        return Tree(nodes=nodes_of(end_BT))
-    return Tree(block_mask=block_mask_of(end_BT))
+        return AttentionTree(nodes=nodes_of(end_BT))
+    return AttentionTree(block_mask=block_mask_of(end_BT))
 
 
-def nodes_of(end_BT: Tensor) -> tuple[Node, ...]:
+def nodes_of(end_BT: Tensor) -> tuple[TreeSpan, ...]:
     """Return the nodes of each row, depth first."""
     nodes = []
     for row, end_T in enumerate(end_BT):
         starts = [0, *((end_T[1:] != end_T[:-1]).nonzero().flatten() + 1).tolist()]
         ends = end_T[starts].tolist()
         stops = [*starts[1:], len(end_T)]
-        nodes += [Node(row, *place) for place in zip(starts, stops, ends, strict=True)]
+        nodes += [TreeSpan(row, *place) for place in zip(starts, stops, ends, strict=True)]
     return tuple(nodes)
 
 
-def tree_attention(query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], scale: float) -> Tensor:
+def tree_attention(query: Tensor, key: Tensor, value: Tensor, nodes: tuple[TreeSpan, ...], scale: float) -> Tensor:
     """Compute attention ``[B, H, T, d]`` of each token over its path to the root. CPU only.
 
     Exactly the visible query-key pairs are computed, and no mask is materialized: one call of the flash kernel per
@@ -97,7 +97,9 @@ def tree_attention(query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node,
 
 class _TreeAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], scale: float) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, nodes: tuple[TreeSpan, ...], scale: float
+    ) -> Tensor:
         forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
         batch, heads, length, _ = query.shape
         exact = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -151,7 +153,7 @@ class _TreeAttention(torch.autograd.Function):
         return grad_query, grad_key, grad_value, None, None
 
 
-def _with_first(nodes: tuple[Node, ...]) -> list[tuple[Node, bool]]:
+def _with_first(nodes: tuple[TreeSpan, ...]) -> list[tuple[TreeSpan, bool]]:
     """Return each node and whether it is a root, that is, the first node of its queries."""
     result, row, covered = [], -1, 0
     for node in nodes:
@@ -214,7 +216,7 @@ def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Compute a model's attention: SDPA without a tree, tree attention with one."""
-    tree: Tree | None = options.pop("tree", None)
+    tree: AttentionTree | None = options.pop("tree", None)
     if tree is None:
         usual: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return usual
@@ -244,7 +246,7 @@ AttentionMaskInterface.register(TREE_ATTENTION, sdpa_mask)
 
 
 @torch.no_grad()
-def teach_trees(model: Any, device: torch.device) -> bool:
+def enable_tree_attention(model: Any, device: torch.device) -> bool:
     """Install tree attention in a model and test it: packed continuations of a prompt against each one alone.
 
     Models with sliding windows, recurrent states, attention sinks, soft caps or custom positions would compute

@@ -55,7 +55,7 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
                     f"first: rllm-gym merge {path} --output FOLDER"
                 )
             adapted = AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype)
-            check_adapter_is_whole(adapted, path)
+            check_adapter_complete(adapted, path)
             return _writable(adapted.merge_and_unload())
         if getattr(AutoConfig.from_pretrained(path), "quantization_config", None):
             raise ModelUnusable(
@@ -77,7 +77,7 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
     return _writable(model)
 
 
-def check_adapter_is_whole(model: Any, path: str) -> None:
+def check_adapter_complete(model: Any, path: str) -> None:
     """Check that an adapter has all its tensors and no others; PEFT would only warn and leave the missing ones
     without effect.
 

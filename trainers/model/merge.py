@@ -18,7 +18,7 @@ from trainers.config import ConfigError
 from trainers.config.merge import MergeConfig
 from trainers.model import ModelUnusable
 from trainers.model.adapters import TRAINED_ON
-from trainers.model.loading import check_adapter_is_whole, load_causal_lm
+from trainers.model.loading import check_adapter_complete, load_causal_lm
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
 
 # Maximum difference by rounding of the merged model's logits, relative to their scale.
@@ -26,7 +26,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """A merged model that was written.
 
     Attributes:
@@ -34,8 +34,8 @@ class Merged:
         base: The base the adapter was merged into.
         parameters: Number of weights of the model.
         dtype: Data type of the weights.
-        gap: Largest difference of a logit between the merged model and the base with the adapter, before rounding to
-            ``dtype``.
+        max_logit_difference: Largest difference of a logit between the merged model and the base with the adapter,
+            before rounding to ``dtype``.
         quantized: Whether the adapter was trained on an NF4 base.
     """
 
@@ -43,11 +43,11 @@ class Merged:
     base: str
     parameters: int
     dtype: torch.dtype
-    gap: float
+    max_logit_difference: float
     quantized: bool
 
 
-def merge_adapter(config: MergeConfig) -> Merged:
+def merge_adapter(config: MergeConfig) -> MergeResult:
     """Write the merged model and its tokenizer.
 
     Raises:
@@ -69,7 +69,7 @@ def merge_adapter(config: MergeConfig) -> Merged:
     model = model.to(kept)
     _write(model, _tokenizer(config.adapter, base_path), output)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Merged(output, base_path, parameters, kept, gap, trained_on is not None)
+    return MergeResult(output, base_path, parameters, kept, gap, trained_on is not None)
 
 
 def _base_of(adapter: str) -> str:
@@ -122,7 +122,7 @@ def _merge(config: MergeConfig, base_path: str, nf4: torch.dtype | None) -> tupl
         ) from error
     try:
         adapted = PeftModel.from_pretrained(base, config.adapter).eval()
-        check_adapter_is_whole(adapted, config.adapter)
+        check_adapter_complete(adapted, config.adapter)
         expected_TV = _logits(adapted)
         merged = adapted.merge_and_unload(safe_merge=True)
     except (ValueError, RuntimeError, OSError, KeyError, AttributeError, SafetensorError) as error:

@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from rllm_gym.samplers.protocol import WeightUpdate
-from trainers.batching import Costs, MicroBatch
+from trainers.batching import CostModel, MicroBatch
 from trainers.config import ModelConfig
 from trainers.model.adapters import (
     activate,
     adapter_of,
+    add_adapters,
     merged_tensors,
     peft_name,
     save_adapters,
-    with_adapters,
 )
-from trainers.model.attention import hidden_states, teach_trees
+from trainers.model.attention import enable_tree_attention, hidden_states
 from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
 from trainers.model.token_logprobs import check_head, token_logprobs
@@ -104,9 +104,9 @@ class Policy:
         else:
             base = load_causal_lm(config.path, dtype=weights).to(self.device)
         check_head(base, self.device)
-        self.shares_prompts = teach_trees(base, self.device)
-        self.costs = Costs.of(base.config, self.device, full=not self.adapted)
-        self.model = with_adapters(base, config, seed, self.adapters) if self.adapted else base
+        self.shares_prompts = enable_tree_attention(base, self.device)
+        self.costs = CostModel.of(base.config, self.device, full=not self.adapted)
+        self.model = add_adapters(base, config, seed, self.adapters) if self.adapted else base
         self._reference = self._frozen_copy() if reference and not self.adapted else None
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -229,8 +229,8 @@ class Policy:
             folders = save_adapters(self.model, folder, self.config, self.adapters)
         else:
             self.model.save_pretrained(folder)
-        for each in folders:
-            self.tokenizer.save_pretrained(each)
+        for item in folders:
+            self.tokenizer.save_pretrained(item)
 
     def _plain(self) -> Any:
         return self.model.get_base_model() if self.adapted else self.model

@@ -22,7 +22,7 @@ _TOKENS_PER_TILE = {"cpu": 512, "cuda": 4096}
 
 
 @dataclass(frozen=True, slots=True)
-class LogitForm:
+class LogitTransform:
     """How logits are computed from the product of hidden states and head: ``softcap(product * scale) / temperature``.
 
     Attributes:
@@ -36,7 +36,7 @@ class LogitForm:
     temperature: float = 1.0
 
     @classmethod
-    def of(cls, config: Any, temperature: float = 1.0) -> LogitForm:
+    def of(cls, config: Any, temperature: float = 1.0) -> LogitTransform:
         """Read the form from the model's configuration."""
         config = config.get_text_config()
         scale = 1.0
@@ -57,7 +57,7 @@ class LogitForm:
 
 def head_logits(model: Any, hidden_ND: Tensor) -> Tensor:
     """Compute a causal model's logits from its last hidden states, including model-specific scaling."""
-    return LogitForm.of(model.config)(model.get_output_embeddings()(hidden_ND))
+    return LogitTransform.of(model.config)(model.get_output_embeddings()(hidden_ND))
 
 
 def token_logprobs(
@@ -85,7 +85,7 @@ def token_logprobs(
     Returns:
         Log-probs ``(N,)`` and entropies ``(N,)``, float32 (float64 for float64 hidden states).
     """
-    form = LogitForm.of(model.config, temperature)
+    form = LogitTransform.of(model.config, temperature)
     head = model.get_output_embeddings()
     if type(head) is torch.nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
         return linear_logprobs(
@@ -122,7 +122,7 @@ def linear_logprobs(
     bias_V: Tensor | None,
     target_N: Tensor,
     *,
-    form: LogitForm | None = None,
+    form: LogitTransform | None = None,
     tokens_per_chunk: int | None = None,
     tile_bytes: int | None = None,
     entropy_gradient: bool = False,
@@ -143,11 +143,11 @@ def linear_logprobs(
     """
     kind = hidden_ND.device.type if hidden_ND.device.type in TILE_BYTES else "cuda"
     item = 8 if hidden_ND.dtype == torch.float64 else 4
-    room = max(1, (tile_bytes or TILE_BYTES[kind]) // item)
-    tokens = max(1, min(len(hidden_ND), room, tokens_per_chunk or _TOKENS_PER_TILE[kind], _TOKENS_PER_TILE[kind]))
-    words = min(len(weight_VD), max(1, room // tokens))
+    tile_rows = max(1, (tile_bytes or TILE_BYTES[kind]) // item)
+    tokens = max(1, min(len(hidden_ND), tile_rows, tokens_per_chunk or _TOKENS_PER_TILE[kind], _TOKENS_PER_TILE[kind]))
+    words = min(len(weight_VD), max(1, tile_rows // tokens))
     result: tuple[Tensor, Tensor] = _LinearLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden_ND, weight_VD, bias_V, target_N, form or LogitForm(), (tokens, words), entropy_gradient
+        hidden_ND, weight_VD, bias_V, target_N, form or LogitTransform(), (tokens, words), entropy_gradient
     )
     return result
 
@@ -168,14 +168,14 @@ class _LinearLogprobs(torch.autograd.Function):
         weight_VD: Tensor,
         bias_V: Tensor | None,
         target_N: Tensor,
-        form: LogitForm,
+        form: LogitTransform,
         tile: tuple[int, int],
         entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         ahead = needs_hidden and not (needs_weight or needs_bias or entropy_gradient)
-        head = _Head(hidden_ND, weight_VD, bias_V, form, tile)
+        head = _TiledHead(hidden_ND, weight_VD, bias_V, form, tile)
         with torch.autocast(hidden_ND.device.type, enabled=False):
             max_N = head.zeros(len(hidden_ND)).fill_(-1e30)
             sum_N, entropy_sum_N, target_logit_N, target_slope_N = (head.zeros(len(hidden_ND)) for _ in range(4))
@@ -227,8 +227,8 @@ class _LinearLogprobs(torch.autograd.Function):
             return (slope_ND * grad_logp_N[:, None]).to(hidden_ND.dtype), None, None, *nothing
 
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        form: LogitForm = ctx.form
-        head = _Head(hidden_ND, weight_VD, bias_V, form, ctx.tile)
+        form: LogitTransform = ctx.form
+        head = _TiledHead(hidden_ND, weight_VD, bias_V, form, ctx.tile)
         grad_ND = head.zeros(*hidden_ND.shape) if needs_hidden else None
         grad_VD = head.zeros(*weight_VD.shape) if needs_weight else None
         grad_V = head.zeros(len(weight_VD)) if needs_bias else None
@@ -270,11 +270,11 @@ class _LinearLogprobs(torch.autograd.Function):
         )
 
 
-class _Head:
+class _TiledHead:
     """A linear head and the tiles its logits are computed in."""
 
     def __init__(
-        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, form: LogitForm, tile: tuple[int, int]
+        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, form: LogitTransform, tile: tuple[int, int]
     ) -> None:
         self.hidden_ND, self.weight_VD, self.bias_V = hidden_ND, weight_VD, bias_V
         self.form, self.tokens, self.words = form, *tile

@@ -1,3 +1,4 @@
-"""A training run: its folder, checkpoints, logs and ranks. :mod:`trainers.run.run` has the ``Run`` that combines
-them.
+"""A training run: its folder, checkpoints, logs and processes.
+
+:mod:`trainers.run.training_run` has the ``TrainingRun`` that combines them.
 """

@@ -11,49 +11,55 @@ _LASTING = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
+class _Symptom:
     """A condition on the metrics, and the warning."""
 
     present: Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
-    says: str
+    message: str
 
 
-_SIGNS: dict[str, _Sign] = {
-    "value": _Sign(
+_SYMPTOMS: dict[str, _Symptom] = {
+    "value": _Symptom(
         lambda row, first: row.get("value/explained_variance", 0.0) < -1.0,
         "the value head foretells returns worse than their mean would (value/explained_variance "
         "{value/explained_variance:.2f}), and advantages made with it are mostly noise: lower value.lr, set "
         "value.warmup_steps higher, or bring algorithm.gae_lambda near 1",
     ),
-    "invalid": _Sign(
-        lambda row, first: row.get("invalid_actions", 0.0) > 0.5 and row["invalid_actions"] > first["invalid_actions"],
-        "{invalid_actions:.0%} of the turns cannot be parsed, more than when the run began: the policy is losing the "
-        "answer format; lower optimizer.lr, or set algorithm.format_penalty or algorithm.kl",
+    "invalid": _Symptom(
+        lambda row, first: (
+            row.get("episodes/invalid_action_fraction", 0.0) > 0.5
+            and row["episodes/invalid_action_fraction"] > first["episodes/invalid_action_fraction"]
+        ),
+        "{episodes/invalid_action_fraction:.0%} of the turns cannot be parsed, more than when the run began: the "
+        "policy is losing the answer format; lower optimizer.lr, or set algorithm.format_penalty or algorithm.kl",
     ),
-    "ratio": _Sign(
-        lambda row, first: row.get("ratio_max", 0.0) > 20.0,
-        "tokens became {ratio_max:.0f} times as likely as when they were sampled: fewer algorithm.epochs or "
-        "minibatches, a lower optimizer.lr, or algorithm.importance_cap",
+    "ratio": _Symptom(
+        lambda row, first: row.get("sampling/importance_ratio/max", 0.0) > 20.0,
+        "tokens became {sampling/importance_ratio/max:.0f} times as likely as when they were sampled: fewer "
+        "algorithm.epochs or minibatches, a lower optimizer.lr, or algorithm.importance_cap",
     ),
-    "clip": _Sign(
-        lambda row, first: row.get("clip_fraction", 0.0) > 0.5,
-        "the loss takes the gradient of {clip_fraction:.0%} of the tokens away: fewer algorithm.epochs or minibatches, "
-        "or a lower optimizer.lr",
+    "clip": _Symptom(
+        lambda row, first: row.get("policy/clip_fraction", 0.0) > 0.5,
+        "the loss takes the gradient of {policy/clip_fraction:.0%} of the tokens away: fewer algorithm.epochs or "
+        "minibatches, or a lower optimizer.lr",
     ),
-    "sampler": _Sign(
-        lambda row, first: abs(row.get("sampler_gap/mean", 0.0)) > 0.1,
-        "trainer and sampler disagree by {sampler_gap/mean:.2f} nats per token before any update: the sampler has "
+    "sampler": _Symptom(
+        lambda row, first: abs(row.get("sampling/logprob_difference/mean", 0.0)) > 0.1,
+        "trainer and sampler disagree by {sampling/logprob_difference/mean:.2f} nats per token before any update: "
+        "the sampler has "
         "other weights, another temperature or another precision; compare model.dtype, set algorithm.importance_cap",
     ),
-    "entropy": _Sign(
-        lambda row, first: row.get("entropy", 0.0) > 2.0 * first.get("entropy", row.get("entropy", 0.0)) + 0.5,
-        "the entropy grew to {entropy:.2f} nats per token, more than twice what it was: lower entropy.bonus or "
+    "entropy": _Symptom(
+        lambda row, first: (
+            row.get("policy/entropy", 0.0) > 2.0 * first.get("policy/entropy", row.get("policy/entropy", 0.0)) + 0.5
+        ),
+        "the entropy grew to {policy/entropy:.2f} nats per token, more than twice what it was: lower entropy.bonus or "
         "optimizer.lr",
     ),
-    "collapse": _Sign(
-        lambda row, first: row.get("entropy", 1.0) < 1e-3 and row.get("success", 1.0) < 0.5,
-        "the entropy fell to {entropy:.1e} nats per token though most episodes fail: nothing new is tried any more; "
-        "set entropy.target or entropy.bonus",
+    "collapse": _Symptom(
+        lambda row, first: row.get("policy/entropy", 1.0) < 1e-3 and row.get("success", 1.0) < 0.5,
+        "the entropy fell to {policy/entropy:.1e} nats per token though most episodes fail: nothing new is tried any "
+        "more; set entropy.target or entropy.bonus",
     ),
 }
 
@@ -63,17 +69,17 @@ class DivergenceWatch:
 
     def __init__(self) -> None:
         self._first: Mapping[str, Any] | None = None
-        self._lasted = dict.fromkeys(_SIGNS, 0)
-        self._said: set[str] = set()
+        self._lasted = dict.fromkeys(_SYMPTOMS, 0)
+        self._reported: set[str] = set()
 
-    def look(self, row: Mapping[str, Any]) -> list[str]:
+    def check(self, row: Mapping[str, Any]) -> list[str]:
         """Return the new warnings after the metrics of a step."""
         if self._first is None:
             self._first = dict(row)
         warnings = []
-        for name, sign in _SIGNS.items():
+        for name, sign in _SYMPTOMS.items():
             self._lasted[name] = self._lasted[name] + 1 if sign.present(row, self._first) else 0
-            if self._lasted[name] >= _LASTING and name not in self._said:
-                warnings.append(sign.says.format_map(row))
-                self._said.add(name)
+            if self._lasted[name] >= _LASTING and name not in self._reported:
+                warnings.append(sign.message.format_map(row))
+                self._reported.add(name)
         return warnings

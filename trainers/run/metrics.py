@@ -1,6 +1,6 @@
 """Metrics of a run: one JSON object per step in ``metrics.jsonl``, and the same numbers in TensorBoard.
 
-Keys are flat, grouped by a slash: ``groups/useful``, ``seconds/rollout``, ``validation/success``. Step 0 is the
+Keys are flat, grouped by a slash: ``groups/zero_std_fraction``, ``time/rollout``, ``validation/success``. Step 0 is the
 model before training and has only validation metrics.
 """
 
@@ -98,9 +98,9 @@ class PhaseClock:
             self._seconds[phase] += time.perf_counter() - began
 
     def lap(self) -> dict[str, float]:
-        """Return the seconds of each phase and in ``total``, and reset the clock."""
+        """Return the seconds of each phase and in ``step``, and reset the clock."""
         now = time.perf_counter()
-        lap = {**self._seconds, "total": now - self._began}
+        lap = {**self._seconds, "step": now - self._began}
         self._seconds.clear()
         self._began = now
         return lap
@@ -111,17 +111,17 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
     counted = [episode for episode in episodes if episode.trainable]
     stochastic = [episode for episode in counted if not episode.greedy]
     row: dict[str, Any] = {
-        "reward": _mean([episode.reward for episode in stochastic]),
+        "reward/mean": _mean([episode.reward for episode in stochastic]),
         "success": _mean([episode.success for episode in stochastic]),
-        "turns": _mean([episode.num_turns for episode in stochastic]),
-        "episodes": len(episodes),
-        "dropped": len(episodes) - len(counted),
-        "sampled_tokens": sum(_sampled_tokens(episode) for episode in counted),
-        "invalid_actions": _mean([_invalid_share(episode) for episode in stochastic]),
+        "episodes/mean_turns": _mean([episode.num_turns for episode in stochastic]),
+        "episodes/count": len(episodes),
+        "episodes/dropped": len(episodes) - len(counted),
+        "completions/total_tokens": sum(_sampled_tokens(episode) for episode in counted),
+        "episodes/invalid_action_fraction": _mean([_invalid_share(episode) for episode in stochastic]),
     }
     row |= _role_rewards(stochastic)
     reasons = Counter(episode.stop_reason.value for episode in episodes)
-    return row | {f"stop/{reason or 'none'}": count for reason, count in sorted(reasons.items())}
+    return row | {f"env/stop_reason/{reason or 'none'}": count for reason, count in sorted(reasons.items())}
 
 
 def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dict[str, float]:
@@ -134,10 +134,15 @@ def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dic
         tasks[sample.group_id] = sample.task_group
     solved = success_by_group(episodes)
     kinds = Counter(
-        "useful" if max(group) > min(group) else "too_easy" if solved.get(tasks[name]) == 1.0 else "too_hard"
+        "mixed" if max(group) > min(group) else "all_success" if solved.get(tasks[name]) == 1.0 else "all_failure"
         for name, group in rewards.items()
     )
-    return {f"groups/{kind}": kinds[kind] / max(1, len(rewards)) for kind in ("useful", "too_easy", "too_hard")}
+    total = max(1, len(rewards))
+    return {
+        "groups/zero_std_fraction": (kinds["all_success"] + kinds["all_failure"]) / total,
+        "groups/all_success_fraction": kinds["all_success"] / total,
+        "groups/all_failure_fraction": kinds["all_failure"] / total,
+    }
 
 
 def success_by_group(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -161,8 +166,8 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
         by_task[episode.group_id].append(episode.success and episode.trainable)
     row = {
         "validation/success": _mean([episode.success and episode.trainable for episode in stochastic]),
-        "validation/reward": _mean([episode.reward for episode in stochastic if episode.trainable]),
-        "validation/dropped": float(sum(not episode.trainable for episode in episodes)),
+        "validation/reward/mean": _mean([episode.reward for episode in stochastic if episode.trainable]),
+        "validation/episodes/dropped": float(sum(not episode.trainable for episode in episodes)),
     }
     for k in sorted({1 << power for power in range(samples.bit_length())} | {samples}):
         row[f"validation/pass@{k}"] = _mean([pass_at_k(len(tries), sum(tries), k) for tries in by_task.values()])
@@ -174,7 +179,7 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
 
 
 def _role_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Return ``reward/{role}``, the mean over the role's agents, if agents have roles; and the workflow's own
+    """Return ``reward/mean/{role}``, the mean over the role's agents, if agents have roles; and the workflow's own
     metrics.
     """
     rewards: defaultdict[str, list[float]] = defaultdict(list)
@@ -184,7 +189,11 @@ def _role_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
             rewards[trajectory.role].append(trajectory.reward)
         for name, value in episode.metrics.items():
             measured[name].append(value)
-    roles = {} if set(rewards) <= {"agent"} else {f"reward/{role}": _mean(own) for role, own in sorted(rewards.items())}
+    roles = (
+        {}
+        if set(rewards) <= {"agent"}
+        else {f"reward/mean/{role}": _mean(own) for role, own in sorted(rewards.items())}
+    )
     return roles | {f"workflow/{name}": _mean(values) for name, values in sorted(measured.items())}
 
 

@@ -16,7 +16,7 @@ _held: set[Path] = set()
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Create the folder and lock it for one run.
 
     Raises:

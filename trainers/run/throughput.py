@@ -44,21 +44,20 @@ class TokenCount:
         return TokenCount(self.sequences + other.sequences, self.computed + other.computed, self.padded + other.padded)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics. ``padding`` is the fraction of computed positions that was wasted, ``sharing`` the
-        fraction of tokens saved by shared prefixes."""
+        """Return the metrics ``batch/*``, which ``docs/metrics.md`` defines."""
         return {
-            "sequence_tokens": self.sequences,
-            "padded_tokens": self.padded,
-            "padding": 1.0 - self.computed / self.padded if self.padded else 0.0,
-            "sharing": 1.0 - self.computed / self.sequences if self.sequences else 0.0,
+            "batch/sequence_tokens": self.sequences,
+            "batch/padded_tokens": self.padded,
+            "batch/padding_fraction": 1.0 - self.computed / self.padded if self.padded else 0.0,
+            "batch/shared_prefix_fraction": 1.0 - self.computed / self.sequences if self.sequences else 0.0,
         }
 
 
 class PeakMemory:
     """Peak memory in bytes since the last :meth:`lap`.
 
-    ``memory/process`` is the peak of the process: on Linux since the last lap, if the kernel allows resetting it,
-    otherwise since the start. ``memory/gpu`` is the peak of tensors on the GPU, if the model is on one.
+    ``memory/process_peak`` is the peak of the process: on Linux since the last lap, if the kernel allows resetting it,
+    otherwise since the start. ``memory/gpu_peak`` is the peak of tensors on the GPU, if the model is on one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -67,11 +66,11 @@ class PeakMemory:
 
     def lap(self) -> dict[str, float]:
         """Return the peaks and reset them."""
-        row: dict[str, float] = {"memory/process": _process_peak()}
+        row: dict[str, float] = {"memory/process_peak": _process_peak()}
         with contextlib.suppress(OSError):
             _CLEAR.write_text("5")  # resets the high-water mark: proc(5)
         if self._device.type == "cuda":
-            row["memory/gpu"] = torch.cuda.max_memory_allocated(self._device)
+            row["memory/gpu_peak"] = torch.cuda.max_memory_allocated(self._device)
             torch.cuda.reset_peak_memory_stats(self._device)
         return row
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from trainers.config import AlgorithmConfig
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
-from trainers.learners import in_all
+from trainers.learners import merge_updates
 
 _OF_ROLES = {
-    "entropy": "entropy",
-    "gap_mean": "sampler_gap/mean",
-    "clip_fraction": "clip_fraction",
-    "kl": "kl_reference",
+    "entropy": "policy/entropy",
+    "logprob_difference_mean": "sampling/logprob_difference/mean",
+    "clip_fraction": "policy/clip_fraction",
+    "kl": "policy/kl",
 }
-"""Metric names of the fields of :class:`~trainers.learner.RoleTally`."""
+"""Metric names of the fields of :class:`~trainers.learner.RoleStats`."""
 
 
 def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfig) -> dict[str, float]:
@@ -25,37 +25,37 @@ def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfi
         updates: Statistics of each adapter.
         algorithm: Options of the algorithm.
     """
-    update = in_all(updates.values())
-    row = {"trained_tokens": update.tokens, "skipped_updates": update.skipped} | update.forward.metrics()
+    update = merge_updates(updates.values())
+    row = {"optim/trained_tokens": update.tokens, "optim/skipped_steps": update.skipped} | update.forward.metrics()
     if not update.forward.padded:  # no episode was completed: there was nothing to measure
         return row
     row |= {
         "loss": update.loss,
-        "entropy": update.entropy,
-        "sampler_gap/mean": update.gap_mean,
-        "sampler_gap/max": update.gap_max,
-        "clip_fraction": update.clip_fraction,
-        "grad_norm": update.grad_norm,
-        "ratio_max": update.ratio_max,
+        "policy/entropy": update.entropy,
+        "sampling/logprob_difference/mean": update.logprob_difference_mean,
+        "sampling/logprob_difference/max": update.logprob_difference_max,
+        "policy/clip_fraction": update.clip_fraction,
+        "optim/grad_norm": update.grad_norm,
+        "sampling/importance_ratio/max": update.importance_ratio_max,
     }
     if algorithm.name == "ppo":
         row |= {"value/loss": update.value_loss, "value/grad_norm": update.value_grad_norm}
     if algorithm.kl:
-        row["kl_reference"] = update.kl
+        row["policy/kl"] = update.kl
     for role, tally in update.roles.items():
-        row[f"trained_tokens/{role}"] = tally.tokens
+        row[f"optim/trained_tokens/{role}"] = tally.tokens
         own = {_OF_ROLES[name]: value for name, value in tally.means().items() if _OF_ROLES[name] in row}
         row |= {f"{name}/{role}": value for name, value in own.items()}
     if len(updates) > 1:
-        row |= {f"grad_norm/{adapter or 'shared'}": own.grad_norm for adapter, own in updates.items()}
+        row |= {f"optim/grad_norm/{adapter or 'shared'}": own.grad_norm for adapter, own in updates.items()}
     return row
 
 
 def entropy_metrics(bonuses: Mapping[str, EntropyBonus], step: int) -> dict[str, float]:
     """Return the entropy weight, also per adapter if there are several, and the target."""
     weights = {adapter: bonus.weight for adapter, bonus in bonuses.items()}
-    row = {"entropy_weight": sum(weights.values()) / len(weights)}
+    row = {"policy/entropy_coef": sum(weights.values()) / len(weights)}
     if len(weights) > 1:
-        row |= {f"entropy_weight/{adapter or 'shared'}": weight for adapter, weight in weights.items()}
+        row |= {f"policy/entropy_coef/{adapter or 'shared'}": weight for adapter, weight in weights.items()}
     target = next(iter(bonuses.values())).target(step)
-    return row if target is None else row | {"entropy_target": target}
+    return row if target is None else row | {"policy/entropy_target": target}

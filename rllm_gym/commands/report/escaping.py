@@ -7,7 +7,7 @@ from typing import Any
 
 from rllm_gym.commands.terminal import visible
 
-_MOST_TEXT = 20_000
+_MAX_TEXT_CHARS = 20_000
 
 
 def as_text(value: Any) -> str:
@@ -17,6 +17,6 @@ def as_text(value: Any) -> str:
     '&lt;b&gt;␀'
     """
     text = str(value)
-    if len(text) > _MOST_TEXT:
-        text = f"{text[:_MOST_TEXT]} … ({len(text) - _MOST_TEXT} characters more)"
+    if len(text) > _MAX_TEXT_CHARS:
+        text = f"{text[:_MAX_TEXT_CHARS]} … ({len(text) - _MAX_TEXT_CHARS} characters more)"
     return html.escape(visible(text))

@@ -13,7 +13,7 @@ from typing import Any
 
 from rllm_gym.commands.report.charts import Series, Unit, format_value, legend, line_chart
 from rllm_gym.commands.report.escaping import as_text
-from rllm_gym.commands.report.run_files import EvaluationRow, Run, Transcript
+from rllm_gym.commands.report.run_files import EvaluationRow, RunData, Transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,9 @@ PANELS = (
         ),
         "share",
     ),
-    Panel("Reward", "Mean reward of an episode.", (("reward", "training"), ("validation/reward", "validation"))),
+    Panel(
+        "Reward", "Mean reward of an episode.", (("reward/mean", "training"), ("validation/reward/mean", "validation"))
+    ),
     Panel(
         "Held-out loss",
         "Of fine-tuning, on examples that are not trained on.",
@@ -46,7 +48,7 @@ PANELS = (
     Panel(
         "Preferences",
         "Share of pairs whose chosen answer has gained more than the rejected one, in training and on pairs held back.",
-        (("rewards/accuracy", "training"), ("validation/rewards/accuracy", "held back")),
+        (("rewards/accuracies", "training"), ("validation/rewards/accuracies", "held back")),
         "share",
     ),
     Panel(
@@ -58,33 +60,45 @@ PANELS = (
     Panel(
         "What groups teach",
         "A group whose episodes all solve or all fail its task carries no gradient.",
-        (("groups/useful", "useful"), ("groups/too_easy", "too easy"), ("groups/too_hard", "too hard")),
+        (
+            ("groups/zero_std_fraction", "equal rewards"),
+            ("groups/all_success_fraction", "all succeeded"),
+            ("groups/all_failure_fraction", "all failed"),
+        ),
         "share",
     ),
     Panel(
         "Entropy",
         "Of the policy, per sampled token, in nats. Near zero it no longer explores.",
-        (("entropy", "entropy"), ("entropy_target", "target")),
+        (("policy/entropy", "entropy"), ("policy/entropy_target", "target")),
     ),
     Panel(
         "Gap to the sampler",
         "Trainer log-prob minus sampler log-prob of the sampled tokens. Large values mean that the two disagree.",
-        (("sampler_gap/*", "*"),),
+        (("sampling/logprob_difference/*", "*"),),
     ),
-    Panel("KL to the reference", "Distance from the model that training began with.", (("kl_reference", "KL"),)),
-    Panel("Clipped tokens", "Share of tokens whose ratio was clipped.", (("clip_fraction", "clipped"),), "small share"),
-    Panel("Gradient norm", "Before it is scaled down.", (("grad_norm", "norm"),)),
-    Panel("Episode length", "Turns an episode takes.", (("turns", "turns"),)),
+    Panel("KL to the reference", "Distance from the model that training began with.", (("policy/kl", "KL"),)),
     Panel(
-        "Malformed replies", "Share of turns whose reply could not be parsed.", (("invalid_actions", "share"),), "share"
+        "Clipped tokens",
+        "Share of tokens whose ratio was clipped.",
+        (("policy/clip_fraction", "clipped"),),
+        "small share",
     ),
-    Panel("How episodes end", "Episodes per step, by stop reason.", (("stop/*", "*"),)),
-    Panel("Speed", "Tokens per second.", (("tokens_per_second/*", "*"),)),
-    Panel("Where the time goes", "Seconds per step, by phase.", (("seconds/*", "*"),)),
+    Panel("Gradient norm", "Before it is scaled down.", (("optim/grad_norm", "norm"),)),
+    Panel("Episode length", "Turns an episode takes.", (("episodes/mean_turns", "turns"),)),
+    Panel(
+        "Malformed replies",
+        "Share of turns whose reply could not be parsed.",
+        (("episodes/invalid_action_fraction", "share"),),
+        "share",
+    ),
+    Panel("How episodes end", "Episodes per step, by stop reason.", (("env/stop_reason/*", "*"),)),
+    Panel("Speed", "Tokens per second.", (("throughput/*", "*"),)),
+    Panel("Where the time goes", "Seconds per step, by phase.", (("time/*", "*"),)),
     Panel(
         "Faults",
         "Broken worlds per step; their episodes are never trained on.",
-        (("fault/*", "*"), ("faults", "all"), ("dropped", "episodes dropped")),
+        (("env/faults/*", "*"), ("env/faults", "all"), ("episodes/dropped", "episodes dropped")),
     ),
 )
 _ALWAYS_SHOWN = 6
@@ -92,7 +106,7 @@ _ALWAYS_SHOWN = 6
 _REDUNDANT = {"validation/pass@1"}
 
 
-def render_page(run: Run) -> str:
+def render_page(run: RunData) -> str:
     """Return the whole page. It has no external links."""
     script = _resource("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -115,7 +129,7 @@ def render_page(run: Run) -> str:
     )
 
 
-def _header(run: Run, title: str) -> str:
+def _header(run: RunData, title: str) -> str:
     facts = []
     steps = max((points[-1][0] for points in run.curves.values() if points), default=None)
     for name, value in (
@@ -200,7 +214,7 @@ def _measure(value: float) -> str:
     return format_value(value)
 
 
-def _charts(run: Run) -> str:
+def _charts(run: RunData) -> str:
     shown = set(_REDUNDANT)
     cards: list[str] = []
     quiet: list[str] = []
@@ -308,7 +322,7 @@ def _task(task: str, sides: Sequence[tuple[str, Transcript | None]], change: str
 def _side(label: str, transcript: Transcript) -> str:
     turns = []
     for turn in transcript.turns:
-        said = f'<div class="says"><pre>{as_text(turn.observation)}</pre></div>' if turn.observation else ""
+        text = f'<div class="says"><pre>{as_text(turn.observation)}</pre></div>' if turn.observation else ""
         after = ""
         if turn.reward or turn.invalid:
             tone = "good" if turn.reward > 0 else "bad" if turn.reward < 0 else ""
@@ -317,7 +331,7 @@ def _side(label: str, transcript: Transcript) -> str:
             after = f'<div class="after-reply">{invalid}{reward}</div>'
         kind = "reply invalid" if turn.invalid else "reply"
         reply = as_text(turn.reply) or '<span class="soft">(empty reply)</span>'
-        turns.append(f'<div class="turn">{said}<div class="{kind}"><pre>{reply}</pre></div>{after}</div>')
+        turns.append(f'<div class="turn">{text}<div class="{kind}"><pre>{reply}</pre></div>{after}</div>')
     count = len(transcript.turns)
     return (
         f'<section class="side"><h3>{as_text(label)} <span class="chip {_tone(transcript)}">'
@@ -336,7 +350,7 @@ def _tone(transcript: Transcript) -> str:
     return "warn" if transcript.stop_reason in ("fault", "agent_error", "cancelled") else "bad"
 
 
-def _manifest(run: Run) -> str:
+def _manifest(run: RunData) -> str:
     parts = []
     if run.manifest:
         shown = as_text(json.dumps(run.manifest, indent=2, ensure_ascii=False, default=str))
@@ -349,14 +363,14 @@ def _manifest(run: Run) -> str:
     return "".join(parts)
 
 
-def _environment(run: Run) -> Any:
+def _environment(run: RunData) -> Any:
     """Return the id of the environment from the configuration in the manifest, else from the first transcript."""
     config = run.manifest.get("config")
     env = config.get("env") if isinstance(config, dict) else None
     named = env.get("id") if isinstance(env, dict) else env
     if named:
         return named
-    return next((each.env_id for found in run.transcripts.values() for each in found if each.env_id), None)
+    return next((item.env_id for found in run.transcripts.values() for item in found if item.env_id), None)
 
 
 def _version(manifest: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ _MAX_LINE = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TranscriptTurn:
     """One turn of a transcript, as text."""
 
     observation: str
@@ -40,7 +40,7 @@ class Transcript:
 
     task_id: str
     env_id: str
-    turns: tuple[Turn, ...]
+    turns: tuple[TranscriptTurn, ...]
     reward: float
     success: bool
     stop_reason: str
@@ -62,7 +62,7 @@ class EvaluationRow:
 
 
 @dataclass(slots=True)
-class Run:
+class RunData:
     """The contents of a run's folder.
 
     Attributes:
@@ -84,7 +84,7 @@ class Run:
     unreadable: int = 0
 
 
-def read_run(folder: Path, *, transcripts: int) -> Run:
+def read_run(folder: Path, *, transcripts: int) -> RunData:
     """Read a run's folder.
 
     Args:
@@ -96,7 +96,7 @@ def read_run(folder: Path, *, transcripts: int) -> Run:
     """
     if not folder.is_dir():
         raise CommandError(f"{folder} is not a folder; give the folder of a run, such as runs/demo")
-    run = Run(folder.resolve().name)
+    run = RunData(folder.resolve().name)
     run.manifest = _object(run, folder / MANIFEST)
     _read_metrics(run, folder / METRICS)
     _read_evaluation(run, folder / EVALUATION)
@@ -129,7 +129,7 @@ def _episode_files(folder: Path) -> list[tuple[str, Path]]:
     return [(path.stem, path) for path in found[:2]]
 
 
-def _read_metrics(run: Run, path: Path) -> None:
+def _read_metrics(run: RunData, path: Path) -> None:
     for index, row in enumerate(_rows(run, path)):
         step = _number(row.get("step", index))
         if step is None:
@@ -144,7 +144,7 @@ def _read_metrics(run: Run, path: Path) -> None:
         run.curves[name] = sorted(dict(points).items())
 
 
-def _read_evaluation(run: Run, path: Path) -> None:
+def _read_evaluation(run: RunData, path: Path) -> None:
     saved = _object(run, path)
     run.title = str(saved.get("title", ""))
     rows = saved.get("rows", [])
@@ -161,7 +161,7 @@ def _read_evaluation(run: Run, path: Path) -> None:
         run.evaluation.append(EvaluationRow(str(row.get("name", "")), str(row.get("kind", "model")), measures))
 
 
-def _read_transcripts(run: Run, path: Path, limit: int) -> list[Transcript]:
+def _read_transcripts(run: RunData, path: Path, limit: int) -> list[Transcript]:
     found: list[Transcript] = []
     for row in _rows(run, path):
         if len(found) >= limit:
@@ -183,7 +183,7 @@ def _transcript(row: dict[str, Any]) -> Transcript:
         task_id=episode.task_id,
         env_id=episode.env_id,
         turns=tuple(
-            Turn(
+            TranscriptTurn(
                 observation=_text(step.observation),
                 reply=step.model_response,
                 reward=float(step.reward),
@@ -203,7 +203,7 @@ def _text(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, indent=1, default=str)
 
 
-def _rows(run: Run, path: Path) -> Iterator[dict[str, Any]]:
+def _rows(run: RunData, path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -222,7 +222,7 @@ def _rows(run: Run, path: Path) -> Iterator[dict[str, Any]]:
                 run.unreadable += 1
 
 
-def _object(run: Run, path: Path) -> dict[str, Any]:
+def _object(run: RunData, path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:

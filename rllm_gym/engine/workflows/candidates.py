@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rllm_gym.core import Episode, InvalidAction, StopReason
-from rllm_gym.engine.play import Play
-from rllm_gym.engine.speaker import Truncated, finite
-from rllm_gym.engine.workflow import TaskOfSpec
-from rllm_gym.engine.workflows.acting import Agents, Attempted, CastWorkflow, act, whole
+from rllm_gym.engine.agent_session import Truncated, check_finite
+from rllm_gym.engine.workflow import WorkflowTask
+from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.engine.workflows.base import Agents, EnvAttempt, RoleWorkflow, act_until_done, check_int
 from rllm_gym.multiagent.quoting import quoted
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 from rllm_gym.parsing.choices import parse_choice
@@ -25,24 +25,24 @@ _VERIFIER = (
 )
 
 
-class _Candidates(CastWorkflow):
+class _CandidateWorkflow(RoleWorkflow):
     """Base class: several solvers answer the same task concurrently, each in its own environment."""
 
-    async def _solve(self, play: Play, solvers: int) -> tuple[Any, list[Attempted | None]]:
+    async def _solve(self, context: WorkflowContext, solvers: int) -> tuple[Any, list[EnvAttempt | None]]:
         """Return the first observation, and the result of each solver; ``None`` for one that a limit cut off.
 
         Raises:
             Truncated: A limit cut all of them off.
         """
-        worlds = [await play.env() for _ in range(solvers)]
+        envs = [await context.env() for _ in range(solvers)]
         cuts: list[Truncated] = []
 
-        async def solve(number: int) -> tuple[Any, Attempted | None]:
-            world = worlds[number]
-            observation, info = await world.reset()
-            speaker = self.actor(play, f"solver_{number}", "solver", world)
+        async def solve(number: int) -> tuple[Any, EnvAttempt | None]:
+            env = envs[number]
+            observation, info = await env.reset()
+            session = self.env_agent(context, f"solver_{number}", "solver", env)
             try:
-                return observation, await act(speaker, world, observation, info)
+                return observation, await act_until_done(session, env, observation, info)
             except Truncated as cut:
                 cuts.append(cut)
                 return observation, None
@@ -51,14 +51,14 @@ class _Candidates(CastWorkflow):
             tasks = [group.create_task(solve(number)) for number in range(solvers)]
         solved = [task.result() for task in tasks]
         answers = [answer for _, answer in solved]
-        play.metrics["solver_success"] = sum(bool(a and a.success) for a in answers) / solvers
-        play.metrics["any_success"] = float(any(a and a.success for a in answers))
+        context.metrics["solver_success"] = sum(bool(a and a.success) for a in answers) / solvers
+        context.metrics["any_success"] = float(any(a and a.success for a in answers))
         if not any(answers):
             raise cuts[0]
         return solved[0][0], answers
 
 
-class SolverJudge(_Candidates):
+class SolverJudge(_CandidateWorkflow):
     """Solvers answer independently; a judge sees the task and all answers and chooses one.
 
     The environment rewards each solver for its own answer. The judge gets reward 1 for choosing an answer that solves
@@ -70,28 +70,28 @@ class SolverJudge(_Candidates):
 
     Args:
         solvers: Number of solvers, at least 1.
-        agents: See :class:`CastWorkflow`.
+        agents: See :class:`RoleWorkflow`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("solver", "judge")
 
     def __init__(self, solvers: int = 2, *, agents: Agents | None = None) -> None:
-        self.solvers = whole("solvers", solvers)
+        self.solvers = check_int("solvers", solvers)
         super().__init__(agents)
 
-    async def run(self, task: TaskOfSpec, play: Play) -> Episode:
-        observation, answers = await self._solve(play, self.solvers)
-        judge = self.talker(play, "judge_0", "judge", _JUDGE)
-        reply = await judge.say(_to_judge(observation, answers))
-        number = _chosen(reply.text, [str(n + 1) for n in range(self.solvers)])
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
+        observation, answers = await self._solve(context, self.solvers)
+        comparer = self.chat_agent(context, "judge_0", "judge", _JUDGE)
+        reply = await comparer.generate(_judge_prompt(observation, answers))
+        number = _parse_choice(reply.text, [str(n + 1) for n in range(self.solvers)])
         chosen = None if number is None else answers[int(number) - 1]
-        judge.reward(float(chosen is not None and chosen.success))
-        play.metrics["judge_valid"] = float(number is not None)
-        play.metrics["judge_success"] = float(chosen is not None and chosen.success)
-        return _finish(play, chosen)
+        comparer.add_reward(float(chosen is not None and chosen.success))
+        context.metrics["judge_valid"] = float(number is not None)
+        context.metrics["judge_success"] = float(chosen is not None and chosen.success)
+        return _finish(context, chosen)
 
 
-class BestOfN(_Candidates):
+class BestOfN(_CandidateWorkflow):
     """The same solver answers ``n`` times; a verifier scores each answer separately, and the first answer with the
     highest score is chosen.
 
@@ -105,7 +105,7 @@ class BestOfN(_Candidates):
         n: Number of answers, at least 1.
         verifier: A function of the first observation and the text of the answer that returns a score, higher is
             better; it runs in a worker. ``None``: an agent that answers yes or no.
-        agents: See :class:`CastWorkflow`.
+        agents: See :class:`RoleWorkflow`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("solver", "verifier")
@@ -113,17 +113,17 @@ class BestOfN(_Candidates):
     def __init__(
         self, n: int = 4, *, verifier: Callable[[Any, str], float] | None = None, agents: Agents | None = None
     ) -> None:
-        self.n = whole("n", n)
+        self.n = check_int("n", n)
         self.verifier = verifier
         super().__init__(agents)
         if verifier is not None and "verifier" in self.agents:
             raise ValueError("a verifier that is a function and an agent for it: give one of them")
 
-    async def run(self, task: TaskOfSpec, play: Play) -> Episode:
-        observation, answers = await self._solve(play, self.n)
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
+        observation, answers = await self._solve(context, self.n)
         async with asyncio.TaskGroup() as group:
             verdicts = {
-                number: group.create_task(self._verify(play, number, observation, answer))
+                number: group.create_task(self._verify(context, number, observation, answer))
                 for number, answer in enumerate(answers)
                 if answer is not None
             }
@@ -134,45 +134,49 @@ class BestOfN(_Candidates):
                 float((verdict.result() > 0) == bool(answer and answer.success))
                 for verdict, answer in ((verdicts[number], answers[number]) for number in verdicts)
             ]
-            play.metrics["verifier_accuracy"] = sum(right) / len(right)
-        play.metrics["best_success"] = float(chosen is not None and chosen.success)
-        return _finish(play, chosen)
+            context.metrics["verifier_accuracy"] = sum(right) / len(right)
+        context.metrics["best_success"] = float(chosen is not None and chosen.success)
+        return _finish(context, chosen)
 
-    async def _verify(self, play: Play, number: int, observation: Any, answer: Attempted) -> float:
+    async def _verify(self, context: WorkflowContext, number: int, observation: Any, answer: EnvAttempt) -> float:
         if self.verifier is not None:
-            return finite("the verdict", await play.call(self.verifier, observation, answer.text))
-        speaker = self.talker(play, f"verifier_{number}", "verifier", _VERIFIER)
-        reply = await speaker.say(f"{shown(observation)}\n\nThe answer:\n{quoted(answer_of(answer.text))}")
-        verdict = _chosen(reply.text, ["yes", "no"])
+            return check_finite("the verdict", await context.call(self.verifier, observation, answer.text))
+        session = self.chat_agent(context, f"verifier_{number}", "verifier", _VERIFIER)
+        reply = await session.generate(
+            f"{format_observation(observation)}\n\nThe answer:\n{quoted(final_answer(answer.text))}"
+        )
+        verdict = _parse_choice(reply.text, ["yes", "no"])
         right = verdict is not None and (verdict == "yes") == answer.success
-        speaker.reward(float(right))
+        session.add_reward(float(right))
         # A missing verdict counts as a no.
         return float(verdict == "yes")
 
 
-def _finish(play: Play, chosen: Attempted | None) -> Episode:
+def _finish(context: WorkflowContext, chosen: EnvAttempt | None) -> Episode:
     if chosen is None:
-        return play.finish(reward=0.0, success=False, stop_reason=StopReason.FAILURE)
-    return play.finish(reward=chosen.reward, success=chosen.success, stop_reason=chosen.stop_reason, info=chosen.info)
+        return context.finish(reward=0.0, success=False, stop_reason=StopReason.FAILURE)
+    return context.finish(
+        reward=chosen.reward, success=chosen.success, stop_reason=chosen.stop_reason, info=chosen.info
+    )
 
 
-def _to_judge(observation: Any, answers: Sequence[Attempted | None]) -> str:
-    parts = [shown(observation)]
+def _judge_prompt(observation: Any, answers: Sequence[EnvAttempt | None]) -> str:
+    parts = [format_observation(observation)]
     for number, answer in enumerate(answers, 1):
-        parts.append(f"Answer {number}:\n{quoted(answer_of(answer.text) if answer else '(none)')}")
+        parts.append(f"Answer {number}:\n{quoted(final_answer(answer.text) if answer else '(none)')}")
     return "\n\n".join(parts)
 
 
-def shown(observation: Any) -> str:
+def format_observation(observation: Any) -> str:
     return observation if isinstance(observation, str) else str(observation)
 
 
-def answer_of(text: str) -> str:
+def final_answer(text: str) -> str:
     """Return the part of a reply that other agents see: without its reasoning, or ``"(none)"`` if nothing is left."""
     return (strip_thinking(text) or "").strip() or "(none)"
 
 
-def _chosen(text: str, choices: list[str]) -> str | None:
+def _parse_choice(text: str, choices: list[str]) -> str | None:
     try:
         return parse_choice(last_boxed(text) or text, choices, "a choice")
     except InvalidAction:

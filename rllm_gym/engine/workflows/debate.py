@@ -6,16 +6,16 @@ import asyncio
 from typing import Any, ClassVar
 
 from rllm_gym.core import Episode
+from rllm_gym.engine.agent_session import AgentSession
 from rllm_gym.engine.handles import EnvironmentHandle
-from rllm_gym.engine.play import Play
-from rllm_gym.engine.speaker import Speaker
-from rllm_gym.engine.workflow import TaskOfSpec
-from rllm_gym.engine.workflows.acting import Agents, CastWorkflow, act, whole
-from rllm_gym.engine.workflows.candidates import answer_of, shown
+from rllm_gym.engine.workflow import WorkflowTask
+from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.engine.workflows.base import Agents, RoleWorkflow, act_until_done, check_int
+from rllm_gym.engine.workflows.candidates import final_answer, format_observation
 from rllm_gym.multiagent.quoting import quoted
 
 
-class Debate(CastWorkflow):
+class Debate(RoleWorkflow):
     """Debaters answer the task, read each other's answers, and answer again; then the judge answers with all of them
     in its prompt.
 
@@ -29,70 +29,72 @@ class Debate(CastWorkflow):
     Args:
         debaters: Number of debaters, at least 2.
         rounds: Replies per debater, at least 1.
-        agents: See :class:`CastWorkflow`.
+        agents: See :class:`RoleWorkflow`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("debater", "judge")
 
     def __init__(self, debaters: int = 2, rounds: int = 2, *, agents: Agents | None = None) -> None:
-        self.debaters = whole("debaters", debaters, 2)
-        self.rounds = whole("rounds", rounds)
+        self.debaters = check_int("debaters", debaters, 2)
+        self.rounds = check_int("rounds", rounds)
         super().__init__(agents)
 
-    async def run(self, task: TaskOfSpec, play: Play) -> Episode:
-        stage = await play.env()
-        worlds = [await play.env() for _ in range(self.debaters)]
-        observation, info = await stage.reset()
-        debaters = [self.actor(play, f"debater_{n}", "debater", stage) for n in range(self.debaters)]
-        said = await self._argue(debaters, observation, info)
-        judge = self.actor(play, "judge_0", "judge", stage)
-        judged = await act(judge, stage, _to_judge(observation, debaters, said), info)
-        play.metrics["judge_success"] = float(judged.success)
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
+        judge_env = await context.env()
+        envs = [await context.env() for _ in range(self.debaters)]
+        observation, info = await judge_env.reset()
+        debaters = [self.env_agent(context, f"debater_{n}", "debater", judge_env) for n in range(self.debaters)]
+        replies = await self._argue(debaters, observation, info)
+        comparer = self.env_agent(context, "judge_0", "judge", judge_env)
+        judged = await act_until_done(comparer, judge_env, _judge_prompt(observation, debaters, replies), info)
+        context.metrics["judge_success"] = float(judged.success)
         async with asyncio.TaskGroup() as group:
             graded = [
-                group.create_task(_grade(speaker, world, action, judged.reward))
-                for speaker, world, (_, action) in zip(debaters, worlds, said, strict=True)
+                group.create_task(_grade(session, env, action, judged.reward))
+                for session, env, (_, action) in zip(debaters, envs, replies, strict=True)
             ]
-        play.metrics["debater_success"] = sum(task.result() for task in graded) / self.debaters
-        return play.finish(reward=judged.reward, success=judged.success, stop_reason=judged.stop_reason)
+        context.metrics["debater_success"] = sum(task.result() for task in graded) / self.debaters
+        return context.finish(reward=judged.reward, success=judged.success, stop_reason=judged.stop_reason)
 
-    async def _argue(self, debaters: list[Speaker], observation: Any, info: dict[str, Any]) -> list[tuple[str, Any]]:
+    async def _argue(
+        self, debaters: list[AgentSession], observation: Any, info: dict[str, Any]
+    ) -> list[tuple[str, Any]]:
         """Return the last reply of each debater, as text and as action."""
-        said: list[tuple[str, Any]] = []
+        message: list[tuple[str, Any]] = []
         for turn in range(self.rounds):
             async with asyncio.TaskGroup() as group:
                 replies = [
                     group.create_task(
-                        speaker.say(observation if turn == 0 else _to_debater(number, debaters, said), info)
+                        session.generate(observation if turn == 0 else _debater_prompt(number, debaters, message), info)
                     )
-                    for number, speaker in enumerate(debaters)
+                    for number, session in enumerate(debaters)
                 ]
-            said = [(reply.result().text, reply.result().action) for reply in replies]
-        return said
+            message = [(reply.result().text, reply.result().action) for reply in replies]
+        return message
 
 
-async def _grade(speaker: Speaker, world: EnvironmentHandle, action: Any, shared: float) -> bool:
-    await world.reset()
-    _, reward, _, _, info = await world.step(action)
-    if not world.over:
-        speaker.reward(shared)
+async def _grade(session: AgentSession, env: EnvironmentHandle, action: Any, shared: float) -> bool:
+    await env.reset()
+    _, reward, _, _, info = await env.step(action)
+    if not env.done:
+        session.add_reward(shared)
         return shared > 0
-    speaker.reward(reward)
-    speaker.info(info)
-    return world.success
+    session.add_reward(reward)
+    session.add_info(info)
+    return env.success
 
 
-def _to_debater(number: int, debaters: list[Speaker], said: list[tuple[str, Any]]) -> str:
+def _debater_prompt(number: int, debaters: list[AgentSession], replies: list[tuple[str, Any]]) -> str:
     others = [
-        f"{speaker.name} says:\n{quoted(answer_of(text))}"
-        for place, (speaker, (text, _)) in enumerate(zip(debaters, said, strict=True))
+        f"{session.name} says:\n{quoted(final_answer(text))}"
+        for place, (session, (text, _)) in enumerate(zip(debaters, replies, strict=True))
         if place != number
     ]
     return "\n\n".join([*others, "Say where they are wrong or you were, and answer again in the form asked for."])
 
 
-def _to_judge(observation: Any, debaters: list[Speaker], said: list[tuple[str, Any]]) -> str:
-    parts = [shown(observation), "Others have debated it. In the end they said:"]
-    for speaker, (text, _) in zip(debaters, said, strict=True):
-        parts.append(f"{speaker.name}:\n{quoted(answer_of(text))}")
+def _judge_prompt(observation: Any, debaters: list[AgentSession], replies: list[tuple[str, Any]]) -> str:
+    parts = [format_observation(observation), "Others have debated it. In the end they said:"]
+    for session, (text, _) in zip(debaters, replies, strict=True):
+        parts.append(f"{session.name}:\n{quoted(final_answer(text))}")
     return "\n\n".join([*parts, "They may all be wrong. Give your own answer in the form asked for."])

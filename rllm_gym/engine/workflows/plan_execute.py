@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rllm_gym.core import Episode
-from rllm_gym.engine.play import Play
-from rllm_gym.engine.workflow import TaskOfSpec
-from rllm_gym.engine.workflows.acting import CastWorkflow, act
-from rllm_gym.engine.workflows.candidates import answer_of, shown
+from rllm_gym.engine.workflow import WorkflowTask
+from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.engine.workflows.base import RoleWorkflow, act_until_done
+from rllm_gym.engine.workflows.candidates import final_answer, format_observation
 from rllm_gym.multiagent.quoting import quoted
 
 _PLANNER = (
@@ -17,7 +17,7 @@ _PLANNER = (
 )
 
 
-class PlanExecute(CastWorkflow):
+class PlanExecute(RoleWorkflow):
     """A planner sees the task and writes a plan; an executor sees the task and the plan and acts to the end.
 
     Both are rewarded by the environment: the executor per step, the planner with the sum of these rewards.
@@ -27,13 +27,13 @@ class PlanExecute(CastWorkflow):
 
     roles: ClassVar[tuple[str, ...]] = ("planner", "executor")
 
-    async def run(self, task: TaskOfSpec, play: Play) -> Episode:
-        world = await play.env()
-        observation, info = await world.reset()
-        planner = self.talker(play, "planner_0", "planner", _PLANNER)
-        plan = await planner.say(shown(observation))
-        executor = self.actor(play, "executor_0", "executor", world)
-        begin = f"{shown(observation)}\n\nA plan for it:\n{quoted(answer_of(plan.text))}"
-        acted = await act(executor, world, begin, info)
-        planner.reward(acted.reward)
-        return play.finish(reward=acted.reward, success=acted.success, stop_reason=acted.stop_reason)
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
+        env = await context.env()
+        observation, info = await env.reset()
+        planner = self.chat_agent(context, "planner_0", "planner", _PLANNER)
+        plan = await planner.generate(format_observation(observation))
+        executor = self.env_agent(context, "executor_0", "executor", env)
+        begin = f"{format_observation(observation)}\n\nA plan for it:\n{quoted(final_answer(plan.text))}"
+        acted = await act_until_done(executor, env, begin, info)
+        planner.add_reward(acted.reward)
+        return context.finish(reward=acted.reward, success=acted.success, stop_reason=acted.stop_reason)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rllm_gym.core import Episode, StopReason
+from rllm_gym.engine.agent_session import AgentSession, Truncated
 from rllm_gym.engine.handles import GameHandle
-from rllm_gym.engine.play import Play
-from rllm_gym.engine.speaker import Speaker, Truncated
-from rllm_gym.engine.workflow import TaskOfSpec, choose
-from rllm_gym.engine.workflows.acting import Agents, CastWorkflow
+from rllm_gym.engine.workflow import WorkflowTask, hash_choice
+from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.engine.workflows.base import Agents, RoleWorkflow
 
-_SPENT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH)
+_BUDGET_REASONS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH)
 
 
-class SelfPlay(CastWorkflow):
+class SelfPlay(RoleWorkflow):
     """Agents play a turn-based PettingZoo game to its end. Each agent's rewards are added to its own last step.
 
     With one role, all seats of the game have the same role: self-play. With several roles, each seat has one, in this
@@ -31,7 +31,7 @@ class SelfPlay(CastWorkflow):
         roles: One role for all seats, or one per seat.
         rotate: Rotate the seats from group to group (without groups, from episode to episode), so that each role plays
             each seat. Only has an effect with several roles.
-        agents: See :class:`CastWorkflow`.
+        agents: See :class:`RoleWorkflow`.
         game_kwargs: Keyword arguments of the game.
     """
 
@@ -52,50 +52,52 @@ class SelfPlay(CastWorkflow):
         self.rotate = rotate
         super().__init__(agents)
 
-    async def run(self, task: TaskOfSpec, play: Play) -> Episode:
-        game = await play.game(self.game, **self.game_kwargs)
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
+        game = await context.game(self.game, **self.game_kwargs)
         await game.reset()
-        seats = self._seats(game, play)
+        roles_by_player = self._roles_by_player(game, context)
         silenced: set[str] = set()
-        while not game.over:
-            seat = game.agent
-            speaker = play.speakers.get(seat) or self.talker(play, seat, seats[seat], "")
-            earned = await game.step(await self._move(speaker, game, silenced))
-            speaker.info(game.infos.get(seat))
+        while not game.done:
+            player = game.agent
+            session = context.sessions.get(player) or self.chat_agent(context, player, roles_by_player[player], "")
+            earned = await game.step(await self._move(session, game, silenced))
+            session.add_info(game.infos.get(player))
             for name, reward in earned.items():
-                if name in play.speakers and (reward or name == seat):
-                    play.speakers[name].reward(reward)
-        play.metrics["silenced"] = len(silenced) / len(seats)
-        return self._finish(game, seats, play)
+                if name in context.sessions and (reward or name == player):
+                    context.sessions[name].add_reward(reward)
+        context.metrics["silenced"] = len(silenced) / len(roles_by_player)
+        return self._finish(game, roles_by_player, context)
 
-    async def _move(self, speaker: Speaker, game: GameHandle, silenced: set[str]) -> Any:
+    async def _move(self, session: AgentSession, game: GameHandle, silenced: set[str]) -> Any:
         try:
-            return (await speaker.say(game.observation, game.infos.get(speaker.name))).action
+            return (await session.generate(game.observation, game.infos.get(session.name))).action
         except Truncated as cut:
-            if cut.stop_reason not in _SPENT or not speaker.steps:
+            if cut.stop_reason not in _BUDGET_REASONS or not session.steps:
                 raise
-            silenced.add(speaker.name)
+            silenced.add(session.name)
             return ""
 
-    def _seats(self, game: GameHandle, play: Play) -> dict[str, str]:
+    def _roles_by_player(self, game: GameHandle, context: WorkflowContext) -> dict[str, str]:
         """Return the role of each seat."""
-        seats = game.agents
+        roles_by_player = game.agents
         if len(self.roles) == 1:
-            return dict.fromkeys(seats, self.roles[0])
-        if len(seats) != len(self.roles):
+            return dict.fromkeys(roles_by_player, self.roles[0])
+        if len(roles_by_player) != len(self.roles):
             raise ValueError(
-                f"{game.env_id} has the seats {list(seats)}; give one role for all of them or one for each, "
+                f"{game.env_id} has the seats {list(roles_by_player)}; give one role for all of them or one for each, "
                 f"not {self.roles}"
             )
-        first = choose(len(seats), play.group_id or play.episode_id, "seat") if self.rotate else 0
-        return {seat: self.roles[(number + first) % len(seats)] for number, seat in enumerate(seats)}
+        first = hash_choice(len(roles_by_player), context.group_id or context.episode_id, "seat") if self.rotate else 0
+        return {
+            player: self.roles[(number + first) % len(roles_by_player)] for number, player in enumerate(roles_by_player)
+        }
 
-    def _finish(self, game: GameHandle, seats: dict[str, str], play: Play) -> Episode:
+    def _finish(self, game: GameHandle, roles_by_player: dict[str, str], context: WorkflowContext) -> Episode:
         won = {}
         for role in self.roles:
-            mine = [seat for seat in seats if seats[seat] == role]
-            won[role] = [bool(game.infos.get(seat, {}).get("success")) for seat in mine]
-            play.metrics[f"{role}_reward"] = sum(game.rewards[seat] for seat in mine) / len(mine)
-            play.metrics[f"{role}_success"] = sum(won[role]) / len(mine)
-        reward = play.metrics[f"{self.roles[0]}_reward"]
-        return play.finish(reward=reward, success=any(won[self.roles[0]]), stop_reason=game.stop_reason)
+            mine = [player for player in roles_by_player if roles_by_player[player] == role]
+            won[role] = [bool(game.infos.get(player, {}).get("success")) for player in mine]
+            context.metrics[f"{role}_reward"] = sum(game.rewards[player] for player in mine) / len(mine)
+            context.metrics[f"{role}_success"] = sum(won[role]) / len(mine)
+        reward = context.metrics[f"{self.roles[0]}_reward"]
+        return context.finish(reward=reward, success=any(won[self.roles[0]]), stop_reason=game.stop_reason)

@@ -171,12 +171,12 @@ def _calls(
         raise TaskError(f"its tests call a function and its name is {name!r:.80}; give it as 'fn_name' or 'func_name'")
     tolerance = row.get("float_tolerance")
     test = [
-        f"assert _right({name}(*json.loads({json.dumps(given)!r})), {json.dumps(results)!r})"
-        for given, results in zip(arguments, wanted)
+        f"assert _right({name}(*json.loads({json.dumps(call_arguments)!r})), {json.dumps(results)!r})"
+        for call_arguments, results in zip(arguments, wanted)
     ]
     public = [
-        f"assert {name}({', '.join(map(repr, given))}) == {results[-1]!r}"
-        for given, results in zip(arguments[:shown], wanted)
+        f"assert {name}({', '.join(map(repr, call_arguments))}) == {results[-1]!r}"
+        for call_arguments, results in zip(arguments[:shown], wanted)
     ]
     return {
         "kind": "function",
@@ -203,8 +203,8 @@ def _pair(key: str, inputs: Any, outputs: Any) -> tuple[list[Any], list[Any]]:
     return list(inputs), list(outputs)
 
 
-def _case(key: str, given: Any, expected: Any) -> dict[str, str]:
-    return {"stdin": _lines(key, given), "stdout": _lines(key, expected)}
+def _case(key: str, stdin: Any, expected: Any) -> dict[str, str]:
+    return {"stdin": _lines(key, stdin), "stdout": _lines(key, expected)}
 
 
 def _lines(key: str, value: Any) -> str:

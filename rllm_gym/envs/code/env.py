@@ -12,8 +12,8 @@ import numpy as np
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.code.families import code_tasks
-from rllm_gym.envs.code.feedback import about_error, about_hidden, about_public, error_alone
-from rllm_gym.envs.code.form import assembled, posed
+from rllm_gym.envs.code.feedback import error_alone, error_feedback, hidden_feedback, public_feedback
+from rllm_gym.envs.code.prompt import assemble_source, format_problem
 from rllm_gym.envs.code.rows import MEMORY_LIMITS_MB, TIME_LIMITS_S, code_task, row_to_code_task
 from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, TestOutcome, grade_program
 from rllm_gym.parsing.program import program_of
@@ -55,7 +55,7 @@ class CodeEnv(AsyncTextEnv):
     ``tests``: 1 if every test passes, else 0. With ``partial=True`` the fraction of the hidden tests that pass (of all
     tests, if all are public). A program that loops, crashes, or exceeds its limits fails the test. A reply without a
     program gets 0 minus ``invalid_action_penalty``. If the sandbox itself fails,
-    :class:`~rllm_gym.sandbox.SandboxBroke` is raised: an environment fault, for which no reward is given.
+    :class:`~rllm_gym.sandbox.SandboxFault` is raised: an environment fault, for which no reward is given.
 
     ## Episode end
     Terminates after the single reply: ``success``, ``failure``, or ``invalid_action`` if it contains no program.
@@ -164,7 +164,7 @@ class CodeEnv(AsyncTextEnv):
         task = code_task(task)
         limits = self._read_task(task)
         self._log, self._program, self._passed, self._total = [], "", 0, 0
-        observation = self._first_words(task, limits)
+        observation = self._first_observation(task, limits)
         if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
             raise TaskError(
                 f"task {task.task_id!r} needs an observation of {len(observation)} characters, too long for "
@@ -197,8 +197,8 @@ class CodeEnv(AsyncTextEnv):
                 self._public = FunctionTests(data["entry_point"], shown_code, "assert", data["setup"], limits)
         return limits
 
-    def _first_words(self, task: Task, limits: Limits) -> str:
-        return posed(task, time_limit_s=limits.cpu_s, memory_mb=limits.memory_mb)
+    def _first_observation(self, task: Task, limits: Limits) -> str:
+        return format_problem(task, time_limit_s=limits.cpu_s, memory_mb=limits.memory_mb)
 
     async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._program, self._passed, self._total = "", 0, 0
@@ -210,13 +210,13 @@ class CodeEnv(AsyncTextEnv):
         source = self._read_reply(action)
         verdict = await self._grade(source, self._all, everything=self.partial)
         share = self._count(verdict, shown=self._shown)
-        said = await self._about_hidden(source, verdict)
-        return Outcome(said, {"tests": self._reward(verdict, share)}, terminated=True, success=verdict.correct)
+        feedback = await self._hidden_feedback(source, verdict)
+        return Outcome(feedback, {"tests": self._reward(verdict, share)}, terminated=True, success=verdict.correct)
 
     def _read_reply(self, action: str) -> str:
         program = program_of(action)
         self._program = program[:_PROGRAM_CHARS]
-        return assembled(program, self._data)
+        return assemble_source(program, self._data)
 
     def _count(self, verdict: CodeVerdict, *, shown: int) -> float:
         """Record how many hidden tests exist and how many passed; return the passed fraction.
@@ -257,12 +257,12 @@ class CodeEnv(AsyncTextEnv):
             )
         return CodeVerdict(outcomes, len(tests.tests), output=output)
 
-    async def _about_hidden(self, source: str, verdict: CodeVerdict) -> str:
+    async def _hidden_feedback(self, source: str, verdict: CodeVerdict) -> str:
         if verdict.error:
             # The program may have written the error text after it saw a hidden test. So the error is reproduced without
             # one.
-            return about_error(await error_alone(self._pool(), source, self._data["kind"]))
-        return about_hidden(verdict, self._passed, self._total, counted=self.partial)
+            return error_feedback(await error_alone(self._pool(), source, self._data["kind"]))
+        return hidden_feedback(verdict, self._passed, self._total, counted=self.partial)
 
     def _reward(self, verdict: CodeVerdict, share: float) -> float:
         return 1.0 if verdict.correct else share if self.partial else 0.0
@@ -282,7 +282,7 @@ class CodeEnv(AsyncTextEnv):
             lines += [f"Reply {turn}", _indent(reply), "Verdict", _indent(answer)]
         return "\n".join(lines)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {
             "log": [list(entry) for entry in self._log],
             "program": self._program,
@@ -290,7 +290,7 @@ class CodeEnv(AsyncTextEnv):
             "total": self._total,
         }
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._read_task(code_task(self.task))
         self._log = [(str(reply), str(answer)) for reply, answer in state["log"]]
         self._program, self._passed, self._total = str(state["program"]), int(state["passed"]), int(state["total"])
@@ -347,44 +347,44 @@ class CodeMultiTurnEnv(CodeEnv):
         self._best = 0.0
         return await super()._async_begin(task)
 
-    def _first_words(self, task: Task, limits: Limits) -> str:
+    def _first_observation(self, task: Task, limits: Limits) -> str:
         turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; a program that fails may be revised."
-        return f"{super()._first_words(task, limits)} {turns}"
+        return f"{super()._first_observation(task, limits)} {turns}"
 
     async def _async_act(self, action: str) -> Outcome:
         try:
             source = self._read_reply(action)
         except InvalidAction as error:
-            raise InvalidAction(f"{error} {self._left()}") from error
+            raise InvalidAction(f"{error} {self._turns_left()}") from error
         if self._public is not None:
             public = await self._grade(source, self._public, everything=True, reveal=True)
             if not public.correct or self._hidden is None:
                 if self._hidden is None:
                     self._count(public, shown=0)
-                return self._outcome(public, about_public(public))
+                return self._outcome(public, public_feedback(public))
         assert self._hidden is not None
         hidden = await self._grade(source, self._hidden, everything=self.partial)
         share = self._count(hidden, shown=0)
-        return self._outcome(hidden, await self._about_hidden(source, hidden), share)
+        return self._outcome(hidden, await self._hidden_feedback(source, hidden), share)
 
-    def _outcome(self, verdict: CodeVerdict, said: str, share: float = 0.0) -> Outcome:
+    def _outcome(self, verdict: CodeVerdict, feedback: str, share: float = 0.0) -> Outcome:
         reward = self._reward(verdict, share)
         earned, self._best = max(0.0, reward - self._best), max(reward, self._best)
         if verdict.correct:
-            return Outcome(said, {"tests": earned}, terminated=True, success=True)
-        return Outcome(f"{said}\n\n{self._left()}", {"tests": earned})
+            return Outcome(feedback, {"tests": earned}, terminated=True, success=True)
+        return Outcome(f"{feedback}\n\n{self._turns_left()}", {"tests": earned})
 
-    def _left(self) -> str:
+    def _turns_left(self) -> str:
         left = self.max_turns - self._turn - 1
         if not left:
             return "No turns are left."
         return f"You have {left} turn{'s' * (left > 1)} left: revise it and reply with the whole program."
 
-    def _world_state(self) -> dict[str, Any]:
-        return super()._world_state() | {"best": self._best}
+    def _env_state(self) -> dict[str, Any]:
+        return super()._env_state() | {"best": self._best}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
-        super()._restore_world(state)
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        super()._restore_env_state(state)
         self._best = float(state["best"])
 
 

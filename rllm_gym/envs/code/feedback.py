@@ -7,7 +7,7 @@ from collections import Counter
 from rllm_gym.grading.code import CodeVerdict, TestOutcome
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool
 
-_TESTS_TOLD = 3
+_MAX_TESTS_SHOWN = 3
 _MESSAGE_CHARS = 3_000
 _OUTPUT_CHARS = 1_500
 
@@ -22,7 +22,7 @@ _LIMITS = {
 }
 
 
-def about_hidden(verdict: CodeVerdict, passed: int, total: int, *, counted: bool) -> str:
+def hidden_feedback(verdict: CodeVerdict, passed: int, total: int, *, counted: bool) -> str:
     """Return whether the program is right, without any input, expected result or output of a hidden test.
 
     Args:
@@ -30,36 +30,36 @@ def about_hidden(verdict: CodeVerdict, passed: int, total: int, *, counted: bool
     """
     if verdict.correct:
         return "Every test passes."
-    said = f"It passes {passed} of {total} hidden tests." if counted else "It fails a hidden test."
+    text = f"It passes {passed} of {total} hidden tests." if counted else "It fails a hidden test."
     over = Counter(_LIMITS[outcome.ended] for outcome in verdict.outcomes if outcome.ended in _LIMITS)
-    return said + "".join(f" In {count} of them it used {what}." for what, count in over.items())
+    return text + "".join(f" In {count} of them it used {what}." for what, count in over.items())
 
 
-def about_public(verdict: CodeVerdict) -> str:
+def public_feedback(verdict: CodeVerdict) -> str:
     """Return the results of the public tests."""
     if verdict.error:
-        return about_error(verdict.error)
+        return error_feedback(verdict.error)
     if verdict.correct:
         return "Every test passes."
     failed = [outcome for outcome in verdict.outcomes if not outcome.passed]
     passed = len(verdict.outcomes) - len(failed)
     parts = [f"It passes {passed} of the {verdict.total} tests that are shown."]
-    parts += [_about_test(outcome) for outcome in failed[:_TESTS_TOLD]]
-    if len(failed) > _TESTS_TOLD:
-        parts.append(f"({len(failed) - _TESTS_TOLD} more failed tests are left out.)")
+    parts += [_about_test(outcome) for outcome in failed[:_MAX_TESTS_SHOWN]]
+    if len(failed) > _MAX_TESTS_SHOWN:
+        parts.append(f"({len(failed) - _MAX_TESTS_SHOWN} more failed tests are left out.)")
     if verdict.output.strip() and verdict.outcomes and not verdict.outcomes[0].passed:
         parts.append(f"In test {verdict.outcomes[0].name} it wrote:\n{_ends(verdict.output, _OUTPUT_CHARS)}")
     return "\n\n".join(parts)
 
 
 def _about_test(outcome: TestOutcome) -> str:
-    why = outcome.message
+    message = outcome.message
     if outcome.ended in _LIMITS:
-        why = f"it used {_LIMITS[outcome.ended]}. {why}".strip()
-    return f"Test {_ends(outcome.name, 300)} fails: {_ends(why, _MESSAGE_CHARS)}"
+        message = f"it used {_LIMITS[outcome.ended]}. {message}".strip()
+    return f"Test {_ends(outcome.name, 300)} fails: {_ends(message, _MESSAGE_CHARS)}"
 
 
-def about_error(error: str) -> str:
+def error_feedback(error: str) -> str:
     """Return the error that prevents the program from running."""
     return f"It cannot be run:\n{_ends(error, _MESSAGE_CHARS)}" if error else "It ends before it can be tested."
 

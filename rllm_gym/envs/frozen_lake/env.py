@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from rllm_gym.core import Outcome, Task, TaskError, TaskSource, TextEnv
-from rllm_gym.envs.frozen_lake import view as looks
-from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, prospects
+from rllm_gym.envs.frozen_lake import rendering as looks
+from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values
 from rllm_gym.envs.frozen_lake.tasks import (
     LakeRules,
     Place,
@@ -19,14 +19,14 @@ from rllm_gym.envs.frozen_lake.tasks import (
     default_max_turns,
     difficulty_bounds,
     drawn_lakes,
-    given_lakes,
     lake_of,
+    lakes_of_tasks,
 )
 from rllm_gym.parsing.moves import Move, parse_move
 
 View = Literal["grid", "neighbours", "window"]
 
-_MOST_CHECKED = 20_000
+_MAX_CHECKED = 20_000
 _MOVED = tuple(f"You moved {move.word}" for move in Move)
 _SLIPPED = tuple(f"You slipped {move.word}" for move in Move)
 
@@ -162,13 +162,13 @@ class FrozenLakeEnv(TextEnv):
             _refuse_all_but_counts(num_tasks=num_tasks)
             source = drawn_lakes(lake_rules, split=split, seed=task_seed, size=num_tasks)
         else:
-            given = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
-            if given != (0.8, "random", "random", None, None, None, 0, 10_000):
+            map_arguments = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
+            if map_arguments != (0.8, "random", "random", None, None, None, 0, 10_000):
                 raise ValueError(
                     "tasks= brings its own maps: leave out p_frozen, start, goal, difficulty, min_path, max_path, "
                     "task_seed and num_tasks"
                 )
-            source = given_lakes(tasks, split=split)
+            source = lakes_of_tasks(tasks, split=split)
             max_turns = _turns_for(source, None if size == 4 else size, slip_probability, max_turns)
         super().__init__(
             tasks=source,
@@ -183,7 +183,7 @@ class FrozenLakeEnv(TextEnv):
         self.symbols = looks.Symbols.of(symbols)
         self.rules = rules
         self._lake: Lake | None = None
-        self._prospects: Prospects | None = None
+        self._optimal_values: OptimalValues | None = None
         self._player = 0
         self._regret = 0.0
         self._chance = 0.0
@@ -194,12 +194,12 @@ class FrozenLakeEnv(TextEnv):
     def _begin(self, task: Task) -> str:
         lake = lake_of(task)
         check_winnable(lake, self.slip_probability, self.max_turns, f"task {task.task_id!r}")
-        self._stand(lake, lake.start)
+        self._place_player(lake, lake.start)
         shown = self._look()
         return f"{self._rules_text()}\n{shown}" if self.rules else shown
 
     def _act(self, action: str) -> Outcome:
-        lake, future = self._world()
+        lake, future = self._lake_and_values()
         player, left, chance = self._player, self.max_turns - self._turn - 1, self._chance
         # If the action turns out to be invalid, a turn is lost: that is the regret of an invalid action.
         self._chance = future.success(player, left)
@@ -228,23 +228,23 @@ class FrozenLakeEnv(TextEnv):
         return Outcome(shown, {"goal": 0.0})
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        lake, _ = self._world()
+        lake, _ = self._lake_and_values()
         info["regret"] = self._regret
         info["distance"] = lake.distances[self._player]
 
-    def _world_state(self) -> dict[str, Any]:
-        self._world()
+    def _env_state(self) -> dict[str, Any]:
+        self._lake_and_values()
         return {"player": self._player, "regret": self._regret}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
-        self._stand(lake_of(self.task), int(state["player"]))
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        self._place_player(lake_of(self.task), int(state["player"]))
         self._regret = float(state["regret"])
 
     def render(self) -> str | np.ndarray | None:
         """Return the board with the player in brackets (``"ansi"``) or an image (``"rgb_array"``)."""
         if self.render_mode is None:
             return None
-        lake, _ = self._world()
+        lake, _ = self._lake_and_values()
         if self.render_mode == "ansi":
             return looks.marked_board(lake, self._player, self.symbols)
         return looks.picture(lake, self._player)
@@ -257,9 +257,9 @@ class FrozenLakeEnv(TextEnv):
         Raises:
             gymnasium.error.ResetNeeded: The episode is over or has not started.
         """
-        lake, future = self._world()
+        lake, future = self._lake_and_values()
         left = self.max_turns - self._turn
-        if self._over:
+        if self._done:
             raise ResetNeeded("the episode is over: there is no optimal action; call reset() first")
         best = future.success(self._player, left)
         regret = {move.word: max(0.0, best - future.after_move(self._player, left, move)) for move in Move}
@@ -267,20 +267,20 @@ class FrozenLakeEnv(TextEnv):
 
     # Helpers
 
-    def _world(self) -> tuple[Lake, Prospects]:
-        if self._lake is None or self._prospects is None:
+    def _lake_and_values(self) -> tuple[Lake, OptimalValues]:
+        if self._lake is None or self._optimal_values is None:
             raise ResetNeeded("no lake yet: call reset() first")
-        return self._lake, self._prospects
+        return self._lake, self._optimal_values
 
-    def _stand(self, lake: Lake, player: int) -> None:
+    def _place_player(self, lake: Lake, player: int) -> None:
         if not 0 <= player < len(lake.cells):
             raise ValueError(
                 f"the saved player stands on cell {player}, outside the {len(lake.cells)} cells of the map"
             )
         self._lake, self._player, self._regret = lake, player, 0.0
-        self._prospects = prospects(lake, self.slip_probability, self.max_turns)
+        self._optimal_values = optimal_values(lake, self.slip_probability, self.max_turns)
         self._bare = looks.bare_board(lake, self.symbols)
-        self._chance = self._prospects.success(player, self.max_turns - self._turn)
+        self._chance = self._optimal_values.success(player, self.max_turns - self._turn)
 
     def _slip(self, move: Move) -> Move:
         draw = self.np_random.random()
@@ -321,7 +321,7 @@ def _pair(difficulty: Sequence[int]) -> tuple[int, int]:
 
 def _turns_for(source: TaskSource, size: int | None, slip_probability: float, max_turns: int | None) -> int:
     """Return the episode length on given maps; check their size and that each map can be won in that many turns."""
-    if len(source) > _MOST_CHECKED:
+    if len(source) > _MAX_CHECKED:
         if max_turns is None:
             raise ValueError(f"max_turns is needed: there are {len(source)} maps, too many to look at all of them here")
         return max_turns  # each map is checked when an episode on it begins

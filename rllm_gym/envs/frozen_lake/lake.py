@@ -133,7 +133,7 @@ def _distances(cells: str, after: tuple[tuple[int, int, int, int], ...], goal: i
     return tuple(distances)
 
 
-class Prospects:
+class OptimalValues:
     """Success probabilities under optimal play: finite-horizon value iteration on one lake.
 
     With ``V_0 = 0``, ``V_h(goal) = 1`` and ``V_h(hole) = 0``:
@@ -205,6 +205,6 @@ _BEFORE, _BEHIND = np.array([3, 0, 1, 2]), np.array([1, 2, 3, 0])
 
 
 @lru_cache(maxsize=128)
-def prospects(lake: Lake, slip_probability: float, horizon: int) -> Prospects:
-    """Return cached :class:`Prospects`, which the episodes of a group share."""
-    return Prospects(lake, slip_probability, horizon)
+def optimal_values(lake: Lake, slip_probability: float, horizon: int) -> OptimalValues:
+    """Return cached :class:`OptimalValues`, which the episodes of a group share."""
+    return OptimalValues(lake, slip_probability, horizon)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rllm_gym.core import Task, TaskError, TaskSource, split_of
 from rllm_gym.data import ProceduralTaskset, load_tasks
-from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, parse_map, prospects, read_map
+from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values, parse_map, read_map
 
 Place = Literal["random", "corner"]
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -86,11 +86,11 @@ class LakeRules:
 
 def best_success(lake: Lake, slip_probability: float, max_turns: int) -> float:
     """Return the probability that optimal play reaches the goal within the episode."""
-    return Prospects(lake, slip_probability, max_turns).success(lake.start, max_turns)
+    return OptimalValues(lake, slip_probability, max_turns).success(lake.start, max_turns)
 
 
 @dataclass(frozen=True)
-class DrawLake:
+class LakeGenerator:
     """Generator of the maps of one split, called by :class:`~rllm_gym.data.ProceduralTaskset`.
 
     Both the map *and* the map without its start must belong to the split. So not even a position in the middle of a
@@ -151,10 +151,10 @@ def _text(cells: str, width: int) -> str:
 def drawn_lakes(rules: LakeRules, *, split: str | None, seed: int, size: int) -> ProceduralTaskset:
     """Return a task set whose maps are generated on access."""
     split = "train" if split is None else split
-    return ProceduralTaskset(DrawLake(rules, split), name="frozen_lake", split=split, seed=seed, size=size)
+    return ProceduralTaskset(LakeGenerator(rules, split), name="frozen_lake", split=split, seed=seed, size=size)
 
 
-def given_lakes(source: Any, *, split: str | None) -> TaskSource:
+def lakes_of_tasks(source: Any, *, split: str | None) -> TaskSource:
     """Return a task source of user-provided maps: rows ``{"map": [...]}``, bare maps, tasks, a file, or a task set.
 
     Raises:
@@ -188,7 +188,7 @@ def check_winnable(lake: Lake, slip_probability: float, max_turns: int, name: st
     Raises:
         TaskError: The best success probability is one half or less.
     """
-    best = prospects(lake, slip_probability, max_turns).success(lake.start, max_turns)
+    best = optimal_values(lake, slip_probability, max_turns).success(lake.start, max_turns)
     if best <= LEAST_OPTIMUM:
         raise TaskError(
             f"{name}: within max_turns={max_turns} and with slip_probability={slip_probability} even optimal play "

@@ -11,12 +11,12 @@ import numpy as np
 
 from rllm_gym.core import InvalidAction, Outcome, Task, TaskError, TaskSource, TextEnv
 from rllm_gym.data import ProceduralTaskset, Taskset, load_tasks
+from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
-from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES, Mixture
-from rllm_gym.envs.math.form import RULES
+from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES, MathTaskMixture
+from rllm_gym.envs.math.feedback import answer_feedback, grader_fault
 from rllm_gym.envs.math.rows import math_task, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
-from rllm_gym.envs.math.verdicts import broken_grader, fault_in
 from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
@@ -151,12 +151,12 @@ class MathEnv(TextEnv):
         return result
 
     def _act(self, action: str) -> Outcome:
-        fault = self._fault_in(action)
+        fault = self._feedback(action)
         if fault is None:
             return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
         return Outcome(fault, {"correct": 0.0}, terminated=True)
 
-    def _fault_in(self, action: str) -> str | None:
+    def _feedback(self, action: str) -> str | None:
         """Return feedback for the model on a wrong answer, ``None`` if it is right.
 
         Raises:
@@ -166,9 +166,9 @@ class MathEnv(TextEnv):
         try:
             verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
         except (OSError, RuntimeError) as error:
-            raise broken_grader(self.task.task_id, error) from error
+            raise grader_fault(self.task.task_id, error) from error
         self._extracted = (verdict.extracted or "")[:_EXTRACTED_CHARS]
-        return fault_in(verdict, action, gold=self._gold, form=self._form)
+        return answer_feedback(verdict, action, gold=self._gold, form=self._form)
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["extracted"] = self._extracted
@@ -182,10 +182,10 @@ class MathEnv(TextEnv):
             lines += [f"Reply {turn}", _indent(reply), "Verdict", _indent(answer)]
         return "\n".join(lines)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {"log": [list(entry) for entry in self._log], "extracted": self._extracted}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._read_task(self.task)
         self._log = [(str(reply), str(answer)) for reply, answer in state["log"]]
         self._extracted = str(state["extracted"])
@@ -250,14 +250,14 @@ class MathMultiTurnEnv(MathEnv):
         if self.calculator and (calls := _calls_in(action)) is not None:
             return Outcome(self._calculated(calls), {"correct": 0.0})
         try:
-            fault = self._fault_in(action)
+            fault = self._feedback(action)
         except InvalidAction as error:
-            raise InvalidAction(f"{error} {self._left()}") from error
+            raise InvalidAction(f"{error} {self._turns_left()}") from error
         if fault is None:
             return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
-        return Outcome(f"{fault} {self._left()}", {"correct": 0.0})
+        return Outcome(f"{fault} {self._turns_left()}", {"correct": 0.0})
 
-    def _left(self) -> str:
+    def _turns_left(self) -> str:
         left = self.max_turns - self._turn - 1
         if not left:
             return "No turns are left."
@@ -317,7 +317,7 @@ def math_tasks(
     if unknown or not chosen:
         raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
     # Ordered as in the table, so that the order in which families are given has no effect.
-    mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
+    mixture = MathTaskMixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 

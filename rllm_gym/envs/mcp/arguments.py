@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from rllm_gym.core import InvalidAction
-from rllm_gym.mcp.tools import Tool
+from rllm_gym.mcp.tools import MCPTool
 from rllm_gym.parsing.function_calls import FunctionCall, json_at
 
 MAX_STEPS = 100_000
@@ -30,10 +30,10 @@ _REGULAR_EXPRESSIONS = ("pattern", "patternProperties")
 # These keywords evaluate the other keywords again, including regular expressions.
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 
-_under_way: ContextVar[Work] = ContextVar("the work that validators spend")
+_under_way: ContextVar[ValidationBudget] = ContextVar("the work that validators spend")
 
 
-class Work:
+class ValidationBudget:
     """The work budget for checking the calls of one reply. What exceeds it is left for the servers to check."""
 
     def __init__(self) -> None:
@@ -54,7 +54,9 @@ class _TooMuch(Exception):
     """Raised when a schema needs more steps than its budget."""
 
 
-def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0, *, work: Work | None = None) -> dict[str, Any]:
+def checked_arguments(
+    call: FunctionCall, tool: MCPTool, number: int = 0, *, work: ValidationBudget | None = None
+) -> dict[str, Any]:
     """Return the arguments to send: those of the call, with text from XML converted to the types of the schema.
 
     Args:
@@ -66,18 +68,20 @@ def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0, *, work: 
     Raises:
         InvalidAction: The arguments do not fit the schema; the message names the place and what belongs there.
     """
-    work = work or Work()
+    work = work or ValidationBudget()
     validator = _validator(json.dumps(tool.input_schema))
     arguments = call.arguments if call.typed else _from_text(call.arguments, tool.input_schema, validator, work)
     errors = _errors(validator, arguments, work)
     if not errors:
         return arguments
     which = f"Call {number}, of {call.name!r}," if number else f"The call of {call.name!r}"
-    said = "; ".join(_in_words(error, arguments) for error in errors[:_SHOWN_ERRORS])
-    raise InvalidAction(f"{which} was not sent, since its arguments do not fit the schema: {said}.")
+    message = "; ".join(_in_words(error, arguments) for error in errors[:_SHOWN_ERRORS])
+    raise InvalidAction(f"{which} was not sent, since its arguments do not fit the schema: {message}.")
 
 
-def _from_text(arguments: dict[str, Any], schema: Mapping[str, Any], validator: Any, work: Work) -> dict[str, Any]:
+def _from_text(
+    arguments: dict[str, Any], schema: Mapping[str, Any], validator: Any, work: ValidationBudget
+) -> dict[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return arguments
@@ -87,7 +91,7 @@ def _from_text(arguments: dict[str, Any], schema: Mapping[str, Any], validator: 
     }
 
 
-def _typed(text: str, schema: Any, validator: Any, work: Work) -> Any:
+def _typed(text: str, schema: Any, validator: Any, work: ValidationBudget) -> Any:
     """Return ``text`` itself if it fits the schema; else its value as JSON, if that fits."""
     wanted = validator.evolve(schema=schema)
     if not _errors(wanted, text, work):
@@ -103,7 +107,7 @@ def _typed(text: str, schema: Any, validator: Any, work: Work) -> Any:
 # Error messages
 
 
-def _errors(validator: Any, value: Any, work: Work) -> list[Any]:
+def _errors(validator: Any, value: Any, work: ValidationBudget) -> list[Any]:
     """Return the first errors; none if the schema cannot be applied."""
     token = _under_way.set(work)
     try:
@@ -115,14 +119,14 @@ def _errors(validator: Any, value: Any, work: Work) -> list[Any]:
 
 
 def _in_words(error: Any, arguments: dict[str, Any]) -> str:
-    said = _short(error.message)
+    message = _short(error.message)
     place = error.json_path
     if error.validator == "required" and isinstance(error.instance, dict):
-        given = ", ".join(map(repr, error.instance)) or "nothing"
-        said += f" (given: {_short(given)})"
+        allowed = ", ".join(map(repr, error.instance)) or "nothing"
+        message += f" (given: {_short(allowed)})"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        said += _nearest_property(error)
-    return said if place == "$" else f"at {_short(place)}: {said}"
+        message += _nearest_property(error)
+    return message if place == "$" else f"at {_short(place)}: {message}"
 
 
 def _nearest_property(error: Any) -> str:

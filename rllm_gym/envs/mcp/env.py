@@ -15,14 +15,20 @@ import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
-from rllm_gym.envs.mcp.arguments import Work, checked_arguments
-from rllm_gym.envs.mcp.errands import errand_tasks, templates_of
-from rllm_gym.envs.mcp.judging import CallRecord, Case, Ending, ServerCase, WorldCase
-from rllm_gym.envs.mcp.paths import WorkspaceName
-from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_words, results_text
-from rllm_gym.envs.mcp.rows import RowReading, WorldRow, read_task, servers_of
-from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTemplate
-from rllm_gym.mcp import Server, ServerPool, Tool, ToolResult, ToolSession, shared_pool, tools_json
+from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
+from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_observation, results_text
+from rllm_gym.envs.mcp.rows import BuiltinTaskRow, RowParser, read_task, servers_of
+from rllm_gym.envs.mcp.task_instance import (
+    BuiltinTaskInstance,
+    CallLog,
+    ServerTaskInstance,
+    ToolEpisodeEnd,
+    ToolTaskInstance,
+)
+from rllm_gym.envs.mcp.tasks import templates_of, tool_tasks
+from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
+from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTaskTemplate
+from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
@@ -97,7 +103,7 @@ class MCPEnv(AsyncTextEnv):
             objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub may not run
             any.
         templates: Built-in tasks to draw from, by name, ``None`` for all; also your own
-            :class:`~rllm_gym.envs.mcp.worlds.ToolTemplate` objects.
+            :class:`~rllm_gym.envs.mcp.worlds.ToolTaskTemplate` objects.
         worlds: Built-in backends to draw from, ``None`` for all: the part before the ``/`` of a template's name.
         difficulty: Of built-in tasks: 1 (easy) to 3, a pair ``(lowest, highest)``, or ``None`` for all.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a task is decided by its content; no two
@@ -137,7 +143,7 @@ class MCPEnv(AsyncTextEnv):
         self,
         *,
         tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
-        templates: str | ToolTemplate | Iterable[str | ToolTemplate] | None = None,
+        templates: str | ToolTaskTemplate | Iterable[str | ToolTaskTemplate] | None = None,
         worlds: str | Iterable[str] | None = None,
         difficulty: int | tuple[int, int] | None = None,
         split: str | None = None,
@@ -191,9 +197,9 @@ class MCPEnv(AsyncTextEnv):
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
         self.call_timeout_s, self.check_timeout_s = call_timeout_s, check_timeout_s
         self._session: ToolSession | None = None
-        self._case: Case | None = None
-        self._offered: dict[str, Tool] = {}
-        self._calls = CallRecord()
+        self._instance: ToolTaskInstance | None = None
+        self._available_tools: dict[str, MCPTool] = {}
+        self._calls = CallLog()
         self._log: list[tuple[str, str]] = []
         self._errors, self._answer, self._template = 0, "", ""
 
@@ -201,63 +207,63 @@ class MCPEnv(AsyncTextEnv):
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
-        self._calls, self._log = CallRecord(), []
+        self._calls, self._log = CallLog(), []
         self._errors, self._answer = 0, ""
-        self._case = case = await self._case_of(task)
+        self._instance = case = await self._instance_of(task)
         seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
         try:
             self._session = session = await self._open(case, seed)
-            self._offered = _offered(session.tools, case.tools)
-            said = self._first_words(task, case)
+            self._available_tools = _available_tools(session.tools, case.tools)
+            observation = self._first_observation(task, case)
         except TaskError as error:
             await self._async_end()
             raise TaskError(f"task {task.task_id!r}: {error}") from error
         except BaseException:
             await asyncio.shield(self._async_end())
             raise
-        self._name = WorkspaceName(session.workspace)
-        return said
+        self._name = WorkspaceAlias(session.workspace)
+        return observation
 
-    async def _case_of(self, task: Task) -> Case:
+    async def _instance_of(self, task: Task) -> ToolTaskInstance:
         row = read_task(task, self._defaults)
-        if not isinstance(row, WorldRow):
+        if not isinstance(row, BuiltinTaskRow):
             self._template = ""
-            return ServerCase(row, check_timeout_s=self.check_timeout_s)
+            return ServerTaskInstance(row, check_timeout_s=self.check_timeout_s)
         self._template = row.template
         template = self._templates.get(row.template) or TEMPLATES.get(row.template)
         if template is None:
             raise TaskError(
                 f"task {task.task_id!r}: there is no template {row.template!r}; there are {', '.join(TEMPLATES)}"
             )
-        return await WorldCase.make(template, row)
+        return await BuiltinTaskInstance.make(template, row)
 
-    async def _open(self, case: Case, seed: int) -> ToolSession:
+    async def _open(self, instance: ToolTaskInstance, seed: int) -> ToolSession:
         # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
         pool = self._pool or shared_pool()
-        workspace = await pool.workspace(case.servers)
+        workspace = await pool.workspace(instance.servers)
         try:
-            servers = await case.prepare(workspace)
+            servers = await instance.prepare(workspace)
         except BaseException:
             await asyncio.shield(pool.discard(workspace))
             raise
         reserved = [tool.name for tool in ENDINGS]
         return await pool.open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
-    def _first_words(self, task: Task, case: Case) -> str:
-        said = first_words(
-            case.goal,
-            [*self._offered.values()],
+    def _first_observation(self, task: Task, instance: ToolTaskInstance) -> str:
+        observation = first_observation(
+            instance.goal,
+            [*self._available_tools.values()],
             listed=self.tools_in_prompt,
             max_calls=self.max_calls,
             max_turns=self.max_turns,
         )
         longest = self.observation_space.max_length  # type: ignore[attr-defined]
-        if len(said) > longest:
+        if len(observation) > longest:
             raise TaskError(
-                f"it needs an observation of {len(said)} characters, too long for max_observation_chars={longest}; "
-                "raise it, or set tools_in_prompt=False"
+                f"it needs an observation of {len(observation)} characters, too long for "
+                f"max_observation_chars={longest}; raise it, or set tools_in_prompt=False"
             )
-        return said
+        return observation
 
     async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         try:
@@ -277,20 +283,20 @@ class MCPEnv(AsyncTextEnv):
                 raise InvalidAction(
                     f"The reply is empty. Call a tool with {EXAMPLE}, or reply with the final answer to end the task."
                 )
-            return await self._end(Ending(answer=reply.text))
+            return await self._end(ToolEpisodeEnd(answer=reply.text))
         prepared = self._prepared(reply.calls)
         ending = _ending_of(prepared)
         if ending is not None:
             return await self._end(ending)
         results = await self._run(prepared)
-        said = results_text(
+        observation = results_text(
             [(tool.name, result) for (tool, _), result in zip(prepared, results)],
             max_result_chars=self.max_result_chars,
             max_chars=self.observation_space.max_length,  # type: ignore[attr-defined]
         )
-        return Outcome(said, {"task": 0.0})
+        return Outcome(observation, {"task": 0.0})
 
-    def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[Tool, dict[str, Any]]]:
+    def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[MCPTool, dict[str, Any]]]:
         """Return each call's tool and arguments, or raise for all of them: the model must know which calls were made.
 
         Raises:
@@ -300,12 +306,12 @@ class MCPEnv(AsyncTextEnv):
             raise InvalidAction(
                 f"The reply has {len(calls)} tool calls, and at most {self.max_calls} are taken; none was sent."
             )
-        several, work = len(calls) > 1, Work()
+        several, work = len(calls) > 1, ValidationBudget()
         prepared = []
         for number, call in enumerate(calls, 1):
-            tool = self._offered.get(call.name)
+            tool = self._available_tools.get(call.name)
             if tool is None:
-                raise InvalidAction(_no_such_tool(call.name, number if several else 0, self._offered))
+                raise InvalidAction(_no_such_tool(call.name, number if several else 0, self._available_tools))
             if several and tool in ENDINGS:
                 raise InvalidAction(
                     f"Call {number} is {call.name!r}, which ends the task; it must be the only call of its reply. None "
@@ -317,7 +323,7 @@ class MCPEnv(AsyncTextEnv):
                 raise InvalidAction(f"{error}{' No other call was sent either.' * several}") from error
         return prepared
 
-    async def _run(self, prepared: Sequence[tuple[Tool, dict[str, Any]]]) -> list[ToolResult]:
+    async def _run(self, prepared: Sequence[tuple[MCPTool, dict[str, Any]]]) -> list[ToolResult]:
         """Run all calls concurrently; return their results in order."""
         running = [asyncio.ensure_future(self._call(tool, arguments)) for tool, arguments in prepared]
         try:
@@ -330,17 +336,17 @@ class MCPEnv(AsyncTextEnv):
             self._errors += result.is_error
         return [self._name.hidden(result) for result in results]
 
-    async def _call(self, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+    async def _call(self, tool: MCPTool, arguments: dict[str, Any]) -> ToolResult:
         assert self._session is not None
         return await self._session.call(tool.name, self._name.real(arguments), timeout_s=self.call_timeout_s)
 
-    async def _end(self, ending: Ending) -> Outcome:
-        assert self._case is not None
+    async def _end(self, end: ToolEpisodeEnd) -> Outcome:
+        assert self._instance is not None
         assert self._session is not None
-        self._answer = (ending.answer or "")[:_ANSWER_CHARS]
-        solved = await self._case.solved(ending, self._session, self._calls.made)
-        said = "The task is done as asked." if solved else "The task is not done as asked."
-        return Outcome(said, {"task": float(solved)}, terminated=True, success=solved)
+        self._answer = (end.answer or "")[:_ANSWER_CHARS]
+        solved = await self._instance.solved(end, self._session, self._calls.calls)
+        observation = "The task is done as asked." if solved else "The task is not done as asked."
+        return Outcome(observation, {"task": float(solved)}, terminated=True, success=solved)
 
     async def _async_end(self) -> None:
         session, self._session = self._session, None
@@ -348,18 +354,18 @@ class MCPEnv(AsyncTextEnv):
             await session.close()
 
     def _tools(self) -> str:
-        return tools_json(self._offered.values())
+        return tools_json(self._available_tools.values())
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["tools_called"] = len(self._calls.made)
+        info["tools_called"] = len(self._calls.calls)
         info["tool_errors"] = self._errors
         info["answer"] = self._answer
         info["template"] = self._template
 
     @property
-    def offered(self) -> Mapping[str, Tool]:
+    def available_tools(self) -> Mapping[str, MCPTool]:
         """The tools of the episode by name, including those that end it."""
-        return self._offered
+        return self._available_tools
 
     @property
     def turn(self) -> int:
@@ -381,12 +387,12 @@ class MCPEnv(AsyncTextEnv):
         """Return the task and each reply with its observation, for ``render_mode="ansi"``."""
         if self.render_mode != "ansi":
             return None
-        lines = [f"Task {self.task.task_id}", _indent(self._case.goal if self._case else "")]
-        for turn, (reply, said) in enumerate(self._log, start=1):
-            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(said)]
+        lines = [f"Task {self.task.task_id}", _indent(self._instance.goal if self._instance else "")]
+        for turn, (reply, observation) in enumerate(self._log, start=1):
+            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(observation)]
         return "\n".join(lines)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
             "MCPEnv has no get_state, set_state or fork: the state of an episode lives in its servers, which give none "
             "of theirs away"
@@ -401,10 +407,10 @@ def _need(*modules: str) -> None:
         )
 
 
-def _check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"{least} to {most}"
+def _check_count(name: str, value: Any, minimum: int, maximum: int | None = None) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < minimum or (maximum is not None and value > maximum):
+        bounds = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
         raise ValueError(f"{name}={value!r} must be a whole number, {bounds}")
 
 
@@ -413,7 +419,7 @@ def _check_seconds(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r} must be a number of seconds above 0")
 
 
-def _offered(tools: Sequence[Tool], allowed: Sequence[str] | None) -> dict[str, Tool]:
+def _available_tools(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
     """Return the server tools that the task allows, and those that end the episode."""
     if allowed is None:
         chosen = list(tools)
@@ -428,27 +434,27 @@ def _offered(tools: Sequence[Tool], allowed: Sequence[str] | None) -> dict[str, 
     return {tool.name: tool for tool in [*chosen, *ENDINGS]}
 
 
-def _no_such_tool(name: str, number: int, offered: Mapping[str, Tool]) -> str:
-    near = [known for known in offered if known.endswith(f"__{name}")][:3]
-    near = near or difflib.get_close_matches(name[:100], offered, n=3, cutoff=0.5)
+def _no_such_tool(name: str, number: int, available: Mapping[str, MCPTool]) -> str:
+    near = [known for known in available if known.endswith(f"__{name}")][:3]
+    near = near or difflib.get_close_matches(name[:100], available, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    names = ", ".join(offered)
+    names = ", ".join(available)
     if len(names) > _NAMES_CHARS:
         names = f"{names[:_NAMES_CHARS]}…"
     which = f" (call {number}); no call was sent" if number else ""
     return f"There is no tool {name.encode('utf-8', 'replace').decode()[:80]!r}{which}.{hint} The tools are {names}."
 
 
-def _ending_of(prepared: Sequence[tuple[Tool, dict[str, Any]]]) -> Ending | None:
+def _ending_of(prepared: Sequence[tuple[MCPTool, dict[str, Any]]]) -> ToolEpisodeEnd | None:
     tool, arguments = prepared[0]
     if tool not in ENDINGS:
         return None
     if tool is not FINISH:
-        return Ending(infeasible=arguments["reason"])
+        return ToolEpisodeEnd(infeasible=arguments["reason"])
     answer = arguments.get("answer")
     if answer is None or isinstance(answer, str):
-        return Ending(answer=answer or "")
-    return Ending(answer=json.dumps(answer, ensure_ascii=False))
+        return ToolEpisodeEnd(answer=answer or "")
+    return ToolEpisodeEnd(answer=json.dumps(answer, ensure_ascii=False))
 
 
 def _indent(text: str) -> str:
@@ -458,7 +464,7 @@ def _indent(text: str) -> str:
 
 
 def _built_in(
-    templates: Mapping[str, ToolTemplate],
+    templates: Mapping[str, ToolTaskTemplate],
     difficulty: Any,
     split: str | None,
     seed: int,
@@ -467,7 +473,7 @@ def _built_in(
 ) -> TaskSource:
     for option in of_rows:
         raise TaskError(f"{option}= is for rows of one's own; give tasks=, or leave it out")
-    return errand_tasks(templates, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
+    return tool_tasks(templates, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
 
 
 def _own(
@@ -478,7 +484,7 @@ def _own(
             raise TaskError(
                 f"{option}={value!r:.80} chooses among the built-in tasks; leave it out where tasks= is given"
             )
-    read = RowReading(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
+    read = RowParser(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
     name = "mcp" if not isinstance(tasks, str | os.PathLike) else None
     source = load_tasks(tasks, name=name, split=split, convert=read)
     if num_tasks is None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllm_gym.mcp.results import ToolResult
-from rllm_gym.mcp.tools import Tool
+from rllm_gym.mcp.tools import MCPTool
 
-FINISH = Tool(
+FINISH = MCPTool(
     "finish",
     "End the task. Give the final answer where one is asked for, alone and without explanation.",
     {
@@ -20,7 +20,7 @@ FINISH = Tool(
     "",
     "finish",
 )
-REPORT_INFEASIBLE = Tool(
+REPORT_INFEASIBLE = MCPTool(
     "report_infeasible",
     "End the task by stating that it cannot be done with these tools, or must not be done, and why.",
     {
@@ -42,7 +42,7 @@ _MAX_TOOLS_CHARS = 20_000
 _MIN_RESULT_CHARS = 80
 
 
-def first_words(goal: str, tools: Sequence[Tool], *, listed: bool, max_calls: int, max_turns: int) -> str:
+def first_observation(goal: str, tools: Sequence[MCPTool], *, listed: bool, max_calls: int, max_turns: int) -> str:
     """Return the first observation.
 
     Args:
@@ -64,14 +64,14 @@ def first_words(goal: str, tools: Sequence[Tool], *, listed: bool, max_calls: in
     return "\n\n".join(parts)
 
 
-def tool_list(tools: Sequence[Tool]) -> str:
+def tool_list(tools: Sequence[MCPTool]) -> str:
     """Return one line per tool, ``name(parameter: type, other: type = default): description``; long lines are cut."""
     lines: list[str] = []
     left = _MAX_TOOLS_CHARS
     for tool in tools:
         line = f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
-        if said := _line(tool.description, _MAX_DESCRIPTION_CHARS):
-            line += f": {said}"
+        if description := _line(tool.description, _MAX_DESCRIPTION_CHARS):
+            line += f": {description}"
         left -= len(line)
         if left < 0:
             line = f"- {tool.name}"  # at least the tool's name
@@ -110,12 +110,12 @@ def _type(schema: Any) -> str:
     return f"array of {_type(schema['items'])}" if kind == "array" and "items" in schema else str(kind)
 
 
-def _line(text: str, most: int) -> str:
-    return _cut(" ".join(text.split()), most)
+def _line(text: str, max_chars: int) -> str:
+    return _cut(" ".join(text.split()), max_chars)
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def results_text(results: Sequence[tuple[str, ToolResult]], *, max_result_chars: int, max_chars: int) -> str:
@@ -131,6 +131,6 @@ def results_text(results: Sequence[tuple[str, ToolResult]], *, max_result_chars:
         f"Result{f' {number} of {many}' * (many > 1)}, {name}{' (failed)' * result.is_error}:"
         for number, (name, result) in enumerate(results, 1)
     ]
-    room = (max_chars - sum(len(head) + 3 for head in heads)) // many
-    each = max(_MIN_RESULT_CHARS, min(max_result_chars, room))
-    return "\n\n".join(f"{head}\n{result.shortened(each)}" for head, (_, result) in zip(heads, results))
+    chars_per_result = (max_chars - sum(len(head) + 3 for head in heads)) // many
+    result_chars = max(_MIN_RESULT_CHARS, min(max_result_chars, chars_per_result))
+    return "\n\n".join(f"{head}\n{result.shortened(result_chars)}" for head, (_, result) in zip(heads, results))

@@ -10,7 +10,7 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.grading.answers import check_answer_spec
-from rllm_gym.grading.checks import find_function
+from rllm_gym.grading.user_checks import find_function
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 
 MAX_PROMPT_CHARS = 50_000
@@ -18,23 +18,23 @@ MAX_SERVERS = 16
 MAX_FILES = 1_000
 MAX_FILE_CHARS = 10_000_000
 
-_WORLD_KEYS = ("template", "seed", "difficulty")
+_BUILTIN_KEYS = ("template", "seed", "difficulty")
 _ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "data")
 _RUNS_CODE = ("servers", "check")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SERVER_KEYS: dict[str, tuple[str, ...]] = {
-    "command": ("command", "args", "env", "cwd", "name", "shared", "start_ahead", "timeout_s"),
+    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "timeout_s"),
     "url": ("url", "headers", "name", "shared", "timeout_s"),
     "in_process": ("in_process", "name", "timeout_s"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class WorldRow:
+class BuiltinTaskRow:
     """A built-in task.
 
     Attributes:
-        template: Name of the :class:`rllm_gym.envs.mcp.worlds.ToolTemplate`.
+        template: Name of the :class:`rllm_gym.envs.mcp.worlds.ToolTaskTemplate`.
         seed: Seed of its backend.
         difficulty: One of the template's levels.
     """
@@ -45,7 +45,7 @@ class WorldRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerRow:
+class ServerTaskRow:
     """A task with user-provided servers.
 
     Attributes:
@@ -70,7 +70,7 @@ class ServerRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowReading:
+class RowParser:
     """Converts rows to tasks.
 
     Attributes:
@@ -89,21 +89,21 @@ class RowReading:
         """
         data = row.get("data")
         if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "prompt" not in row:
-            given = dict(data)
+            values = dict(data)
         else:
-            given = {
+            values = {
                 str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")
             }
-        self._distrust(given)
-        if "template" in given:
-            world = _world_row(given, self.defaults)
-            return Task(task_id, *world_content(world.template, world.seed, world.difficulty))
-        given = {**self.defaults, **given}
-        parsed = _server_row(given)
-        return Task(task_id, parsed.prompt, given)
+        self._distrust(values)
+        if "template" in values:
+            builtin = _builtin_row(values, self.defaults)
+            return Task(task_id, *builtin_content(builtin.template, builtin.seed, builtin.difficulty))
+        values = {**self.defaults, **values}
+        parsed = _server_row(values)
+        return Task(task_id, parsed.prompt, values)
 
-    def _distrust(self, given: Mapping[str, Any]) -> None:
-        named = [] if self.trusted else [key for key in _RUNS_CODE if key in given]
+    def _distrust(self, value: Mapping[str, Any]) -> None:
+        named = [] if self.trusted else [key for key in _RUNS_CODE if key in value]
         if named:
             raise TaskError(
                 f"it has {' and '.join(map(repr, named))}, which run programs and functions on this machine; rows from "
@@ -111,13 +111,13 @@ class RowReading:
             )
 
 
-def world_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
+def builtin_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
     """Return content and data of a built-in task. No backend is created: these three values define it completely."""
     content = f"{template}, difficulty {difficulty}, world {seed}"
     return content, {"template": template, "seed": seed, "difficulty": difficulty}
 
 
-def read_task(task: Task, defaults: Mapping[str, Any]) -> WorldRow | ServerRow:
+def read_task(task: Task, defaults: Mapping[str, Any]) -> BuiltinTaskRow | ServerTaskRow:
     """Return the row in a task, also in a task created by hand.
 
     Raises:
@@ -126,7 +126,7 @@ def read_task(task: Task, defaults: Mapping[str, Any]) -> WorldRow | ServerRow:
     try:
         data = task.to_json()["data"]  # lists and dicts again, as a check gets them from its rows
         if "template" in data:
-            return _world_row(data, defaults)
+            return _builtin_row(data, defaults)
         return _server_row({"prompt": task.content, **defaults, **data})
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
@@ -138,8 +138,8 @@ def _known(row: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
         raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; {what} has {', '.join(keys)}")
 
 
-def _world_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> WorldRow:
-    _known(row, _WORLD_KEYS, "a row with a template")
+def _builtin_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> BuiltinTaskRow:
+    _known(row, _BUILTIN_KEYS, "a row with a template")
     for option in defaults:
         raise TaskError(
             f"{option}= of the environment does nothing for a built-in task, which has a template; write {option!r} "
@@ -151,10 +151,10 @@ def _world_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> WorldRow:
     for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
             raise TaskError(f"its {name} is {value!r:.80}; it is a whole number from 0 to {highest}")
-    return WorldRow(template, seed, difficulty)
+    return BuiltinTaskRow(template, seed, difficulty)
 
 
-def _server_row(row: Mapping[str, Any]) -> ServerRow:
+def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
     _known(row, _ROW_KEYS, "a row")
     prompt = row.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip() or len(prompt) > MAX_PROMPT_CHARS:
@@ -169,7 +169,7 @@ def _server_row(row: Mapping[str, Any]) -> ServerRow:
         raise TaskError("it has neither an 'answer' nor a 'check', so nothing could solve it or fail it; give one")
     if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
         raise TaskError(f"its tools are {tools!r:.80}; they are a list of names")
-    return ServerRow(
+    return ServerTaskRow(
         prompt,
         servers_of(row.get("servers")),
         answer,
@@ -233,25 +233,25 @@ def servers_of(servers: Any) -> tuple[Server, ...]:
     return tuple(_server(one, number) for number, one in enumerate(servers, 1))
 
 
-def _server(given: Any, number: int) -> Server:
-    if isinstance(given, StdioServer | HttpServer | InProcessServer):
-        return given
-    if not isinstance(given, Mapping) and callable(given):
-        return InProcessServer(given)
-    kind = next((key for key in _SERVER_KEYS if isinstance(given, Mapping) and key in given), None)
+def _server(values: Any, number: int) -> Server:
+    if isinstance(values, StdioServer | HttpServer | InProcessServer):
+        return values
+    if not isinstance(values, Mapping) and callable(values):
+        return InProcessServer(values)
+    kind = next((key for key in _SERVER_KEYS if isinstance(values, Mapping) and key in values), None)
     if kind is None:
         raise TaskError(
-            f"its server {number} is {given!r:.80}; it has 'command', 'url' or 'in_process'. An MCPServer object would "
-            "be shared by all episodes: give the function make(workspace, seed) that makes it"
+            f"its server {number} is {values!r:.80}; it has 'command', 'url' or 'in_process'. An MCPServer object "
+            f"would be shared by all episodes: give the function make(workspace, seed) that makes it"
         )
-    _known(given, _SERVER_KEYS[kind], f"a server with {kind!r}")
+    _known(values, _SERVER_KEYS[kind], f"a server with {kind!r}")
     try:
         if kind == "command":
-            return StdioServer(**{**given, "args": tuple(given.get("args", ()))})
+            return StdioServer(**{**values, "args": tuple(values.get("args", ()))})
         if kind == "url":
-            return HttpServer(**given)
-        options = {key: value for key, value in given.items() if key != "in_process"}
-        return InProcessServer(_maker(given["in_process"]), **options)
+            return HttpServer(**values)
+        options = {key: value for key, value in values.items() if key != "in_process"}
+        return InProcessServer(_maker(values["in_process"]), **options)
     except (TypeError, ValueError, AttributeError) as error:
         raise TaskError(f"its server {number} cannot be used: {error}") from error
 

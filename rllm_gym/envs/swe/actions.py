@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.core import InvalidAction
-from rllm_gym.parsing.commands import Command, parse_command
+from rllm_gym.parsing.commands import ShellCommand, parse_command
 from rllm_gym.parsing.function_calls import FunctionCall
 
 MAX_COMMAND_BYTES = 100_000
@@ -178,7 +178,7 @@ def parse_action(reply: str) -> Action:
         InvalidAction: The reply contains no action, several, or a malformed one; the message says which.
     """
     found = parse_command(reply)
-    if isinstance(found, Command):
+    if isinstance(found, ShellCommand):
         return _bash(found.text, None)
     return _called(found)
 
@@ -205,15 +205,15 @@ def _called(call: FunctionCall) -> Action:
         raise InvalidAction(f"There is no tool {call.name[:80]!r}.{hint} The tools are {', '.join(_PARAMETERS)}.")
     if name == "submit":
         return Submit()  # the message of other harnesses' finish(message=…) is not needed
-    given = {key: value for key, value in call.arguments.items() if value is not None}
-    for key in given:
+    values = {key: value for key, value in call.arguments.items() if value is not None}
+    for key in values:
         if key not in known:
             near = difflib.get_close_matches(key[:100], known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidAction(
                 f"The tool {call.name!r} has no parameter {key[:80]!r}.{hint} It takes {', '.join(sorted(known))}."
             )
-    arguments = _Arguments(call.name, given)
+    arguments = _Arguments(call.name, values)
     if name == "bash":
         return _bash(arguments.text("command"), arguments.timeout())
     command = arguments.text("command")
@@ -241,11 +241,11 @@ def _check_text(key: str, value: str) -> None:
 class _Arguments:
     """The arguments of one call. XML gives all of them as text, JSON with their own types."""
 
-    def __init__(self, tool: str, given: Mapping[str, Any]) -> None:
-        self._tool, self._given = tool, given
+    def __init__(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        self._tool, self._arguments = tool, arguments
 
     def text(self, key: str, default: str | None = None) -> str:
-        value = self._given.get(key, default)
+        value = self._arguments.get(key, default)
         if value is None:
             raise InvalidAction(f"The call of {self._tool!r} lacks the parameter {key!r}.")
         if not isinstance(value, str):
@@ -262,9 +262,9 @@ class _Arguments:
         return value
 
     def number(self, key: str) -> int:
-        if key not in self._given:
+        if key not in self._arguments:
             raise InvalidAction(f"The call of {self._tool!r} lacks the parameter {key!r}.")
-        return self._whole(key, self._given[key])
+        return self._whole(key, self._arguments[key])
 
     def _whole(self, key: str, value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,12}\s*", value):
@@ -274,7 +274,7 @@ class _Arguments:
         raise InvalidAction(f"The parameter {key!r} of {self._tool!r} must be a whole number; it is {_short(value)}.")
 
     def lines(self) -> tuple[int, int] | None:
-        value = self._given.get("view_range")
+        value = self._arguments.get("view_range")
         if value is None:
             return None
         if isinstance(value, str):
@@ -288,7 +288,7 @@ class _Arguments:
         return self._whole("view_range", value[0]), self._whole("view_range", value[1])
 
     def timeout(self) -> float | None:
-        value = self._given.get("timeout")
+        value = self._arguments.get("timeout")
         if value is None:
             return None
         if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,6}(?:\.[0-9]{1,6})?\s*", value):

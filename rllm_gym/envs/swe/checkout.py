@@ -111,10 +111,10 @@ def prepare_from(key: tuple[str, ...], name: str, read: Callable[[], Tree], *, p
             else:
                 writer.file(path, file.data, file.executable)
 
-    return _prepared(_Source(key, name, write), patch)
+    return _prepared(_TreeSource(key, name, write), patch)
 
 
-def _prepared(source: _Source, patch: str | None) -> Checkout:
+def _prepared(source: _TreeSource, patch: str | None) -> Checkout:
     digest = hashlib.sha256(repr((source.key, patch)).encode("utf-8", "surrogatepass")).hexdigest()
     with _lock_of(digest):
         found = _cached(digest)
@@ -128,7 +128,7 @@ def _prepared(source: _Source, patch: str | None) -> Checkout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _TreeSource:
     """A tree that can be written to disk.
 
     Attributes:
@@ -142,7 +142,7 @@ class _Source:
     write: Callable[[TreeWriter], None]
 
 
-def _source_of(repo: Any, base_commit: str | None) -> _Source:
+def _source_of(repo: Any, base_commit: str | None) -> _TreeSource:
     if isinstance(repo, Mapping):
         if base_commit is not None:
             raise TaskError(f"base_commit={base_commit!r}: the repository is given as files, which have no commits")
@@ -168,15 +168,15 @@ def _source_of(repo: Any, base_commit: str | None) -> _Source:
     )
 
 
-def _of_git(source: GitSource, base_commit: str | None, name: str) -> _Source:
+def _of_git(source: GitSource, base_commit: str | None, name: str) -> _TreeSource:
     # The full id of a commit identifies its tree, so git is run only when the tree has to be written.
     commit = base_commit if base_commit and _COMMIT_ID.fullmatch(base_commit) else source.resolve(base_commit)
-    return _Source(
+    return _TreeSource(
         ("git", name, commit), f"{commit[:12]} of {name}", lambda writer: _write_commit(source, commit, writer)
     )
 
 
-def _of_bundle(path: Path, base_commit: str | None) -> _Source:
+def _of_bundle(path: Path, base_commit: str | None) -> _TreeSource:
     status = path.stat()
 
     def write(writer: TreeWriter) -> None:
@@ -184,7 +184,7 @@ def _of_bundle(path: Path, base_commit: str | None) -> _Source:
             _write_commit(source, source.resolve(base_commit), writer)
 
     key = ("bundle", str(path), status.st_mtime_ns, status.st_size, status.st_ino, base_commit)
-    return _Source(key, f"{base_commit or 'HEAD'} of {path}", write)
+    return _TreeSource(key, f"{base_commit or 'HEAD'} of {path}", write)
 
 
 def _write_commit(source: GitSource, commit: str, writer: TreeWriter) -> None:
@@ -195,7 +195,7 @@ def _write_commit(source: GitSource, commit: str, writer: TreeWriter) -> None:
             writer.file(entry.path, entry.data, entry.executable)
 
 
-def _of_files(files: Mapping[str, str]) -> _Source:
+def _of_files(files: Mapping[str, str]) -> _TreeSource:
     try:
         key = json.dumps(sorted(files.items()))
     except TypeError as error:
@@ -207,10 +207,10 @@ def _of_files(files: Mapping[str, str]) -> _Source:
                 raise TaskError(f"the file {path!r} of the repository is not text but {type(text).__name__}")
             writer.file(path, text.encode("utf-8", "surrogateescape"), text.startswith("#!"))
 
-    return _Source(("files", key), f"{len(files)} given files", write)
+    return _TreeSource(("files", key), f"{len(files)} given files", write)
 
 
-def _of_directory(root: Path) -> _Source:
+def _of_directory(root: Path) -> _TreeSource:
     """Return the source of a plain directory, identified by the ``lstat`` results of all its files."""
     found = list(_walk(root, root, [0, 0]))
     signature = hashlib.sha256(repr([(path, *marks) for path, marks in found]).encode()).hexdigest()
@@ -228,7 +228,7 @@ def _of_directory(root: Path) -> _Source:
             except OSError as error:
                 raise TaskError(f"{path!r} of {str(root)!r} cannot be read: {error.strerror}") from error
 
-    return _Source(("directory", str(root), signature), str(root), write)
+    return _TreeSource(("directory", str(root), signature), str(root), write)
 
 
 def _walk(root: Path, folder: Path, total: list[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -321,7 +321,7 @@ class TreeWriter:
         return TaskError(f"{self._name} has two entries {path!r}; a tree like that is refused")
 
 
-def _make(source: _Source, patch: str | None) -> Checkout:
+def _make(source: _TreeSource, patch: str | None) -> Checkout:
     root = scratch_directory("tree-")
     try:
         writer = TreeWriter(root, source.name)

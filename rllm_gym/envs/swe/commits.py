@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rllm_gym.core import TaskError
-from rllm_gym.envs.swe.git_objects import Entry, GitSource, is_bundle, open_bundle, open_directory
+from rllm_gym.envs.swe.git_objects import GitEntry, GitSource, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import is_test_path
 from rllm_gym.sandbox.tree import Changes, TreeFile
@@ -116,8 +116,8 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
                     raise ValueError("is a symbolic link")
                 tests[name] = entry.data.decode()
             except ValueError as error:
-                why = "is no text" if isinstance(error, UnicodeDecodeError) else str(error)
-                left_out.append(f"{name} {why}")
+                reason = "is no text" if isinstance(error, UnicodeDecodeError) else str(error)
+                left_out.append(f"{name} {reason}")
     short = f"{commit[:12]} of {path.name!r}"
     if not any(name.endswith(".py") and PurePosixPath(name).name != "conftest.py" for name in tests):
         raise TaskError(
@@ -147,7 +147,7 @@ def _belongs_to_tests(path: str) -> bool:
     return data or is_test_path(path) or name.name == "conftest.py"
 
 
-def _diff(path: str, old: Entry | None, new: Entry | None) -> str:
+def _diff(path: str, old: GitEntry | None, new: GitEntry | None) -> str:
     modes = {}
     for key, entry in (("old_mode", old), ("new_mode", new)):
         if entry is not None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rllm_gym.envs.swe.actions import Create, Edit, Replace, Undo, View
-from rllm_gym.envs.swe.shown import cut, plain
-from rllm_gym.sandbox.host import WORKDIR
+from rllm_gym.envs.swe.text_display import cut, printable
+from rllm_gym.sandbox.session_process import WORKDIR
 from rllm_gym.sandbox.tree import TreeTooLarge
 
 MAX_FILE_BYTES = 2_000_000
@@ -22,7 +22,7 @@ MAX_LISTED = 400
 _SNIPPET = 4
 
 
-class Workspace(Protocol):
+class EditorWorkspace(Protocol):
     """The methods of a session that the editor needs."""
 
     @property
@@ -45,7 +45,7 @@ class Editor:
         max_shown: Longest answer in characters.
     """
 
-    workspace: Workspace
+    workspace: EditorWorkspace
     max_shown: int
     _history: list[tuple[str, bytes]] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class Editor:
             data = await self._read(path)
         except IsADirectoryError as error:
             raise EditError(
-                f"The path {plain(path)} is a directory and only the `view` command can be used on directories."
+                f"The path {printable(path)} is a directory and only the `view` command can be used on directories."
             ) from error
         if isinstance(edit, Replace):
             return await self._replace(path, data, edit.old, edit.new)
@@ -83,10 +83,10 @@ class Editor:
         root = self.workspace.workdir
         if path == WORKDIR or path.startswith(WORKDIR + "/"):
             path = "." + path.removeprefix(WORKDIR)  # relative to the workspace, whose real path may differ
-        whole = posixpath.normpath(posixpath.join(root, path))
-        if whole != root and not whole.startswith(root.rstrip("/") + "/"):
-            raise EditError(f"The path {plain(path)} is outside the repository, which is at {root}.")
-        return whole
+        full_path = posixpath.normpath(posixpath.join(root, path))
+        if full_path != root and not full_path.startswith(root.rstrip("/") + "/"):
+            raise EditError(f"The path {printable(path)} is outside the repository, which is at {root}.")
+        return full_path
 
     async def _read(self, path: str) -> bytes:
         try:
@@ -94,26 +94,26 @@ class Editor:
         except IsADirectoryError:
             raise
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise EditError(f"The path {plain(path)} does not exist. Please provide a valid path.") from error
+            raise EditError(f"The path {printable(path)} does not exist. Please provide a valid path.") from error
         except TreeTooLarge as error:
             raise EditError(
-                f"The file {plain(path)} is larger than {MAX_FILE_BYTES} bytes; use bash (sed, head, grep) on it."
+                f"The file {printable(path)} is larger than {MAX_FILE_BYTES} bytes; use bash (sed, head, grep) on it."
             ) from error
         except OSError as error:
-            raise EditError(f"The file {plain(path)} cannot be read: {error.strerror}.") from error
+            raise EditError(f"The file {printable(path)} cannot be read: {error.strerror}.") from error
         if b"\0" in data:
-            raise EditError(f"The file {plain(path)} is binary; only text can be viewed and edited.")
+            raise EditError(f"The file {printable(path)} is binary; only text can be viewed and edited.")
         return data
 
     async def _write(self, path: str, data: bytes) -> None:
         if len(data) > MAX_FILE_BYTES:
             raise EditError(
-                f"The file {plain(path)} would have {len(data)} bytes; at most {MAX_FILE_BYTES} are edited."
+                f"The file {printable(path)} would have {len(data)} bytes; at most {MAX_FILE_BYTES} are edited."
             )
         try:
             await self.workspace.write(path, data)
         except OSError as error:
-            raise EditError(f"The file {plain(path)} cannot be written: {error.strerror}.") from error
+            raise EditError(f"The file {printable(path)} cannot be written: {error.strerror}.") from error
 
     # Commands
 
@@ -133,16 +133,16 @@ class Editor:
         if lines is not None:
             first, last = _range(lines, len(shown))
         return cut(
-            f"Here's the result of running `cat -n` on {plain(path)}:\n{_numbered(shown[first - 1 : last], first)}",
+            f"Here's the result of running `cat -n` on {printable(path)}:\n{_numbered(shown[first - 1 : last], first)}",
             self.max_shown,
             "view a part of it with `view_range`",
         )
 
     def _listing(self, path: str, listed: list[str]) -> str:
-        names = "\n".join(plain(name) for name in listed[:MAX_LISTED])
+        names = "\n".join(printable(name) for name in listed[:MAX_LISTED])
         more = f"\n[... {len(listed) - MAX_LISTED} more]" if len(listed) > MAX_LISTED else ""
         return cut(
-            f"Here's the files and directories up to 2 levels deep in {plain(path)}, excluding hidden items:\n"
+            f"Here's the files and directories up to 2 levels deep in {printable(path)}, excluding hidden items:\n"
             f"{names}{more}\n",
             self.max_shown,
             "view a directory below",
@@ -151,11 +151,11 @@ class Editor:
     async def _create(self, path: str, text: str) -> str:
         if await self._is_there(path):
             raise EditError(
-                f"File already exists at: {plain(path)}. Cannot overwrite files using command `create`; use "
+                f"File already exists at: {printable(path)}. Cannot overwrite files using command `create`; use "
                 "`str_replace`, or bash."
             )
         await self._write(path, text.encode())
-        return f"File created successfully at: {plain(path)}"
+        return f"File created successfully at: {printable(path)}"
 
     async def _is_there(self, path: str) -> bool:
         try:
@@ -179,7 +179,7 @@ class Editor:
         at = text.find(old)
         if at < 0:
             raise EditError(
-                f"No replacement was performed, old_str `{_quote(old)}` did not appear verbatim in {plain(path)}."
+                f"No replacement was performed, old_str `{_quote(old)}` did not appear verbatim in {printable(path)}."
             )
         if (again := text.find(old, at + 1)) >= 0:
             places = [text.count("\n", 0, at) + 1]
@@ -193,7 +193,7 @@ class Editor:
         after = text[:at] + new + text[at + len(old) :]
         await self._change(path, data, after)
         line = text.count("\n", 0, at) + 1
-        return self._edited(path, after, line, line + new.count("\n"), f"a snippet of {plain(path)}")
+        return self._edited(path, after, line, line + new.count("\n"), f"a snippet of {printable(path)}")
 
     async def _insert(self, path: str, data: bytes, after: int, text: str) -> str:
         before = _text(data)
@@ -218,14 +218,14 @@ class Editor:
     async def _undo(self, path: str) -> str:
         index = next((at for at in reversed(range(len(self._history))) if self._history[at][0] == path), None)
         if index is None:
-            raise EditError(f"No edit history found for {plain(path)}.")
+            raise EditError(f"No edit history found for {printable(path)}.")
         data = self._history[index][1]
         await self._write(path, data)
         del self._history[index]
         lines = _text(data).split("\n")
         return cut(
-            f"Last edit to {plain(path)} undone successfully. Here's the result of running `cat -n` on {plain(path)}:\n"
-            f"{_numbered(lines, 1)}",
+            f"Last edit to {printable(path)} undone successfully. Here's the result of running `cat -n` on "
+            f"{printable(path)}:\n{_numbered(lines, 1)}",
             self.max_shown,
             "view a part of it with `view_range`",
         )
@@ -243,7 +243,7 @@ class Editor:
         start, end = max(1, first - _SNIPPET), min(len(lines), last + _SNIPPET)
         snippet = _numbered(lines[start - 1 : end], start)
         return cut(
-            f"The file {plain(path)} has been edited. Here's the result of running `cat -n` on {what}:\n{snippet}"
+            f"The file {printable(path)} has been edited. Here's the result of running `cat -n` on {what}:\n{snippet}"
             "Review the changes and make sure they are as expected. Edit the file again if necessary.",
             self.max_shown,
             "view a part of it with `view_range`",
@@ -262,11 +262,11 @@ def _bytes(text: str) -> bytes:
 
 
 def _numbered(lines: list[str], first: int) -> str:
-    return "".join(f"{number:6}\t{plain(line.removesuffix(chr(13)))}\n" for number, line in enumerate(lines, first))
+    return "".join(f"{number:6}\t{printable(line.removesuffix(chr(13)))}\n" for number, line in enumerate(lines, first))
 
 
 def _quote(text: str) -> str:
-    return plain(
+    return printable(
         text if len(text) <= 2_000 else f"{text[:1_000]} [... {len(text) - 2_000} characters ...] {text[-1_000:]}"
     )
 

@@ -20,13 +20,13 @@ from rllm_gym.envs.swe.images import ImagePool
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.envs.swe.repositories import swe_tasks
 from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
-from rllm_gym.envs.swe.shown import cut, plain, terminal
+from rllm_gym.envs.swe.text_display import cut, printable, terminal_text
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
-from rllm_gym.grading.swe.allowed import allowed_changes
+from rllm_gym.grading.swe.change_filter import allowed_changes
 from rllm_gym.sandbox import SandboxPool, Tier, shared_pool
-from rllm_gym.sandbox.host import WORKDIR
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
+from rllm_gym.sandbox.session import ExecResult, SandboxSession, SessionLimits
+from rllm_gym.sandbox.session_process import WORKDIR
 from rllm_gym.sandbox.tree import Changes, TreeTooLarge
 
 MAX_PATCH_CHARS = 100_000
@@ -177,14 +177,14 @@ class SWEEnv(AsyncTextEnv):
         self._repositories = dict(repositories) if tasks is not None and isinstance(repositories, Mapping) else {}
         self._pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
         self.metadata = {**type(self).metadata, "sandbox_tier": self._pool.tier.value}  # type: ignore[misc]
-        self._work: _Work | None = None
-        self._end_of_work = _End()
+        self._work: _EpisodeResources | None = None
+        self._end_of_work = _GradedEnd()
 
     # Episode
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
-        self._end_of_work = _End()
+        self._end_of_work = _GradedEnd()
         problem = read_task(task, self._repositories)
         image: ImagePool | None = None
         if problem.repo is None:
@@ -203,8 +203,8 @@ class SWEEnv(AsyncTextEnv):
         limits = SessionLimits(output_bytes=4 * self.max_output_chars)
         pool = image or self._pool
         session = await pool.open_session(checkout.path, limits=limits, runtime=runtime, environment=environment)
-        editor = Editor(_Files(session), self.max_output_chars)
-        self._work = _Work(pool, session, editor, checkout, tests, runtime)
+        editor = Editor(_SessionWorkspace(session), self.max_output_chars)
+        self._work = _EpisodeResources(pool, session, editor, checkout, tests, runtime)
         return _first_observation(problem, session.workdir, _outline(checkout.path), self.max_turns)
 
     async def _async_act(self, action: str) -> Outcome:
@@ -234,7 +234,7 @@ class SWEEnv(AsyncTextEnv):
             if truncated:
                 reward, info = await self._out_of_turns(reward, info)
         except BaseException:
-            if self._over:  # the session is no longer needed
+            if self._done:  # the session is no longer needed
                 await self._async_end()
             raise
         if terminated or truncated:
@@ -248,11 +248,13 @@ class SWEEnv(AsyncTextEnv):
 
     # Submission and grading
 
-    async def _submitted(self, work: _Work) -> Outcome:
+    async def _submitted(self, work: _EpisodeResources) -> Outcome:
         end = self._end_of_work = await self._graded(work)
         kept = f" Changes that were not graded: {'; '.join(end.dropped)}." if end.dropped else ""
-        told = "The hidden tests pass." if end.resolved else f"The hidden tests do not all pass. {end.for_the_model}"
-        observation = cut(f"Submitted. {told.strip()}{kept}", self.max_output_chars)
+        feedback = (
+            "The hidden tests pass." if end.resolved else f"The hidden tests do not all pass. {end.for_the_model}"
+        )
+        observation = cut(f"Submitted. {feedback.strip()}{kept}", self.max_output_chars)
         return Outcome(observation, {"resolved": float(end.resolved)}, terminated=True, success=end.resolved)
 
     async def _out_of_turns(self, reward: float, info: dict[str, Any]) -> tuple[float, dict[str, Any]]:
@@ -267,26 +269,28 @@ class SWEEnv(AsyncTextEnv):
             try:
                 changes = await work.session.changes()
                 patch = await asyncio.to_thread(_patch_of, changes, work)
-                self._end_of_work = _End(patch=patch, verdict="out of turns, not graded")
+                self._end_of_work = _GradedEnd(patch=patch, verdict="out of turns, not graded")
             except (TreeTooLarge, OSError) as error:
-                self._end_of_work = _End(verdict=f"out of turns, not graded; {error}")
+                self._end_of_work = _GradedEnd(verdict=f"out of turns, not graded; {error}")
         self._add_info(info)
         return reward, info
 
-    async def _graded(self, work: _Work) -> _End:
+    async def _graded(self, work: _EpisodeResources) -> _GradedEnd:
         try:
             changes = await work.session.changes()
         except (TreeTooLarge, OSError) as error:
             # A solution never writes that much, so this is a failure and not an environment fault.
-            return _End(verdict=f"the changes were not graded: {error}", for_the_model=f"They were not run: {error}.")
+            return _GradedEnd(
+                verdict=f"the changes were not graded: {error}", for_the_model=f"They were not run: {error}."
+            )
         # All processes of the agent are stopped before anything is graded.
         await self._async_end()
         verdict: RepositoryVerdict = await grade_repository(
             cast(SandboxPool, work.pool), work.checkout.path, changes, work.tests, runtime=work.runtime
         )
-        dropped = tuple(plain(entry) for entry in verdict.dropped[:50])
+        dropped = tuple(printable(entry) for entry in verdict.dropped[:50])
         patch = await asyncio.to_thread(_patch_of, changes, work)
-        return _End(verdict.correct, patch, dropped, plain(verdict.reason)[:2_000])
+        return _GradedEnd(verdict.correct, patch, dropped, printable(verdict.reason)[:2_000])
 
     # Helpers
 
@@ -309,7 +313,7 @@ class SWEEnv(AsyncTextEnv):
         info["dropped_changes"] = list(end.dropped)
         info["verdict"] = end.verdict
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
             "SWEEnv cannot copy its world: running processes and their files live in a sandbox. Replay the actions of "
             "the episode on a fresh environment instead"
@@ -317,11 +321,11 @@ class SWEEnv(AsyncTextEnv):
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _EpisodeResources:
     """The resources of a running episode."""
 
     pool: SandboxPool | ImagePool
-    session: Session
+    session: SandboxSession
     editor: Editor
     checkout: Checkout
     tests: RepositoryTests
@@ -329,7 +333,7 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _GradedEnd:
     """The result of the work."""
 
     resolved: bool = False
@@ -340,10 +344,10 @@ class _End:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _SessionWorkspace:
     """Adapts a session to the editor's ``Workspace``."""
 
-    session: Session
+    session: SandboxSession
 
     @property
     def workdir(self) -> str:
@@ -415,7 +419,7 @@ def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str]
     names = "  ".join(outline[:_LISTED]) + (f"  ... ({len(outline) - _LISTED} more)" if len(outline) > _LISTED else "")
     # Without namespaces the path differs every time, but the first observation may depend only on task and seed.
     place = f"at {WORKDIR}" if workdir == WORKDIR else "in the directory where your commands start"
-    return f"{plain(statement)}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
+    return f"{printable(statement)}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
         turns=turns, example=example
     )
 
@@ -423,7 +427,7 @@ def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str]
 def _outline(root: Path) -> list[str]:
     with os.scandir(root) as entries:
         return sorted(
-            plain(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")
+            printable(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")
             for entry in entries
             if entry.name != ".git"
         )
@@ -446,17 +450,17 @@ def _show_result(command: str, result: ExecResult, timeout: float, limit: int) -
 
 
 def _show_output(result: ExecResult, limit: int) -> str:
-    output = terminal(result.output)
+    output = terminal_text(result.output)
     if len(output) <= limit and result.output_bytes <= len(result.output):
         return output
     # If the sandbox itself kept only the beginning and the end, its note is in the middle.
     head, tail = output[: limit // 2], output[max(limit // 2, len(output) - limit // 2) :]
     left_out = result.output_bytes - len(head.encode()) - len(tail.encode())
-    way = "narrow it with grep, head, tail or sed -n"
-    return f"{head}\n[... about {left_out} of {result.output_bytes} bytes left out; {way} ...]\n{tail}"
+    hint = "narrow it with grep, head, tail or sed -n"
+    return f"{head}\n[... about {left_out} of {result.output_bytes} bytes left out; {hint} ...]\n{tail}"
 
 
-def _patch_of(changes: Changes, work: _Work) -> str:
+def _patch_of(changes: Changes, work: _EpisodeResources) -> str:
     """Return the graded changes as a unified diff of bounded length; whole files are omitted beyond that."""
     kept = allowed_changes(work.checkout.path, changes, work.tests).changes
     parts, size, left_out = list[str](), 0, 0

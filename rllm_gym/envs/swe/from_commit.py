@@ -28,8 +28,8 @@ from rllm_gym.grading.swe import (
     check_repository_task,
     is_test_path,
 )
-from rllm_gym.grading.swe.exam import Sheet
-from rllm_gym.grading.swe.runs import Bench, Run, runs_our_pytest
+from rllm_gym.grading.swe.hidden_run import HiddenRun
+from rllm_gym.grading.swe.test_run import TestRun, TestRunner, runs_our_pytest
 from rllm_gym.sandbox import SandboxPool, shared_pool
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tree import Changes
@@ -102,7 +102,7 @@ def task_from_commit(
         raise TaskError("statement is empty; leave it out to take the commit's message")
     tell = progress or (lambda line: None)
     fix = read_fix(repo, commit)
-    said = statement.strip() if statement is not None else statement_of(fix.message)
+    task_statement = statement.strip() if statement is not None else statement_of(fix.message)
     tell(f"{fix.commit[:12]}: {len(fix.fix.written) + len(fix.fix.removed)} files fixed, {len(fix.tests)} of tests")
     for line in fix.left_out:
         tell(f"left out: {line}")
@@ -111,11 +111,11 @@ def task_from_commit(
     except ValueError as error:
         raise TaskError(f"runtime={os.fspath(runtime)!r} cannot be used: {error}") from error  # type: ignore[arg-type]
     pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
-    making = _Making(fix, os.fspath(repo), test_command, seen_python, pool, repeats, timeout, tell)
+    making = _TaskBuilder(fix, os.fspath(repo), test_command, seen_python, pool, repeats, timeout, tell)
     found = _wait_for(making.measured())
     row: dict[str, Any] = {
         "id": f"{fix.name}-{fix.commit[:12]}",
-        "statement": said,
+        "statement": task_statement,
         "statement_from": "commit" if statement is None else "given",
         "repo": str(Path(os.path.realpath(os.path.expanduser(repo)))),
         "base_commit": fix.parent,
@@ -141,7 +141,7 @@ def task_from_commit(
 
 
 @dataclass(slots=True)
-class _Found:
+class _TestGroups:
     """Test ids by their results."""
 
     fail_to_pass: list[str] = field(default_factory=list)
@@ -153,7 +153,7 @@ class _Found:
     """Number of tests that fail before and after."""
 
 
-class _Making:
+class _TaskBuilder:
     """The creation of one task."""
 
     def __init__(
@@ -173,14 +173,14 @@ class _Making:
         self.pool = pool
         self.repeats = repeats
         self.tell = tell
-        self.made: dict[str, str] = {}
+        self.created_files: dict[str, str] = {}
         self.base_patch = ""
         self.base: Checkout = prepare(repo, fix.parent)
         # The test ids are determined here; until then, a placeholder is used.
         self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
         self.files = self._paths_of_command()
 
-    async def measured(self) -> _Found:
+    async def measured(self) -> _TestGroups:
         """Return the tests by their results before and after the fix, verified by grading.
 
         Raises:
@@ -194,11 +194,11 @@ class _Making:
         for number in range(self.repeats):
             if number:
                 after.append(await self._after())
-            before.append(await self._bench(_NOTHING).run(self._sheet))
+            before.append(await self._runner(_NOTHING).run(self._hidden_run))
             self.tell(f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after")
         for run in (*after, *before):
             if run.broken:
-                raise TaskError(f"{self._name}: {run.broken}; {await self._way_out(run)}")
+                raise TaskError(f"{self._name}: {run.broken}; {await self._advice(run)}")
         found = self._sorted(before, after)
         if found.flaky:
             self.tell(f"{len(found.flaky)} flaky tests left out: {_some(found.flaky)}")
@@ -215,17 +215,17 @@ class _Making:
     # Runs
 
     @property
-    def _sheet(self) -> Sheet:
-        return Sheet(self.files, {})
+    def _hidden_run(self) -> HiddenRun:
+        return HiddenRun(self.files, {})
 
-    def _bench(self, changes: Changes) -> Bench:
+    def _runner(self, changes: Changes) -> TestRunner:
         allowed = allowed_changes(self.base.path, changes, self.tests)
         if allowed.refusal:
             raise TaskError(f"{self._name}: its fix would not be accepted from an agent either: {allowed.refusal}")
-        return Bench(self.pool, self.base.path, allowed, self.tests, self.runtime)
+        return TestRunner(self.pool, self.base.path, allowed, self.tests, self.runtime)
 
-    async def _after(self) -> Run:
-        return await self._bench(self.fix.fix).run(self._sheet)
+    async def _after(self) -> TestRun:
+        return await self._runner(self.fix.fix).run(self._hidden_run)
 
     def _paths_of_command(self) -> tuple[str, ...]:
         """Return the paths in a pytest command; everything that pytest collects if it has none."""
@@ -244,21 +244,25 @@ class _Making:
                 paths.append(word)
         return tuple(paths)
 
-    def _lacks_outputs(self, run: Run) -> bool:
+    def _lacks_outputs(self, run: TestRun) -> bool:
         """Add build outputs to the base if the tests cannot be imported without them; return whether any were added."""
         trouble = " ".join(run.uncollected.values())
         modules = set(_NO_MODULE.findall(trouble))
-        made = missing_outputs(self.base.path, modules, metadata=bool(_NO_METADATA.search(trouble)))
-        made = {path: text for path, text in made.items() if path not in self.fix.before | self.made.keys()}
-        if not made:
+        outputs = missing_outputs(self.base.path, modules, metadata=bool(_NO_METADATA.search(trouble)))
+        outputs = {
+            path: text for path, text in outputs.items() if path not in self.fix.before | self.created_files.keys()
+        }
+        if not outputs:
             return False
-        self.tell(f"added what a build makes: {', '.join(made)}")
-        self.made |= made
-        self.base_patch = "".join(file_diff(path, None, text.encode()) for path, text in sorted(self.made.items()))
+        self.tell(f"added what a build makes: {', '.join(outputs)}")
+        self.created_files |= outputs
+        self.base_patch = "".join(
+            file_diff(path, None, text.encode()) for path, text in sorted(self.created_files.items())
+        )
         self.base = prepare(self.repo, self.fix.parent, patch=self.base_patch)
         return True
 
-    def _misses_own_tests(self, run: Run) -> bool:
+    def _misses_own_tests(self, run: TestRun) -> bool:
         """Select the commit's own test files if pytest does not find them by itself; return whether there are any."""
         if self.files or run.broken or not runs_our_pytest(self.tests):
             return False
@@ -276,25 +280,25 @@ class _Making:
     def _name(self) -> str:
         return f"{self.fix.commit[:12]} of {self.fix.name!r}"
 
-    async def _check(self, run: Run) -> None:
+    async def _check(self, run: TestRun) -> None:
         """Raise if the run after the fix is not informative."""
         if run.broken:
-            raise TaskError(f"{self._name}: with the fix {run.broken}; {await self._way_out(run)}")
+            raise TaskError(f"{self._name}: with the fix {run.broken}; {await self._advice(run)}")
         if not any(outcome.passed for outcomes in run.outcomes.values() for outcome in outcomes):
             raise TaskError(f"{self._name}: no test passes with the fix ({_counted(run)}). {self._import_trouble(run)}")
         if run.uncollected:
             self.tell(f"{len(run.uncollected)} files cannot be collected: {_some(list(run.uncollected))}")
 
-    async def _way_out(self, run: Run) -> str:
+    async def _advice(self, run: TestRun) -> str:
         if "in time" in run.broken:
             return f"run fewer of them (test_command='pytest tests/test_x.py') or raise timeout={self.tests.timeout:g}"
-        said = await self._what_pytest_says() if runs_our_pytest(self.tests) else ""
-        modules = _NO_MODULE.findall(said)
+        output = await self._what_pytest_says() if runs_our_pytest(self.tests) else ""
+        modules = _NO_MODULE.findall(output)
         if modules:
             return self._without(modules[-1], "its configuration cannot be read without")
         return (
-            f"it says {said!r}. Where it asks for plugins that the runtime lacks, give a virtual environment with them "
-            "as runtime=; else a test_command"
+            f"it says {output!r}. Where it asks for plugins that the runtime lacks, give a virtual environment with "
+            f"them as runtime=; else a test_command"
         )
 
     async def _what_pytest_says(self) -> str:
@@ -319,7 +323,7 @@ class _Making:
             f"install pytest {module.partition('.')[0]}) and give it as runtime=DIR"
         )
 
-    def _import_trouble(self, run: Run) -> str:
+    def _import_trouble(self, run: TestRun) -> str:
         """Return a message on failed imports, with a solution."""
         modules: dict[str, int] = {}
         for message in run.uncollected.values():
@@ -332,12 +336,12 @@ class _Making:
         if run.uncollected:
             path, message = next(iter(run.uncollected.items()))
             return f"{path} cannot be collected: {' '.join(message.split())[-300:]}"
-        failed = [f"{test}: {runs[0].why}" for test, runs in run.outcomes.items() if runs and not runs[0].passed]
+        failed = [f"{test}: {runs[0].message}" for test, runs in run.outcomes.items() if runs and not runs[0].passed]
         if failed:
             return f"The first: {' '.join(failed[0].split())[:300]}"
         return "pytest collects nothing; name the tests with test_command='pytest tests/test_x.py'"
 
-    def _why_nothing_is_fixed(self, before: Run, after: Run, found: _Found) -> str:
+    def _why_nothing_is_fixed(self, before: TestRun, after: TestRun, found: _TestGroups) -> str:
         passing = len(found.pass_to_pass)
         if passing and not found.failing and not found.flaky:
             seen = f"all {passing} tests pass before the commit too"
@@ -354,11 +358,11 @@ class _Making:
         else:
             failing = [test for test in after.outcomes if test.partition("::")[0] in own and not _passes(after, test)]
             if failing:
-                seen += f"; with the fix too, {failing[0]} fails: {after.outcomes[failing[0]][0].why:.200}"
+                seen += f"; with the fix too, {failing[0]} fails: {after.outcomes[failing[0]][0].message:.200}"
         return f"{self._name} fixes no test: {seen}"
 
-    def _sorted(self, before: list[Run], after: list[Run]) -> _Found:
-        found = _Found()
+    def _sorted(self, before: list[TestRun], after: list[TestRun]) -> _TestGroups:
+        found = _TestGroups()
         for test in dict.fromkeys(test for run in after for test in run.outcomes):
             if "::" in test and not self._can_be_listed(test):
                 continue
@@ -378,7 +382,7 @@ class _Making:
         path = test.partition("::")[0]
         return path.endswith(".py") and (path in self.fix.tests or is_test_path(path))
 
-    async def _graded(self, found: _Found) -> None:
+    async def _graded(self, found: _TestGroups) -> None:
         """Check that the commit's own fix is accepted and an unchanged tree is not; omit tests that prevent that."""
         tests = replace(self.tests, fail_to_pass=tuple(found.fail_to_pass), pass_to_pass=tuple(found.pass_to_pass))
         wrong = await check_repository_task(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
@@ -387,12 +391,12 @@ class _Making:
             raise TaskError(f"{self._name}: the task cannot be graded: {'; '.join(wrong[:3])}"[:1500])
 
 
-def _passes(run: Run, test: str) -> bool:
+def _passes(run: TestRun, test: str) -> bool:
     outcomes = run.outcomes.get(test, [])
     return len(outcomes) == 1 and outcomes[0].passed
 
 
-def _counted(run: Run) -> str:
+def _counted(run: TestRun) -> str:
     passed = sum(_passes(run, test) for test in run.outcomes)
     lost = f", {len(run.uncollected)} files not collected" if run.uncollected else ""
     return f"{passed} of {len(run.outcomes)} pass{lost}"
@@ -402,7 +406,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _wait_for(work: Coroutine[Any, Any, _Found]) -> _Found:
+def _wait_for(work: Coroutine[Any, Any, _TestGroups]) -> _TestGroups:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -33,7 +33,7 @@ _WHO = "repository <repository@localhost>"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GitEntry:
     """A file or symbolic link of a tree; for a link, ``data`` is the target."""
 
     path: str
@@ -93,7 +93,7 @@ class GitSource:
         parents = tuple(line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent "))
         return parents, message.decode("utf-8", "replace")
 
-    def entries(self, commit: str) -> Iterator[Entry]:
+    def entries(self, commit: str) -> Iterator[GitEntry]:
         """Yield everything in the tree of a commit, with its stored content: no filters, no conversion of line ends.
 
         Raises:
@@ -112,7 +112,7 @@ class GitSource:
             )
         yield from self._contents(rows)
 
-    def _contents(self, rows: list[tuple[str, str, str]]) -> Iterator[Entry]:
+    def _contents(self, rows: list[tuple[str, str, str]]) -> Iterator[GitEntry]:
         process = subprocess.Popen(
             _command(["cat-file", "--batch"], self.folder),
             stdin=subprocess.PIPE,
@@ -130,7 +130,7 @@ class GitSource:
                 process.stdin.flush()
                 for mode, identity, path in part:
                     data = _object(process.stdout, identity, path, self.name)
-                    yield Entry(path, data, mode == "100755", mode == "120000")
+                    yield GitEntry(path, data, mode == "100755", mode == "120000")
         except BrokenPipeError as error:
             raise TaskError(f"git stopped while {self.name!r} was read; is the repository damaged?") from error
         finally:
@@ -254,7 +254,7 @@ def commit_all(root: Path) -> None:
     (folder / "info/attributes").write_text(_ATTRIBUTES)
     (folder / "info/exclude").write_text(_EXCLUDED)
     speed = ["-c", "pack.compression=1", "-c", "core.compression=1", "-c", "fastimport.unpackLimit=0"]
-    with _Fed([*speed, "fast-import", "--quiet", "--depth=0", "--done"], folder) as stream:
+    with _GitWithInput([*speed, "fast-import", "--quiet", "--depth=0", "--done"], folder) as stream:
         stream.write(f"commit refs/heads/main\ncommitter {_WHO} {_DATE}\ndata 5\nbase\n\n".encode())
         for path in _files_below(root):
             if path.is_symlink():
@@ -291,7 +291,7 @@ def _files_below(root: Path) -> Iterator[Path]:
             yield Path(above, name)
 
 
-class _Fed:
+class _GitWithInput:
     """A running git command whose input is written incrementally."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:

@@ -16,7 +16,7 @@ from rllm_gym.sandbox.tree import Tree, TreeTooLarge
 
 if TYPE_CHECKING:
     from rllm_gym.sandbox import Runtime, SandboxPool, Tier
-    from rllm_gym.sandbox.session import Opening, SessionLimits
+    from rllm_gym.sandbox.session import PendingSession, SessionLimits
 
 WORKDIR = "/testbed"
 """Directory of the repository in the images of SWE-bench, SWE-smith and R2E-Gym."""
@@ -49,7 +49,7 @@ class ImagePool:
         limits: SessionLimits | None = None,
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Opening:
+    ) -> PendingSession:
         """Call :meth:`SandboxPool.open_session` with the image.
 
         Raises:

@@ -104,7 +104,7 @@ class _Hunk:
 
 
 @dataclass(slots=True)
-class _Change:
+class _FilePatch:
     line: int
     old: str | None = None
     new: str | None = None
@@ -113,7 +113,7 @@ class _Change:
     hunks: list[_Hunk] = field(default_factory=list)
 
 
-class _Lines:
+class _PatchLines:
     """The lines of a patch, without line ends, and the current position."""
 
     def __init__(self, patch: str) -> None:
@@ -141,13 +141,13 @@ class _Lines:
         return line
 
 
-def _read(patch: str) -> Iterator[_Change]:
-    lines, first, mail = _Lines(patch), True, False
+def _read(patch: str) -> Iterator[_FilePatch]:
+    lines, first, mail = _PatchLines(patch), True, False
     while (line := lines.peek()) is not None:
         if line.startswith(b"diff --git "):
             yield _git_change(lines)
         elif line.startswith(b"--- ") and (lines.peek(1) or b"").startswith(b"+++ "):
-            yield _with_hunks(lines, _Change(lines.number))
+            yield _with_hunks(lines, _FilePatch(lines.number))
         elif first or mail or not line.strip():
             lines.take()  # the header of a mail before its patch
             continue
@@ -162,8 +162,8 @@ def _read(patch: str) -> Iterator[_Change]:
         raise TaskError("the patch changes no file: it has neither 'diff --git' nor '---' and '+++' lines")
 
 
-def _git_change(lines: _Lines) -> _Change:
-    change = _Change(lines.number)
+def _git_change(lines: _PatchLines) -> _FilePatch:
+    change = _FilePatch(lines.number)
     header = lines.take().removeprefix(b"diff --git ")
     created = deleted = renamed = False
     while (line := lines.peek()) is not None:
@@ -197,7 +197,7 @@ def _git_change(lines: _Lines) -> _Change:
     return change
 
 
-def _with_hunks(lines: _Lines, change: _Change) -> _Change:
+def _with_hunks(lines: _PatchLines, change: _FilePatch) -> _FilePatch:
     number, renamed = lines.number, change.old is not None
     old, new = lines.take().removeprefix(b"--- "), lines.peek() or b""
     if not new.startswith(b"+++ "):
@@ -217,7 +217,7 @@ def _with_hunks(lines: _Lines, change: _Change) -> _Change:
     return change
 
 
-def _hunk(lines: _Lines) -> _Hunk:
+def _hunk(lines: _PatchLines) -> _Hunk:
     head = _HUNK.match(lines.peek() or b"")
     if head is None:
         raise TaskError(f"line {lines.number} of the patch is no head of a hunk: {_show(lines.peek() or b'')}")
@@ -305,7 +305,7 @@ def split_lines(data: bytes) -> list[bytes]:
     return [*lines, last] if last else lines
 
 
-def _applied(before: bytes, change: _Change) -> bytes:
+def _applied(before: bytes, change: _FilePatch) -> bytes:
     if not change.hunks:
         return before
     lines, out, at = split_lines(before), list[bytes](), 0

@@ -22,7 +22,7 @@ from rllm_gym.envs.swe.repositories import PREFIX as BUILT_IN
 from rllm_gym.envs.swe.repositories import repository_files
 from rllm_gym.grading.swe import RepositoryTests
 from rllm_gym.grading.swe.log_parsers import find_parser
-from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
 
 Repositories = Mapping[str, str | os.PathLike[str]]
@@ -141,12 +141,12 @@ class RepositoryTask:
 
     def needs_image(self) -> TaskError:
         """Return the error of a task that can only run in an image."""
-        docker = examine(Tier.DOCKER)
-        why, way_out = "this sandbox runs no images", "give sandbox='docker'"
+        docker = probe_tier(Tier.DOCKER)
+        reason, hint = "this sandbox runs no images", "give sandbox='docker'"
         if not docker.works:
-            why, way_out = f"no Docker engine answers here: {docker.reason.rstrip('.?')}", docker.way_out.rstrip(".")
+            reason, hint = f"no Docker engine answers here: {docker.reason.rstrip('.?')}", docker.fix.rstrip(".")
         return TaskError(
-            f"task {self.task_id!r} needs the image {self.image!r}, and {why}. Either {way_out}; or give "
+            f"task {self.task_id!r} needs the image {self.image!r}, and {reason}. Either {hint}; or give "
             "its repository as a local clone: repositories={'owner/name': directory}, or a row with 'repo': directory"
         )
 

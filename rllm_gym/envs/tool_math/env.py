@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.env import choose_tasks
-from rllm_gym.envs.math.form import RULES
+from rllm_gym.envs.math.feedback import answer_feedback, grader_fault
 from rllm_gym.envs.math.rows import math_task
-from rllm_gym.envs.math.verdicts import broken_grader, fault_in
 from rllm_gym.envs.tool_math.python_tool import EXAMPLE, TOOLS, code_of, program_for, run_text
 from rllm_gym.grading import agrade_math
 from rllm_gym.mcp.results import ToolResult
@@ -57,7 +57,7 @@ class ToolMathEnv(AsyncTextEnv):
     ## Rewards
     ``correct``: 1 for a right answer, 0 for a wrong one and for calls. A reply with neither an answer nor well-formed
     calls costs ``invalid_action_penalty``. If a program loops, crashes, or exceeds its limits, the model gets an error
-    message and no penalty. If the sandbox itself fails, :class:`~rllm_gym.sandbox.SandboxBroke` is raised: an
+    message and no penalty. If the sandbox itself fails, :class:`~rllm_gym.sandbox.SandboxFault` is raised: an
     environment fault, for which no reward is given.
 
     ## Episode end
@@ -163,16 +163,16 @@ class ToolMathEnv(AsyncTextEnv):
         self._read_task(task)
         self._log, self._extracted, self._called = [], "", 0
         turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; the answer ends the task."
-        said = (
+        observation = (
             f"{task.content}\n\n{RULES[self._form]} Before that, a reply may run Python programs instead of answering, "
             f"up to {MAX_CALLS} at once, each in a fresh process that prints its results: {EXAMPLE}\n{turns}"
         )
-        if len(said) > self.observation_space.max_length:  # type: ignore[attr-defined]
+        if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
             raise TaskError(
                 f"task {task.task_id!r} has a problem of {len(task.content)} characters, too long for "
                 f"max_observation_chars={self.observation_space.max_length}; raise it"  # type: ignore[attr-defined]
             )
-        return said
+        return observation
 
     def _read_task(self, task: Task) -> None:
         task = math_task(task)
@@ -191,10 +191,10 @@ class ToolMathEnv(AsyncTextEnv):
         try:
             verdict = await agrade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
         except (OSError, RuntimeError) as error:
-            raise broken_grader(self.task.task_id, error) from error
+            raise grader_fault(self.task.task_id, error) from error
         self._extracted = (verdict.extracted or "")[:_EXTRACTED_CHARS]
         try:
-            fault = fault_in(verdict, action, gold=self._gold, form=self._form)
+            fault = answer_feedback(verdict, action, gold=self._gold, form=self._form)
         except InvalidAction as error:
             raise InvalidAction(f"{error} Nor does it call the tool.") from error
         if fault is None:
@@ -215,8 +215,8 @@ class ToolMathEnv(AsyncTextEnv):
             for one in running:
                 one.cancel()
         self._called += many
-        room = self.observation_space.max_length // many - 40  # type: ignore[attr-defined]
-        shown = min(self.max_result_chars, room)
+        max_chars = self.observation_space.max_length // many - 40  # type: ignore[attr-defined]
+        shown = min(self.max_result_chars, max_chars)
         texts = [ToolResult(run_text(result, self._limits)).shortened(shown) for result in results]
         heads = [f"Result{f' {number} of {many}' * (many > 1)}:" for number in range(1, many + 1)]
         return "\n\n".join(f"{head}\n{text}" for head, text in zip(heads, texts))
@@ -234,22 +234,22 @@ class ToolMathEnv(AsyncTextEnv):
         if self.render_mode != "ansi":
             return None
         lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
-        for turn, (reply, said) in enumerate(self._log, start=1):
-            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(said)]
+        for turn, (reply, observation) in enumerate(self._log, start=1):
+            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(observation)]
         return "\n".join(lines)
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         return {"log": [list(entry) for entry in self._log], "extracted": self._extracted, "called": self._called}
 
-    def _restore_world(self, state: dict[str, Any]) -> None:
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
         self._read_task(self.task)
-        self._log = [(str(reply), str(said)) for reply, said in state["log"]]
+        self._log = [(str(reply), str(observation)) for reply, observation in state["log"]]
         self._extracted, self._called = str(state["extracted"]), int(state["called"])
 
 
-def _in_bounds(name: str, value: float, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+def _in_bounds(name: str, value: float, minimum: float, maximum: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
+        bounds = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise ValueError(f"{name}={value!r} must be a number {bounds}")
     return float(value)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.function_calls import FunctionCall
-from rllm_gym.sandbox import Ended, Limits, Program, Result
+from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult
 
 NAME = "python"
 MAX_CODE_CHARS = 100_000
@@ -103,7 +103,7 @@ def program_for(code: str, limits: Limits) -> Program:
     return Program(_RUNNER, files={"program.py": code.encode()}, limits=limits)
 
 
-def run_text(result: Result, limits: Limits) -> str:
+def run_text(result: ProgramResult, limits: Limits) -> str:
     """Describe a run: its standard output, then its standard error, then how it ended if it did not exit normally."""
     parts = [result.stdout.decode("utf-8", "replace"), result.stderr.decode("utf-8", "replace")]
     over = result.stdout_bytes + result.stderr_bytes - len(result.stdout) - len(result.stderr)

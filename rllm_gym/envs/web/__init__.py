@@ -1,8 +1,8 @@
 """Web page environments: tasks on the built-in sites and on user-provided pages, and the tasks of MiniWoB++."""
 
 from rllm_gym.envs.web.env import WebEnv
-from rllm_gym.envs.web.errands import errand_tasks, templates_of
 from rllm_gym.envs.web.miniwob import MiniWoBEnv
 from rllm_gym.envs.web.page_state import PageState
+from rllm_gym.envs.web.tasks import site_tasks, templates_of
 
-__all__ = ["MiniWoBEnv", "PageState", "WebEnv", "errand_tasks", "templates_of"]
+__all__ = ["MiniWoBEnv", "PageState", "WebEnv", "site_tasks", "templates_of"]

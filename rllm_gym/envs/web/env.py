@@ -9,13 +9,19 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
-from rllm_gym.envs.web.errands import errand_tasks, templates_of
-from rllm_gym.envs.web.judging import Case, Ending, ErrandCase, PageCase, set_up_errand
 from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
+from rllm_gym.envs.web.task_instance import (
+    PageTaskInstance,
+    SiteTaskInstance,
+    WebEpisodeEnd,
+    WebTaskInstance,
+    make_site_task_instance,
+)
+from rllm_gym.envs.web.tasks import site_tasks, templates_of
 from rllm_gym.parsing.browser_actions import BrowserAction
-from rllm_gym.sites.errand import Errand, Template
+from rllm_gym.sites.task import WebTask, WebTaskTemplate
 
 _HTML_CHARS = 2_000_000
 CHECK_TIMEOUTS_S = (0.1, 600.0)
@@ -81,8 +87,8 @@ class WebEnv(PageEnv):
             is run on this machine: use only rows that you trust.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.sites.TEMPLATES``) or your own
-            :class:`~rllm_gym.sites.errand.Template` objects; ``None`` for all. With ``tasks``, the templates that its
-            rows may name in addition to the built-in ones.
+            :class:`~rllm_gym.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the templates that
+            its rows may name in addition to the built-in ones.
         difficulty: Of built-in tasks: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for every level.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a task is decided by its content; no two
             splits share a task. ``None`` means ``"train"`` for built-in tasks and every row of a file.
@@ -114,7 +120,7 @@ class WebEnv(PageEnv):
         *,
         tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
         sites: str | Iterable[str] | None = None,
-        templates: str | Template | Iterable[str | Template] | None = None,
+        templates: str | WebTaskTemplate | Iterable[str | WebTaskTemplate] | None = None,
         difficulty: int | tuple[int, int] | None = None,
         split: str | None = None,
         task_seed: int = 0,
@@ -138,7 +144,7 @@ class WebEnv(PageEnv):
             raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         self._templates = templates_of(templates, sites)
         if tasks is None:
-            source: TaskSource = errand_tasks(
+            source: TaskSource = site_tasks(
                 self._templates, difficulty=difficulty, split=split, seed=task_seed, size=num_tasks
             )
         else:
@@ -146,7 +152,7 @@ class WebEnv(PageEnv):
                 if value is not None:
                     raise TaskError(f"{name}={value!r} chooses among the errands; leave it out where tasks= is given")
             self._templates = templates_of() | self._templates
-            source = _given_tasks(tasks, split, num_tasks)
+            source = _tasks_from_argument(tasks, split, num_tasks)
         super().__init__(
             tasks=source,
             observation_mode=observation_mode,
@@ -160,45 +166,45 @@ class WebEnv(PageEnv):
             render_mode=render_mode,
         )
         self.check_timeout_s = float(check_timeout_s)
-        self._case: Case | None = None
+        self._instance: WebTaskInstance | None = None
 
     @property
-    def errand(self) -> Errand | None:
+    def web_task(self) -> WebTask | None:
         """The built-in task of the episode with its solution, for demonstrations; ``None`` for user-provided rows."""
-        return self._case.errand if isinstance(self._case, ErrandCase) else None
+        return self._instance.task if isinstance(self._instance, SiteTaskInstance) else None
 
     async def _open_task(self, task: Task) -> None:
-        case = self._case = await self._set_up(task)
+        case = self._instance = await self._set_up(task)
         self._goal = case.goal
         await self._open(case.start, sites=case.sites, origins=case.origins)
 
-    async def _set_up(self, task: Task) -> Case:
+    async def _set_up(self, task: Task) -> WebTaskInstance:
         try:
             row = read_row(task.data)
             if isinstance(row, PageRow):
-                return PageCase(row, check_timeout_s=self.check_timeout_s)
+                return PageTaskInstance(row, check_timeout_s=self.check_timeout_s)
             template = self._templates.get(row.template)
             if template is None:
                 raise TaskError(f"there is no template {row.template!r}; there are {', '.join(self._templates)}")
-            return await set_up_errand(template, row)
+            return await make_site_task_instance(template, row)
         except TaskError as error:
             raise TaskError(f"task {task.task_id!r}: {error}") from error
 
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
-        ending = Ending()
+        ending = WebEpisodeEnd()
         if action.name == "answer":
-            ending = Ending(answer=action.text or "")
+            ending = WebEpisodeEnd(answer=action.text or "")
         elif action.name == "report_infeasible":
-            ending = Ending(infeasible=action.text or "")
+            ending = WebEpisodeEnd(infeasible=action.text or "")
         elif self._turn + 1 < self.max_turns:
             return None, False
-        assert self._case is not None
-        solved = await self._case.solved(ending, lambda: self._state(ending))
+        assert self._instance is not None
+        solved = await self._instance.solved(ending, lambda: self._state(ending))
         # Running out of turns is a truncation, because the model did not choose to end the episode.
-        return (float(solved) if solved or ending.said else None), solved
+        return (float(solved) if solved or ending.ended_by_model else None), solved
 
-    async def _state(self, ending: Ending) -> PageState:
-        view, session = await self._look(), self._open_session
+    async def _state(self, end: WebEpisodeEnd) -> PageState:
+        view, session = await self._observe(), self._open_session
         html = await session.evaluate(f"document.documentElement.outerHTML.slice(0, {_HTML_CHARS})")
         return PageState(
             url=view.url,
@@ -208,13 +214,13 @@ class WebEnv(PageEnv):
             html=html if isinstance(html, str) else "",
             tabs=tuple(view.tabs),
             goal=self._goal,
-            infeasible=ending.infeasible,
+            infeasible=end.infeasible,
             data=self.task.data.get("data") or {},
             _evaluate=lambda expression: asyncio.run(session.evaluate(expression)),
         )
 
 
-def _given_tasks(tasks: Any, split: str | None, num_tasks: int | None) -> TaskSource:
+def _tasks_from_argument(tasks: Any, split: str | None, num_tasks: int | None) -> TaskSource:
     name = "web" if not isinstance(tasks, str | os.PathLike) else None
     source = load_tasks(tasks, name=name, split=split, convert=row_to_web_task)
     if num_tasks is None:

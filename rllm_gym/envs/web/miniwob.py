@@ -160,7 +160,7 @@ class MiniWoBEnv(PageEnv):
             raise TaskError(f"there is no MiniWoB++ task {task!r}; there are {', '.join(miniwob_tasks())}")
         super().__init__(
             tasks=ProceduralTaskset(
-                Draw(task),
+                MiniWoBTaskGenerator(task),
                 name=f"miniwob-{task}",
                 split=split,
                 seed=task_seed,
@@ -210,7 +210,7 @@ class MiniWoBEnv(PageEnv):
 
 
 @dataclass(frozen=True)
-class Draw:
+class MiniWoBTaskGenerator:
     """A generator of seeds of one page."""
 
     task: str

@@ -193,7 +193,7 @@ class PageEnv(AsyncTextEnv):
             )
         return self._session
 
-    async def _look(self, chars: int = PAGE_CHARS) -> PageView:
+    async def _observe(self, chars: int = PAGE_CHARS) -> PageView:
         self._view = await self._open_session.observe(screenshot=self._pictures, chars=chars)
         return self._view
 
@@ -207,11 +207,11 @@ class PageEnv(AsyncTextEnv):
 
     async def _shown(self, head: str) -> str:
         """Return the page below a head, within the bound of the observation space."""
-        room = self._max_chars - len(head) - 1
-        view = await self._look(room)
+        max_chars = self._max_chars - len(head) - 1
+        view = await self._observe(max_chars)
         body = view.text if self.observation_mode != "screenshot" else _in_short(view)
-        if len(body) > room:  # for example if the bound is too small for the lines above the page
-            body = body[: max(0, room - len(_CUT))] + _CUT
+        if len(body) > max_chars:  # for example if the bound is too small for the lines above the page
+            body = body[: max(0, max_chars - len(_CUT))] + _CUT
         return f"{head}\n{body}"[: self._max_chars]
 
     def _with_picture(self, observation: str) -> Any:
@@ -234,7 +234,7 @@ class PageEnv(AsyncTextEnv):
         image = self.page.image
         return None if image is None else image.copy()
 
-    def _world_state(self) -> dict[str, Any]:
+    def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
             f"{type(self).__name__} cannot copy its world: a browser's page, with the state of its scripts, cannot be "
             "saved; play the same actions again after reset(options={'task': …})"

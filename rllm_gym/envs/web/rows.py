@@ -17,16 +17,16 @@ MAX_ORIGINS = 100
 
 _CHECK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _PAGE_KEYS = ("url", "goal", "origins", "check", "answer", "infeasible", "data")
-_ERRAND_KEYS = ("template", "seed", "difficulty")
+_SITE_TASK_KEYS = ("template", "seed", "difficulty")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class ErrandRow:
+class SiteTaskRow:
     """A task on sites of this process.
 
     Attributes:
-        template: Name of the :class:`rllm_gym.sites.errand.Template`.
+        template: Name of the :class:`rllm_gym.sites.task.WebTaskTemplate`.
         seed: Seed of its site data.
         difficulty: 1 to 5.
     """
@@ -69,45 +69,45 @@ def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
     if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "url" not in row:
         read_row(data)
         return Task(task_id, row["content"], data)
-    given = {str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")}
-    parsed = read_row(given)
-    if isinstance(parsed, ErrandRow):
-        return errand_task(task_id, parsed.template, parsed.seed, parsed.difficulty)
-    return Task(task_id, f"{parsed.goal}\n{parsed.url}", given | {"origins": list(parsed.origins)})
+    values = {str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")}
+    parsed = read_row(values)
+    if isinstance(parsed, SiteTaskRow):
+        return site_task(task_id, parsed.template, parsed.seed, parsed.difficulty)
+    return Task(task_id, f"{parsed.goal}\n{parsed.url}", values | {"origins": list(parsed.origins)})
 
 
-def errand_task(task_id: str, template: str, seed: int, difficulty: int) -> Task:
+def site_task(task_id: str, template: str, seed: int, difficulty: int) -> Task:
     """Return a built-in task. No site is created: template, difficulty and seed define the task completely."""
-    return Task(task_id, *errand_content(template, seed, difficulty))
+    return Task(task_id, *site_task_content(template, seed, difficulty))
 
 
-def errand_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
+def site_task_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
     """Return content and data of such a task."""
     content = f"{template}, difficulty {difficulty}, world {seed}"
     return content, {"template": template, "seed": seed, "difficulty": difficulty}
 
 
-def read_row(row: Mapping[str, Any]) -> ErrandRow | PageRow:
+def read_row(row: Mapping[str, Any]) -> SiteTaskRow | PageRow:
     """Return the row in a task's data.
 
     Raises:
         TaskError: The data is unusable; the message names the field.
     """
-    known = _ERRAND_KEYS if "template" in row else _PAGE_KEYS
+    known = _SITE_TASK_KEYS if "template" in row else _PAGE_KEYS
     unknown = sorted(set(row) - set(known))
     if unknown:
         raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; a row has {', '.join(known)}")
-    return _errand_row(row) if "template" in row else _page_row(row)
+    return _site_task_row(row) if "template" in row else _page_row(row)
 
 
-def _errand_row(row: Mapping[str, Any]) -> ErrandRow:
+def _site_task_row(row: Mapping[str, Any]) -> SiteTaskRow:
     template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
     if not isinstance(template, str):
         raise TaskError(f"its template is {template!r:.80}; it is a name such as 'shop/buy-one'")
     for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
             raise TaskError(f"its {name} is {value!r:.80}; it is a whole number from 0 to {highest}")
-    return ErrandRow(template, seed, difficulty)
+    return SiteTaskRow(template, seed, difficulty)
 
 
 def _page_row(row: Mapping[str, Any]) -> PageRow:
@@ -136,14 +136,20 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
 
 
 def _origins(row: Mapping[str, Any]) -> tuple[str, ...]:
-    given = row.get("origins") or ()
-    if isinstance(given, str) or not all(isinstance(one, str) for one in given) or len(given) > MAX_ORIGINS:
-        raise TaskError(f"its origins are {given!r:.80}; they are a list of texts such as 'http://127.0.0.1:8000'")
-    for one in given:
+    origins_value = row.get("origins") or ()
+    if (
+        isinstance(origins_value, str)
+        or not all(isinstance(one, str) for one in origins_value)
+        or len(origins_value) > MAX_ORIGINS
+    ):
+        raise TaskError(
+            f"its origins are {origins_value!r:.80}; they are a list of texts such as 'http://127.0.0.1:8000'"
+        )
+    for one in origins_value:
         parts = urlsplit(one)
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise TaskError(f"its origin {one!r:.200} is more than scheme, host and port")
-    return tuple(dict.fromkeys(origin_of(url) for url in (row["url"], *given)))
+    return tuple(dict.fromkeys(origin_of(url) for url in (row["url"], *origins_value)))
 
 
 def origin_of(url: str) -> str:

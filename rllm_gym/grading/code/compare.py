@@ -15,7 +15,7 @@ _SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OutputDifference:
     """The first difference between an output and the expected one; ``line`` counts from 1."""
 
     line: int
@@ -23,12 +23,12 @@ class Difference:
     expected: str
 
 
-def longest_right(expected: str) -> int:
+def max_output_bytes(expected: str) -> int:
     """Return the maximum bytes of a correct output: the expected ones plus a generous amount of white space."""
     return 4 * len(expected.encode("utf-8", "surrogatepass")) + 65_536
 
 
-def difference(output: bytes, expected: str, float_tolerance: float | None = None) -> Difference | None:
+def difference(output: bytes, expected: str, float_tolerance: float | None = None) -> OutputDifference | None:
     """Return the first difference between output and expected output; ``None`` if there is none.
 
     Args:
@@ -40,20 +40,20 @@ def difference(output: bytes, expected: str, float_tolerance: float | None = Non
     >>> difference(b"1 \\n2\\n\\n", "1\\n2")
     >>> difference(b"0.3333334", "0.333333", 1e-6)
     >>> difference(b"nan", "0.5", 1e9)
-    Difference(line=1, got='nan', expected='0.5')
+    OutputDifference(line=1, got='nan', expected='0.5')
     """
     try:
         text = output.decode()
     except UnicodeDecodeError as error:
         line = output[: error.start].count(b"\n") + 1
-        return Difference(line, "bytes that are not UTF-8", _shown(expected.split("\n")[:1]))
+        return OutputDifference(line, "bytes that are not UTF-8", _shown(expected.split("\n")[:1]))
     got_lines, expected_lines = _lines(text), _lines(expected)
     for number, (got, wanted) in enumerate(zip(got_lines, expected_lines), 1):
         if got != wanted and not (float_tolerance is not None and _near(got, wanted, float_tolerance)):
-            return Difference(number, _shown([got]), _shown([wanted]))
+            return OutputDifference(number, _shown([got]), _shown([wanted]))
     if len(got_lines) != len(expected_lines):
         shorter = min(len(got_lines), len(expected_lines))
-        return Difference(shorter + 1, _rest(got_lines, shorter), _rest(expected_lines, shorter))
+        return OutputDifference(shorter + 1, _rest(got_lines, shorter), _rest(expected_lines, shorter))
     return None
 
 

@@ -12,10 +12,10 @@ from functools import cache
 from importlib.resources import files
 
 from rllm_gym.core import TaskError
-from rllm_gym.grading.code.inside.ruin import ALTERED, WAYS
-from rllm_gym.grading.code.relay import Relay, Told, Violation
-from rllm_gym.grading.code.verdict import MEMORY_FOR_TESTS_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
-from rllm_gym.sandbox import Ended, Limits, Program, Result, Running, SandboxPool
+from rllm_gym.grading.code.inside.argument_mutation import ALTERATIONS, MUTATIONS
+from rllm_gym.grading.code.relay import ProtocolViolation, Relay, TestReport
+from rllm_gym.grading.code.verdict import TESTS_MEMORY_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
+from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, RunningProgram, SandboxPool
 
 _PACKAGE = "_sides"
 
@@ -24,62 +24,68 @@ async def grade_function(
     pool: SandboxPool, source: str, tests: FunctionTests, *, stop_at_first_failure: bool, show_expected: bool
 ) -> CodeVerdict:
     """Grade a program by test code that calls it. See :func:`rllm_gym.grading.code.grade_program`."""
-    told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
-    verdict = _verdict(told, ended)
-    if verdict.correct and told.believed:
-        verdict = await _unless_anything_is_equal(pool, source, tests, told, verdict)
-    if verdict.correct and told.changing:
-        verdict = await _unless_ruined(pool, source, tests, told, verdict)
+    report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
+    verdict = _verdict(report, ended)
+    if verdict.correct and report.believed_equalities:
+        verdict = await _check_equality_claims(pool, source, tests, report, verdict)
+    if verdict.correct and report.changing_calls:
+        verdict = await _check_mutated_arguments(pool, source, tests, report, verdict)
     return verdict
 
 
-async def _unless_anything_is_equal(
-    pool: SandboxPool, source: str, tests: FunctionTests, told: Told, verdict: CodeVerdict
+async def _check_equality_claims(
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
 ) -> CodeVerdict:
     """Fail a program whose objects stay equal when the test creates one of them from other values."""
-    made = _random.choice(told.believed)
-    for which in ALTERED:
-        if not _verdict(*await _run(pool, source, tests, True, False, alter=(made, which))).correct:
+    call = _random.choice(report.believed_equalities)
+    for which in ALTERATIONS:
+        if not _verdict(*await _run(pool, source, tests, True, False, alteration=(call, which))).correct:
             return verdict
-    return _failed(verdict, "equality", _EQUAL)
+    return _failed(verdict, "equality", _ALWAYS_EQUAL)
 
 
-async def _unless_ruined(
-    pool: SandboxPool, source: str, tests: FunctionTests, told: Told, verdict: CodeVerdict
+async def _check_mutated_arguments(
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
 ) -> CodeVerdict:
     """Fail a program that passes by changing the arguments that the tests give it.
 
     ``assert f(values) == sorted(values)`` is passed by a program that empties ``values`` and returns an empty list: the
     expected value is computed from data that the program changed. ``sort_in_place(values)``, followed by ``assert
     values == [1, 2, 3]``, is a legitimate use. The first is also passed with any other content of ``values`` before the
-    call. A single such pass may be accidental (other numbers with the same sum), :data:`_TIMES` passes are not.
+    call. A single such pass may be accidental (other numbers with the same sum), :data:`_MAX_CHECKS` passes are not.
     """
     unseen, ended = await _run(pool, source, tests, True, False, detached=True)
     if _verdict(unseen, ended).correct:
         return verdict
     # If the tests failed first, the changes of the last call were the ones the tests had to see.
-    call = unseen.changing[-1] if unseen.done and unseen.changing else _random.choice(told.changing)
-    passing: tuple[str, ...] = WAYS
-    for _ in range(_TIMES):
-        runs = await asyncio.gather(*[_run(pool, source, tests, True, False, ruin=(call, way)) for way in passing])
-        passing = tuple(way for way, (told, end) in zip(passing, runs) if told.ruined and _verdict(told, end).correct)
+    call = unseen.changing_calls[-1] if unseen.done and unseen.changing_calls else _random.choice(report.changing_calls)
+    passing: tuple[str, ...] = MUTATIONS
+    for _ in range(_MAX_CHECKS):
+        runs = await asyncio.gather(
+            *[_run(pool, source, tests, True, False, mutation=(call, kind_of_mutation)) for kind_of_mutation in passing]
+        )
+        passing = tuple(
+            kind_of_mutation
+            for kind_of_mutation, (report, end) in zip(passing, runs)
+            if report.mutation_changed_inputs and _verdict(report, end).correct
+        )
         if not passing:
             return verdict
-    return _failed(verdict, "arguments", _RUINED)
+    return _failed(verdict, "arguments", _NEEDS_MUTATION)
 
 
-def _failed(verdict: CodeVerdict, name: str, why: str) -> CodeVerdict:
-    outcomes = (*verdict.outcomes, TestOutcome(name, False, why))
+def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
+    outcomes = (*verdict.outcomes, TestOutcome(name, False, message))
     return replace(verdict, outcomes=outcomes, total=verdict.total + 1)
 
 
-_RUINED = (
+_NEEDS_MUTATION = (
     "passes only because it changed what the tests gave it, and passes as well when they give it something else: "
     "compute what is expected before the call"
 )
-_TIMES = 20
+_MAX_CHECKS = 20
 """How often a program has to pass with other arguments, different each time, before it fails."""
-_EQUAL = "its objects are equal whatever they are made of"
+_ALWAYS_EQUAL = "its objects are equal whatever they are made of"
 
 _random = random.SystemRandom()
 
@@ -92,9 +98,9 @@ async def _run(
     show: bool,
     *,
     detached: bool = False,
-    ruin: tuple[int, str] | None = None,
-    alter: tuple[int, str] | None = None,
-) -> tuple[Told, Result | None]:
+    mutation: tuple[int, str] | None = None,
+    alteration: tuple[int, str] | None = None,
+) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
     library = _library()
     numpy = ("numpy",) if "numpy" in source or "numpy" in tests.test or "numpy" in tests.setup else ()
@@ -103,13 +109,15 @@ async def _run(
     test_limits = Limits(
         cpu_s=max(20.0, 2 * limits.cpu_s),
         wall_s=1.5 * limits.wall_s + 10,
-        memory_mb=max(MEMORY_FOR_TESTS_MB, limits.memory_mb),
+        memory_mb=max(TESTS_MEMORY_MB, limits.memory_mb),
         processes=limits.processes,
         output_bytes=10_000_000,
     )
     pair = (
         Program(_start("test_side"), library=library, preload=for_tests, limits=test_limits),
-        Program(_start("code_side"), library=library, preload=numpy, limits=replace(limits, output_bytes=10_000_000)),
+        Program(
+            _start("program_side"), library=library, preload=numpy, limits=replace(limits, output_bytes=10_000_000)
+        ),
     )
     config = {
         "entry": tests.entry_point,
@@ -119,22 +127,22 @@ async def _run(
         "stop": stop,
         "show": show,
         "detached": detached,
-        "ruin": ruin,
-        "alter": alter,
+        "ruin": mutation,
+        "alter": alteration,
     }
     async with pool.start(*pair) as (test_side, code_side):
         relay = Relay(test_side, code_side)
-        told = relay.told
+        reported = relay.report
         try:
             side = await _in_thread(lambda: relay.run(config, {"source": source}))
-        except Violation as error:
-            told.broken = str(error)
-            return told, None
-        if told.row_error:
-            raise TaskError(f"tests of {tests.entry_point!r} cannot be run: {told.row_error}")
-        if side or told.broken:
-            return told, await _how_it_ended(side, test_side, code_side, told)
-    return told, None
+        except ProtocolViolation as error:
+            reported.broken = str(error)
+            return reported, None
+        if reported.row_error:
+            raise TaskError(f"tests of {tests.entry_point!r} cannot be run: {reported.row_error}")
+        if side or reported.broken:
+            return reported, await _early_end(side, test_side, code_side, reported)
+    return reported, None
 
 
 async def _in_thread(function: Callable[[], str]) -> str:
@@ -155,7 +163,9 @@ async def _in_thread(function: Callable[[], str]) -> str:
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
-async def _how_it_ended(side: str, test_side: Running, code_side: Running, told: Told) -> Result | None:
+async def _early_end(
+    side: str, test_side: RunningProgram, code_side: RunningProgram, report: TestReport
+) -> ProgramResult | None:
     if not side:
         return None
     running = code_side if side == "code" else test_side
@@ -163,34 +173,34 @@ async def _how_it_ended(side: str, test_side: Running, code_side: Running, told:
         # A program that closed its channel may continue to run; its eventual result is not needed.
         result = await asyncio.wait_for(running.result(), 2.0)
     except TimeoutError:
-        told.broken = told.broken or "the program closed its channel before it was tested to the end"
+        report.broken = report.broken or "the program closed its channel before it was tested to the end"
         return None
     if side == "code":
         return result
-    told.broken = told.broken or f"the tests ended before they were done ({_said(result)})"
+    report.broken = report.broken or f"the tests ended before they were done ({_last_output(result)})"
     return None
 
 
-def _said(result: Result) -> str:
+def _last_output(result: ProgramResult) -> str:
     if result.ended is Ended.EXITED:
         return f"exit code {result.exit_code}"
     return result.ended.value if result.signal is None else f"{result.ended.value} {result.signal}"
 
 
-def _verdict(told: Told, ended: Result | None) -> CodeVerdict:
-    if told.error:
-        return CodeVerdict((), 0, error=bounded(told.error))
-    outcomes = [TestOutcome(name, passed, bounded(message)) for name, passed, message in told.outcomes]
-    if not told.done:
-        why = told.broken
+def _verdict(report: TestReport, ended: ProgramResult | None) -> CodeVerdict:
+    if report.error:
+        return CodeVerdict((), 0, error=bounded(report.error))
+    outcomes = [TestOutcome(name, passed, bounded(message)) for name, passed, message in report.outcomes]
+    if not report.done:
+        reason = report.broken
         if ended is not None:
-            why = f"the program ended before it was tested to the end: {_said(ended)}"
-        if not told.total and not outcomes:
-            return CodeVerdict((), 0, error=bounded(why))
+            reason = f"the program ended before it was tested to the end: {_last_output(ended)}"
+        if not report.total and not outcomes:
+            return CodeVerdict((), 0, error=bounded(reason))
         outcomes = [test for test in outcomes if ended is not None or not test.passed]
-        outcomes.append(TestOutcome("unfinished", False, bounded(why), None if ended is None else ended.ended))
-    total = max(told.total, len(outcomes))
-    return CodeVerdict(tuple(outcomes), total, unsupported=told.unsupported)
+        outcomes.append(TestOutcome("unfinished", False, bounded(reason), None if ended is None else ended.ended))
+    total = max(report.total, len(outcomes))
+    return CodeVerdict(tuple(outcomes), total, unsupported=report.unsupported)
 
 
 @cache

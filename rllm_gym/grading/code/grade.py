@@ -64,7 +64,7 @@ def grade_program_sync(
     show_expected: bool = False,
 ) -> CodeVerdict:
     """Run :func:`grade_program` from synchronous code, even if an event loop is already running."""
-    return _finished(
+    return _run_coroutine(
         grade_program(pool, source, tests, stop_at_first_failure=stop_at_first_failure, show_expected=show_expected)
     )
 
@@ -77,13 +77,13 @@ async def validate(pool: SandboxPool, tests: StdioTests | FunctionTests, referen
     if verdict.error:
         return f"the reference solution does not run: {verdict.error}"
     failed = next((test for test in verdict.outcomes if not test.passed), None)
-    why = "the tests hold no test" if failed is None else f"test {failed.name}: {failed.message}"
+    message = "the tests hold no test" if failed is None else f"test {failed.name}: {failed.message}"
     if verdict.unsupported:
-        why = f"{why}\nWhat this grader cannot do: {'; '.join(verdict.unsupported)}"
-    return f"the reference solution does not pass its own tests: {why}"
+        message = f"{message}\nWhat this grader cannot do: {'; '.join(verdict.unsupported)}"
+    return f"the reference solution does not pass its own tests: {message}"
 
 
-def _finished(coroutine: Coroutine[Any, Any, T]) -> T:
+def _run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllm_gym.sandbox import Running
+from rllm_gym.sandbox import RunningProgram
 
 MAX_MESSAGES = 1_000_000
 MAX_BYTES = 256 * 1024 * 1024
@@ -22,12 +22,12 @@ _TOKEN_BYTES = 8
 _MAX_VALUES = 4_000_000
 
 
-class Violation(Exception):
+class ProtocolViolation(Exception):
     """The program side violated the protocol. The program is wrong, whatever its tests reported before."""
 
 
 @dataclass
-class Told:
+class TestReport:
     """What the test side reported to the trainer."""
 
     total: int = 0
@@ -36,11 +36,11 @@ class Told:
     row_error: str = ""
     broken: str = ""
     done: bool = False
-    changing: tuple[int, ...] = ()
+    changing_calls: tuple[int, ...] = ()
     """Requests of the tests during which the program changed their data."""
-    ruined: bool = False
+    mutation_changed_inputs: bool = False
     """Whether something was changed before the chosen request."""
-    believed: tuple[int, ...] = ()
+    believed_equalities: tuple[int, ...] = ()
     """Objects created by the tests for which the program's claim of equality with others was accepted."""
     unsupported: tuple[str, ...] = ()
 
@@ -48,15 +48,15 @@ class Told:
 class Relay:
     """Relays between two running programs until the test side is done or one side ends."""
 
-    def __init__(self, tests: Running, code: Running) -> None:
+    def __init__(self, tests: RunningProgram, code: RunningProgram) -> None:
         self._tests = tests
         self._code = code
         self._nonce = secrets.token_hex(16)
         self._token = b""
-        self._asked: list[str] = []
+        self._open_questions: list[str] = []
         self._messages = 0
         self._bytes = 0
-        self.told = Told()
+        self.report = TestReport()
 
     def run(self, test_config: dict[str, Any], code_config: dict[str, Any]) -> str:
         """Relay until the end, blocking. Returns the side that ended early, ``"tests"`` or ``"code"``, or ``""``.
@@ -76,8 +76,8 @@ class Relay:
                 self._from_code(frame)
                 turn = "tests"
             elif frame[:1] == b"=":
-                self._hear(frame)
-                if self.told.done or self.told.error or self.told.row_error or self.told.broken:
+                self._on_message(frame)
+                if self.report.done or self.report.error or self.report.row_error or self.report.broken:
                     return ""
             else:
                 self._from_tests(frame)
@@ -87,58 +87,58 @@ class Relay:
         self._messages += 1
         self._bytes += len(frame)
         if self._messages > MAX_MESSAGES or self._bytes > MAX_BYTES:
-            raise Violation(
+            raise ProtocolViolation(
                 f"the tests and the program exchanged more than {MAX_MESSAGES:,} messages or {MAX_BYTES >> 20} MiB"
             )
 
     def _from_tests(self, frame: bytes) -> None:
-        self._turn("tests", frame[:1])
+        self._check_turn("tests", frame[:1])
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         self._code.send_sync(self._token + frame)
 
     def _from_code(self, frame: bytes) -> None:
         if frame[:_TOKEN_BYTES] != self._token:
-            raise Violation("the program answered what it was not asked")
+            raise ProtocolViolation("the program answered what it was not asked")
         message = frame[_TOKEN_BYTES:]
         if message.count(b",") + message.count(b"[") > _MAX_VALUES:
-            raise Violation(f"the program sent a message of more than {_MAX_VALUES:,} values")
-        self._turn("code", message[:1])
+            raise ProtocolViolation(f"the program sent a message of more than {_MAX_VALUES:,} values")
+        self._check_turn("code", message[:1])
         self._tests.send_sync(message)
 
-    def _turn(self, side: str, kind: bytes) -> None:
+    def _check_turn(self, side: str, kind: bytes) -> None:
         """Track the nesting: a request opens a level, and an answer closes the level that the other side opened."""
         if kind == b"?":
-            self._asked.append(side)
-            if len(self._asked) > MAX_DEPTH:
-                raise Violation(f"the tests and the program call each other more than {MAX_DEPTH} deep")
-        elif kind == b"!" and self._asked and self._asked[-1] != side:
-            self._asked.pop()
+            self._open_questions.append(side)
+            if len(self._open_questions) > MAX_DEPTH:
+                raise ProtocolViolation(f"the tests and the program call each other more than {MAX_DEPTH} deep")
+        elif kind == b"!" and self._open_questions and self._open_questions[-1] != side:
+            self._open_questions.pop()
         else:
-            raise Violation("the program's side lost its place")
+            raise ProtocolViolation("the program's side lost its place")
 
-    def _hear(self, frame: bytes) -> None:
+    def _on_message(self, frame: bytes) -> None:
         """Handle a message of the test side, whose process also runs test code and is therefore not fully trusted."""
-        told = self.told
+        reported = self.report
         try:
             message = json.loads(frame[1:])
             if message["nonce"] != self._nonce:
                 raise KeyError("nonce")
             kind = message["kind"]
             if kind == "tests":
-                told.total = max(0, min(int(message["count"]), 100_000))
+                reported.total = max(0, min(int(message["count"]), 100_000))
             elif kind == "outcome":
-                if len(told.outcomes) < 100_000:
-                    told.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
+                if len(reported.outcomes) < 100_000:
+                    reported.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
             elif kind == "done":
-                told.done, told.ruined = True, message["ruined"] is True
-                told.changing = tuple(int(each) for each in message["changing"])
-                told.believed = tuple(int(each) for each in message["believed"])
-                told.unsupported = tuple(str(each) for each in message["unsupported"])
+                reported.done, reported.mutation_changed_inputs = True, message["ruined"] is True
+                reported.changing_calls = tuple(int(item) for item in message["changing"])
+                reported.believed_equalities = tuple(int(item) for item in message["believed"])
+                reported.unsupported = tuple(str(item) for item in message["unsupported"])
             elif kind == "error":
-                told.error = str(message["text"]) or "the program did not load"
+                reported.error = str(message["text"]) or "the program did not load"
             elif kind == "row":
-                told.row_error = str(message["text"])
+                reported.row_error = str(message["text"])
             else:
-                told.broken = str(message["text"]) or "the program's side broke the rules"
+                reported.broken = str(message["text"]) or "the program's side broke the rules"
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Violation("the side of the tests lost its place") from error
+            raise ProtocolViolation("the side of the tests lost its place") from error

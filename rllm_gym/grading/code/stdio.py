@@ -6,9 +6,9 @@ import asyncio
 import re
 from dataclasses import replace
 
-from rllm_gym.grading.code.compare import difference, longest_right
+from rllm_gym.grading.code.compare import difference, max_output_bytes
 from rllm_gym.grading.code.verdict import CodeVerdict, StdioTest, StdioTests, TestOutcome, bounded
-from rllm_gym.sandbox import Ended, Program, Result, SandboxPool
+from rllm_gym.sandbox import Ended, Program, ProgramResult, SandboxPool
 
 AT_A_TIME = 4
 """Maximum number of tests of one program that run concurrently."""
@@ -24,10 +24,10 @@ async def grade_stdio(
     total = len(tests.tests)
     numpy = ("numpy",) if "numpy" in source else ()
 
-    async def run(index: int) -> tuple[TestOutcome, Result]:
+    async def run(index: int) -> tuple[TestOutcome, ProgramResult]:
         test = tests.tests[index]
         # Output beyond the length of a correct answer need not be read; a correct answer is read whatever its length.
-        output_bytes = longest_right(test.stdout)
+        output_bytes = max_output_bytes(test.stdout)
         limits = replace(tests.limits, output_bytes=output_bytes)
         stdin = test.stdin.encode("utf-8", "surrogatepass")
         result = await pool.run(Program(source, stdin=stdin, preload=numpy, limits=limits))
@@ -60,23 +60,23 @@ async def _run_rest(run, outcomes: dict[int, TestOutcome], total: int, stop: boo
             group.create_task(work())
 
 
-def _outcome(index: int, test: StdioTest, result: Result, tolerance: float | None, show: bool) -> TestOutcome:
+def _outcome(index: int, test: StdioTest, result: ProgramResult, tolerance: float | None, show: bool) -> TestOutcome:
     name = str(index + 1)
-    why = _failure(result)
-    if not why:
+    reason = _failure(result)
+    if not reason:
         if result.stdout_bytes > len(result.stdout):
-            why = f"wrote {result.stdout_bytes:,} bytes, far more than expected"
+            reason = f"wrote {result.stdout_bytes:,} bytes, far more than expected"
         else:
             found = difference(result.stdout, test.stdout, tolerance)
             if found is None:
                 return TestOutcome(name, True)
             expected = f", expected {found.expected!r}" if show else ""
-            why = f"wrong output at line {found.line}: got {found.got!r}{expected}"
-    message = f"input:\n{_cut(test.stdin)}\n{why}"
+            reason = f"wrong output at line {found.line}: got {found.got!r}{expected}"
+    message = f"input:\n{_cut(test.stdin)}\n{reason}"
     return TestOutcome(name, False, bounded(message), None if result.ended is Ended.EXITED else result.ended)
 
 
-def _failure(result: Result) -> str:
+def _failure(result: ProgramResult) -> str:
     """Return why a run failed before its output is compared; empty if it exited with code 0."""
     if result.ended is Ended.SIGNALLED:
         return f"ended by signal {result.signal}"
@@ -87,7 +87,7 @@ def _failure(result: Result) -> str:
     return ""
 
 
-def _syntax_error(result: Result) -> str:
+def _syntax_error(result: ProgramResult) -> str:
     """Return the syntax error because of which a program could not start, as printed by the interpreter.
 
     It is used as a message only: a program that prints this itself, and exits with 1, has failed anyway.

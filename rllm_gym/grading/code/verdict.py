@@ -15,7 +15,7 @@ MAX_MESSAGE = 2000
 
 DEFAULT_LIMITS = Limits()
 
-MEMORY_FOR_TESTS_MB = 1024
+TESTS_MEMORY_MB = 1024
 """Memory of the process that runs hidden test code, which also holds the program's answers."""
 
 

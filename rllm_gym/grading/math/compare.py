@@ -1,4 +1,4 @@
-"""Structural comparison of two answers. Scalars are left to a :class:`Judge`, which may also answer "unknown".
+"""Structural comparison of two answers. Scalars are left to a :class:`Comparer`, which may also answer "unknown".
 
 All results are three-valued: True, False, or None if it cannot be decided.
 """
@@ -11,28 +11,28 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Protocol
 
-from rllm_gym.grading.math.numeric import NoValue, real_value, symbols
+from rllm_gym.grading.math.floating_point import NoValueError, real_value, symbols
 from rllm_gym.grading.math.realset import RealSet, as_real_set, is_set_like
-from rllm_gym.grading.math.syntax import UNITS, Node, children
+from rllm_gym.grading.math.syntax import UNITS, MathNode, children
 
 Verdict = bool | None
 MAX_ITEMS = 64
 """Maximum length of lists compared without regard to order."""
 
 
-class Judge(Protocol):
+class Comparer(Protocol):
     """The interface for comparing single expressions."""
 
-    def equal(self, gold: Node, answer: Node) -> Verdict:
+    def equal(self, gold: MathNode, answer: MathNode) -> Verdict:
         """Return whether two expressions have the same value."""
         ...
 
-    def proportional(self, gold: Node, answer: Node) -> int | None:
+    def proportional(self, gold: MathNode, answer: MathNode) -> int | None:
         """Return the sign of a constant factor between two expressions; 0 if there is none."""
         ...
 
 
-def same(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def same(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     """Return whether ``answer`` is equivalent to ``gold``."""
     if gold == answer:
         return True
@@ -40,20 +40,20 @@ def same(gold: Node, answer: Node, judge: Judge) -> Verdict:
     for left, right, swap in ((gold, answer, False), (answer, gold, True)):
         if left.op == "rel" and "approx" in left.args[0]:
             exact, rounded = _at_approximation(left)
-            verdict = same(right, exact, judge) if swap else same(exact, right, judge)
+            verdict = same(right, exact, comparer) if swap else same(exact, right, comparer)
             if verdict is not True and rounded is not None and _roughly(exact, rounded):
-                return any_of([verdict, same(right, rounded, judge) if swap else same(rounded, right, judge)])
+                return any_of([verdict, same(right, rounded, comparer) if swap else same(rounded, right, comparer)])
             return verdict
     gold_items, answer_items = _items(gold), _items(answer)
     if is_set_like(gold) or is_set_like(answer):
-        verdict = _same_sets(gold, answer, judge)
+        verdict = _same_sets(gold, answer, comparer)
         if verdict is not None:
             return verdict
     if gold_items is not None or answer_items is not None:
-        return _same_lists(gold, answer, gold_items, answer_items, judge)
+        return _same_lists(gold, answer, gold_items, answer_items, comparer)
     if gold.op == "rel" or answer.op == "rel":
-        return _same_statements(gold, answer, judge)
-    return _same_values(gold, answer, judge)
+        return _same_statements(gold, answer, comparer)
+    return _same_values(gold, answer, comparer)
 
 
 def all_of(verdicts: Iterable[Verdict]) -> Verdict:
@@ -81,10 +81,10 @@ def any_of(verdicts: Iterable[Verdict]) -> Verdict:
 # Values
 
 
-def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_values(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     ours, theirs = _magnitude(gold), _magnitude(answer)
     if ours != theirs:
-        full = judge.equal(_times(ours, _bare(gold)), _times(theirs, _bare(answer)))
+        full = comparer.equal(_times(ours, _bare(gold)), _times(theirs, _bare(answer)))
         if full is True or 1 not in (ours, theirs):
             return full
         # Only one side says "million": the other may count in millions, just as it may omit a unit.
@@ -97,30 +97,30 @@ def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
     if "empty" in (gold.op, answer.op) or "inf" in (gold.op, answer.op):
         return gold == answer
     if "based" in (gold.op, answer.op):
-        return gold.op == answer.op and gold.args[1] == answer.args[1] and judge.equal(gold, answer)
+        return gold.op == answer.op and gold.args[1] == answer.args[1] and comparer.equal(gold, answer)
     if "mod" in (gold.op, answer.op):
         if gold.op == answer.op:
-            return all_of([same(gold.args[0], answer.args[0], judge), same(gold.args[1], answer.args[1], judge)])
-        return same(_residue(gold), _residue(answer), judge)
+            return all_of([same(gold.args[0], answer.args[0], comparer), same(gold.args[1], answer.args[1], comparer)])
+        return same(_residue(gold), _residue(answer), comparer)
     if "ratio" in (gold.op, answer.op):
-        return _same_ratios(gold, answer, judge)
+        return _same_ratios(gold, answer, comparer)
     if _has_matrix(gold) or _has_matrix(answer):
-        return _same_matrices(gold, answer, judge)
+        return _same_matrices(gold, answer, comparer)
     if "tuple" in (gold.op, answer.op):
-        return _same_tuples(gold, answer, judge)
-    verdict = judge.equal(gold, answer)
+        return _same_tuples(gold, answer, comparer)
+    verdict = comparer.equal(gold, answer)
     if verdict is not True and gold_percent != answer_percent:
-        hundredth = Node("num", (Fraction(1, 100), None))
+        hundredth = MathNode("num", (Fraction(1, 100), None))
         scaled = (
-            judge.equal(Node("mul", (gold, hundredth)), answer)
+            comparer.equal(MathNode("mul", (gold, hundredth)), answer)
             if gold_percent
-            else judge.equal(gold, Node("mul", (answer, hundredth)))
+            else comparer.equal(gold, MathNode("mul", (answer, hundredth)))
         )
         return any_of([verdict, scaled])
     return verdict
 
 
-def _unmarked(node: Node) -> Node:
+def _unmarked(node: MathNode) -> MathNode:
     """Remove wrappers that only say where a value belongs: the set that a name is in, a matrix with one entry."""
     while node.op in ("set", "list") and len(node.args) == 1 and not _expanded(node.args[0]):
         node = node.args[0]
@@ -129,28 +129,28 @@ def _unmarked(node: Node) -> Node:
     return node
 
 
-def _strip(node: Node) -> Node:
+def _strip(node: MathNode) -> MathNode:
     while node.op in ("unit", "deg"):
         node = node.args[0]
     if node.op == "neg" and node.args[0].op in ("unit", "pct", "deg"):
         inner = _strip(node.args[0])
-        return Node("pct", (Node("neg", inner.args),)) if inner.op == "pct" else Node("neg", (inner,))
+        return MathNode("pct", (MathNode("neg", inner.args),)) if inner.op == "pct" else MathNode("neg", (inner,))
     return node
 
 
-def _bare(node: Node) -> Node:
+def _bare(node: MathNode) -> MathNode:
     node = _strip(node)
     return _strip(node.args[0]) if node.op == "pct" else node
 
 
-def _residue(node: Node) -> Node:
+def _residue(node: MathNode) -> MathNode:
     return node.args[0] if node.op == "mod" else node
 
 
 _MAGNITUDES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 
 
-def _magnitude(node: Node) -> int:
+def _magnitude(node: MathNode) -> int:
     """Return the factor given by words after a number: ``1.2 million``, ``3 hundred thousand dollars``."""
     factor = 1
     while node.op in ("unit", "neg"):
@@ -160,15 +160,15 @@ def _magnitude(node: Node) -> int:
     return factor
 
 
-def _times(factor: int, node: Node) -> Node:
-    return Node("mul", (Node("num", (Fraction(factor), None)), node))
+def _times(factor: int, node: MathNode) -> MathNode:
+    return MathNode("mul", (MathNode("num", (Fraction(factor), None)), node))
 
 
 def _letters(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.replace("\\", "")).casefold() if len(text.strip()) > 1 else text.strip()
 
 
-def _units_agree(gold: Node, answer: Node) -> bool:
+def _units_agree(gold: MathNode, answer: MathNode) -> bool:
     """Return False if both name known units that differ."""
     if not (gold.op == answer.op == "unit"):
         return True
@@ -196,26 +196,26 @@ def _unit_words(words: str) -> set[str]:
     return found
 
 
-def _same_ratios(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_ratios(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     if gold.op == answer.op:
         if len(gold.args) != len(answer.args):
             return False
-        exactly = all_of(same(a, b, judge) for a, b in zip(gold.args, answer.args, strict=True))
+        exactly = all_of(same(a, b, comparer) for a, b in zip(gold.args, answer.args, strict=True))
         if exactly is True or _is_clock(gold) or _is_clock(answer):
             return exactly
         # a : b : c = d : e : f  if  a e = b d  and  a f = c d
         crossed = all_of(
-            judge.equal(Node("mul", (gold.args[0], b)), Node("mul", (a, answer.args[0])))
+            comparer.equal(MathNode("mul", (gold.args[0], b)), MathNode("mul", (a, answer.args[0])))
             for a, b in zip(gold.args[1:], answer.args[1:], strict=True)
         )
         return any_of([exactly, crossed])
     ratio, other = (gold, answer) if gold.op == "ratio" else (answer, gold)
     if len(ratio.args) != 2 or _is_clock(ratio):
         return False
-    return judge.equal(Node("div", ratio.args), other)
+    return comparer.equal(MathNode("div", ratio.args), other)
 
 
-def _is_clock(node: Node) -> bool:
+def _is_clock(node: MathNode) -> bool:
     """Return whether a node is a time of day such as ``12:00`` or ``4:30 p.m.`` rather than a ratio."""
     if node.op != "ratio" or len(node.args) != 2:
         return False
@@ -227,27 +227,27 @@ def _is_clock(node: Node) -> bool:
     return bool(minutes.args[0] == 0)
 
 
-def _same_matrices(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_matrices(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     ours, theirs = _rows(gold), _rows(answer)
     if ours is None or theirs is None:
         return False
     if len(ours) != len(theirs) or len(ours[0]) != len(theirs[0]):
         return False
     pairs = zip((x for row in ours for x in row), (x for row in theirs for x in row), strict=True)
-    return all_of(same(a, b, judge) for a, b in pairs)
+    return all_of(same(a, b, comparer) for a, b in pairs)
 
 
-_Rows = tuple[tuple[Node, ...], ...]
+_Rows = tuple[tuple[MathNode, ...], ...]
 _MAX_ENTRIES = 36
 
 
-def _has_matrix(node: Node) -> bool:
+def _has_matrix(node: MathNode) -> bool:
     if node.op in ("add", "mul", "neg", "div"):
         return any(_has_matrix(child) for child in node.args)
     return node.op == "matrix"
 
 
-def _rows(node: Node) -> _Rows | None:
+def _rows(node: MathNode) -> _Rows | None:
     """Return the rows of a matrix or matrix expression, of a list of lists, or of a vector written as a tuple."""
     if node.op == "matrix":
         rows: _Rows = node.args
@@ -263,56 +263,56 @@ def _rows(node: Node) -> _Rows | None:
     return None
 
 
-def _matrix_arithmetic(node: Node) -> _Rows | None:
+def _matrix_arithmetic(node: MathNode) -> _Rows | None:
     """Evaluate sums, multiples and products of small matrices, whose entries remain expressions."""
     parts = [_rows(part) if _has_matrix(part) else None for part in node.args]
     if any(part is not None and len(part) * len(part[0]) > _MAX_ENTRIES for part in parts):
         return None
     if node.op == "neg" and parts[0] is not None:
-        return tuple(tuple(Node("neg", (x,)) for x in row) for row in parts[0])
+        return tuple(tuple(MathNode("neg", (x,)) for x in row) for row in parts[0])
     if node.op == "add":
         known = [part for part in parts if part is not None]
         if len(known) != len(parts) or len({(len(part), len(part[0])) for part in known}) != 1:
             return None
         return tuple(
-            tuple(Node("add", tuple(part[i][j] for part in known)) for j in range(len(known[0][0])))
+            tuple(MathNode("add", tuple(part[i][j] for part in known)) for j in range(len(known[0][0])))
             for i in range(len(known[0]))
         )
     left, right = parts[0], parts[-1]
     if left is not None and right is not None and node.op == "mul" and len(left[0]) == len(right):
         return tuple(
             tuple(
-                Node("add", tuple(Node("mul", (row[k], right[k][j])) for k in range(len(right))))
+                MathNode("add", tuple(MathNode("mul", (row[k], right[k][j])) for k in range(len(right))))
                 for j in range(len(right[0]))
             )
             for row in left
         )
     if left is None and right is not None and node.op == "mul":
-        return tuple(tuple(Node("mul", (node.args[0], x)) for x in row) for row in right)
+        return tuple(tuple(MathNode("mul", (node.args[0], x)) for x in row) for row in right)
     if left is not None and right is None and node.op in ("mul", "div"):
-        return tuple(tuple(Node(node.op, (x, node.args[1])) for x in row) for row in left)
+        return tuple(tuple(MathNode(node.op, (x, node.args[1])) for x in row) for row in left)
     return None
 
 
-def _same_tuples(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_tuples(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     if gold.op != answer.op or (gold.args[0], gold.args[2]) != (answer.args[0], answer.args[2]):
         return False
-    return _in_order(gold.args[1], answer.args[1], judge)
+    return _in_order(gold.args[1], answer.args[1], comparer)
 
 
 # Collections
 
 
-def _items(node: Node) -> tuple[Node, ...] | None:
+def _items(node: MathNode) -> tuple[MathNode, ...] | None:
     """Return the members of a list or set with every ± expanded; ``None`` for a single value."""
     if node.op in ("list", "set"):
-        members: list[Node] = []
+        members: list[MathNode] = []
         for item in node.args:
             members += _items(item) or (item,) if item.op in ("list", "rel") or _expanded(item) else (item,)
         return tuple(members)
     if node.op == "rel" and len(node.args[1]) > 1 and node.args[1][-1].op == "list" and node.args[0][-1] == "=":
         # x = {1, 2} in bare LaTeX braces
-        return tuple(Node("rel", (node.args[0], (*node.args[1][:-1], item))) for item in node.args[1][-1].args)
+        return tuple(MathNode("rel", (node.args[0], (*node.args[1][:-1], item))) for item in node.args[1][-1].args)
     if node.op == "rel" and node.args[0] == ("=",) and all(side.op == "tuple" for side in node.args[1]):
         names, values = (side.args[1] for side in node.args[1])
         if len(names) == len(values) and all(_is_name(name) for name in names):
@@ -321,26 +321,26 @@ def _items(node: Node) -> tuple[Node, ...] | None:
     return expanded or None
 
 
-def _expanded(node: Node) -> tuple[Node, ...]:
+def _expanded(node: MathNode) -> tuple[MathNode, ...]:
     """Return both readings of an expression with ±; an empty tuple if there is no ±."""
     if not _has_sign_choice(node):
         return ()
     return (_signed(node, True), _signed(node, False))
 
 
-def _has_sign_choice(node: Node) -> bool:
+def _has_sign_choice(node: MathNode) -> bool:
     return node.op in ("pm", "mp") or any(_has_sign_choice(child) for child in children(node))
 
 
-def _signed(node: Node, plus: bool) -> Node:
+def _signed(node: MathNode, plus: bool) -> MathNode:
     if node.op in ("pm", "mp"):
         inner = _signed(node.args[0], plus)
-        return inner if plus == (node.op == "pm") else Node("neg", (inner,))
-    return Node(node.op, tuple(_signed_argument(argument, plus) for argument in node.args))
+        return inner if plus == (node.op == "pm") else MathNode("neg", (inner,))
+    return MathNode(node.op, tuple(_signed_argument(argument, plus) for argument in node.args))
 
 
 def _signed_argument(argument: object, plus: bool) -> object:
-    if isinstance(argument, Node):
+    if isinstance(argument, MathNode):
         return _signed(argument, plus)
     if isinstance(argument, tuple):
         return tuple(_signed_argument(inner, plus) for inner in argument)
@@ -348,19 +348,23 @@ def _signed_argument(argument: object, plus: bool) -> object:
 
 
 def _same_lists(
-    gold: Node,
-    answer: Node,
-    gold_items: tuple[Node, ...] | None,
-    answer_items: tuple[Node, ...] | None,
-    judge: Judge,
+    gold: MathNode,
+    answer: MathNode,
+    gold_items: tuple[MathNode, ...] | None,
+    answer_items: tuple[MathNode, ...] | None,
+    comparer: Comparer,
 ) -> Verdict:
     if gold_items is not None and answer_items is not None:
         gold_items, answer_items = _distinct(gold, gold_items), _distinct(answer, answer_items)
         if len(gold_items) == len(answer_items):
-            return _in_any_order(gold_items, answer_items, judge)
-        return _as_tuples_of_names(gold_items, answer_items, judge)
-    if gold_items is not None and gold.op == "list" and all(same(gold_items[0], one, judge) for one in gold_items[1:]):
-        return same(gold_items[0], answer, judge)  # "15 39/40, or 639/40"
+            return _in_any_order(gold_items, answer_items, comparer)
+        return _as_tuples_of_names(gold_items, answer_items, comparer)
+    if (
+        gold_items is not None
+        and gold.op == "list"
+        and all(same(gold_items[0], one, comparer) for one in gold_items[1:])
+    ):
+        return same(gold_items[0], answer, comparer)  # "15 39/40, or 639/40"
     listed, single = (gold, answer) if gold_items is not None else (answer, gold)
     items = gold_items if gold_items is not None else answer_items
     assert items is not None
@@ -374,17 +378,17 @@ def _same_lists(
             return False
         values = tuple(_assigned(item) for item in items)
         mine, theirs = (values, single.args[1]) if gold_items is not None else (single.args[1], values)
-        return _in_order(mine, theirs, judge)
+        return _in_order(mine, theirs, comparer)
     return False
 
 
-def _distinct(node: Node, items: tuple[Node, ...]) -> tuple[Node, ...]:
+def _distinct(node: MathNode, items: tuple[MathNode, ...]) -> tuple[MathNode, ...]:
     """Remove duplicates from a set or a list of points. In a list of numbers they can be meaningful (a double root)."""
     points = node.op == "set" or all(item.op == "tuple" for item in items)
     return tuple(dict.fromkeys(items)) if points else items
 
 
-def _as_tuples_of_names(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+def _as_tuples_of_names(gold: tuple[MathNode, ...], answer: tuple[MathNode, ...], comparer: Comparer) -> Verdict:
     """Compare ``p=5, q=2; p=7, q=2`` with ``(5,2), (7,2)``: repeated assignments to the same names."""
     assigned, tuples = (gold, answer) if len(gold) > len(answer) else (answer, gold)
     if not all(item.op == "tuple" for item in tuples) or len(assigned) % len(tuples):
@@ -394,34 +398,34 @@ def _as_tuples_of_names(gold: tuple[Node, ...], answer: tuple[Node, ...], judge:
     if None in names or any(names[i] != names[i % width] for i in range(len(names))):
         return False
     grouped = tuple(
-        Node("tuple", ("(", tuple(_assigned(item) for item in assigned[i : i + width]), ")"))
+        MathNode("tuple", ("(", tuple(_assigned(item) for item in assigned[i : i + width]), ")"))
         for i in range(0, len(assigned), width)
     )
-    return _in_any_order(grouped if assigned is gold else tuples, tuples if assigned is gold else grouped, judge)
+    return _in_any_order(grouped if assigned is gold else tuples, tuples if assigned is gold else grouped, comparer)
 
 
-def _assigned(item: Node) -> Node:
+def _assigned(item: MathNode) -> MathNode:
     if item.op == "rel" and set(item.args[0]) == {"="} and _is_name(item.args[1][0]):
-        value: Node = item.args[1][-1]
+        value: MathNode = item.args[1][-1]
         return value
     return item
 
 
-def _in_order(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+def _in_order(gold: tuple[MathNode, ...], answer: tuple[MathNode, ...], comparer: Comparer) -> Verdict:
     if len(gold) != len(answer):
         return False
-    return all_of(same(a, b, judge) for a, b in zip(gold, answer, strict=True))
+    return all_of(same(a, b, comparer) for a, b in zip(gold, answer, strict=True))
 
 
-def _in_any_order(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+def _in_any_order(gold: tuple[MathNode, ...], answer: tuple[MathNode, ...], comparer: Comparer) -> Verdict:
     if len(gold) > MAX_ITEMS:
-        return _in_order(gold, answer, judge)
+        return _in_order(gold, answer, comparer)
     left = list(answer)
     result: Verdict = True
     for wanted in gold:
         verdicts = []
         for place, candidate in enumerate(left):
-            verdict = same(wanted, candidate, judge)
+            verdict = same(wanted, candidate, comparer)
             verdicts.append(verdict)
             if verdict is True:
                 del left[place]
@@ -433,7 +437,7 @@ def _in_any_order(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge
     return result
 
 
-def _same_sets(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_sets(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     if symbols(gold) and symbols(answer) and symbols(gold) != symbols(answer):
         return None  # conditions on different names
     ours, theirs = as_real_set(gold), as_real_set(answer)
@@ -441,28 +445,28 @@ def _same_sets(gold: Node, answer: Node, judge: Judge) -> Verdict:
         one, other = (gold, answer) if theirs is None else (answer, gold)
         # One side is a known set and the other cannot be a set.
         return False if (ours or theirs) and is_set_like(one) and not is_set_like(other) else None
-    return _same_real_sets(ours, theirs, judge)
+    return _same_real_sets(ours, theirs, comparer)
 
 
-def _same_real_sets(gold: RealSet, answer: RealSet, judge: Judge) -> Verdict:
+def _same_real_sets(gold: RealSet, answer: RealSet, comparer: Comparer) -> Verdict:
     if len(gold) != len(answer):
         return False
     verdicts = []
     for mine, other in zip(gold, answer, strict=True):
         if (mine.low_open, mine.high_open) != (other.low_open, other.high_open):
             return False
-        verdicts += [_same_ends(mine.low, other.low, judge), _same_ends(mine.high, other.high, judge)]
+        verdicts += [_same_ends(mine.low, other.low, comparer), _same_ends(mine.high, other.high, comparer)]
     return all_of(verdicts)
 
 
-def _same_ends(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_ends(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     gold_infinite, answer_infinite = _infinite(gold), _infinite(answer)
     if gold_infinite or answer_infinite:
         return gold_infinite == answer_infinite
-    return judge.equal(_bare(gold), _bare(answer))
+    return comparer.equal(_bare(gold), _bare(answer))
 
 
-def _infinite(node: Node) -> int:
+def _infinite(node: MathNode) -> int:
     if node.op == "inf":
         return 1
     return -1 if node.op == "neg" and node.args[0].op == "inf" else 0
@@ -471,9 +475,9 @@ def _infinite(node: Node) -> int:
 # Statements
 
 
-def _same_statements(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_statements(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     if gold.op == answer.op == "rel":
-        return _same_relations(gold, answer, judge)
+        return _same_relations(gold, answer, comparer)
     statement, value, answer_states = (answer, gold, True) if answer.op == "rel" else (gold, answer, False)
     operators, sides = statement.args
     if set(operators) != {"="}:
@@ -484,28 +488,28 @@ def _same_statements(gold: Node, answer: Node, judge: Judge) -> Verdict:
         consistent: Verdict = True
         for side in sides[:-1]:
             if not symbols(side) and not _is_name(side):
-                consistent = all_of([consistent, same(side, last, judge)])
+                consistent = all_of([consistent, same(side, last, comparer)])
         if consistent is False:
             return False
-        return all_of([consistent, same(value, last, judge)])
+        return all_of([consistent, same(value, last, comparer)])
     if not _is_name(first):
         return False
-    return same(last, value, judge)
+    return same(last, value, comparer)
 
 
-def _same_relations(gold: Node, answer: Node, judge: Judge) -> Verdict:
+def _same_relations(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     gold, answer = _turned(gold), _turned(answer)
     (ours, mine), (theirs, yours) = gold.args, answer.args
     if set(ours) == set(theirs) == {"="}:
-        return _same_equations(mine, yours, judge)
+        return _same_equations(mine, yours, comparer)
     if ours == theirs:
-        verdict = all_of(same(a, b, judge) for a, b in zip(mine, yours, strict=True))
+        verdict = all_of(same(a, b, comparer) for a, b in zip(mine, yours, strict=True))
         if verdict is not False:
             return verdict
     if len(mine) == len(yours) == 2 and (ours[0] in _ORDER) == (theirs[0] in _ORDER):
         if ours != theirs:
             return False
-        sign = judge.proportional(_difference(mine), _difference(yours))
+        sign = comparer.proportional(_difference(mine), _difference(yours))
         if sign is None:
             return None
         return sign > 0 or (sign != 0 and ours[0] == "ne")
@@ -516,41 +520,41 @@ _ORDER = frozenset(["<", "le"])
 _TURNED = {">": "<", "ge": "le"}
 
 
-def _turned(relation: Node) -> Node:
+def _turned(relation: MathNode) -> MathNode:
     """Replace every ``>`` by ``<`` if the whole chain runs in that direction; ``a = b < c`` is unchanged."""
     operators, sides = relation.args
     if operators and all(operator in _TURNED for operator in operators):
-        return Node("rel", (tuple(_TURNED[operator] for operator in reversed(operators)), tuple(reversed(sides))))
+        return MathNode("rel", (tuple(_TURNED[operator] for operator in reversed(operators)), tuple(reversed(sides))))
     return relation
 
 
-def _same_equations(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+def _same_equations(gold: tuple[MathNode, ...], answer: tuple[MathNode, ...], comparer: Comparer) -> Verdict:
     ours, theirs = gold[0], answer[0]
     if _is_name(ours) and _is_name(theirs):
-        verdict = same(gold[-1], answer[-1], judge)
+        verdict = same(gold[-1], answer[-1], comparer)
         if _same_name(ours, theirs) and verdict is not False:
             return verdict
         if verdict is not False and ("text" in (ours.op, theirs.op) or {"app", "sym"} == {ours.op, theirs.op}):
             return verdict  # "Area = 5" and "A = 5", "y = 2x" and "f(x) = 2x"
     elif len(gold) == len(answer) == 2:
-        exactly = all_of(same(a, b, judge) for a, b in zip(gold, answer, strict=True))
+        exactly = all_of(same(a, b, comparer) for a, b in zip(gold, answer, strict=True))
         if exactly is True:
             return True
     if len(gold) != 2 or len(answer) != 2:
         return False
     for reverse in (False, True):
         sides = answer[::-1] if reverse else answer
-        if "text" in (gold[0].op, sides[0].op) and all_of([same(gold[0], sides[0], judge)]) is not True:
+        if "text" in (gold[0].op, sides[0].op) and all_of([same(gold[0], sides[0], comparer)]) is not True:
             return False
-    sign = judge.proportional(_difference(gold), _difference(answer))
+    sign = comparer.proportional(_difference(gold), _difference(answer))
     return None if sign is None else sign != 0
 
 
-def _difference(sides: tuple[Node, ...]) -> Node:
-    return Node("add", (_bare(sides[0]), Node("neg", (_bare(sides[-1]),))))
+def _difference(sides: tuple[MathNode, ...]) -> MathNode:
+    return MathNode("add", (_bare(sides[0]), MathNode("neg", (_bare(sides[-1]),))))
 
 
-def _same_name(first: Node, second: Node) -> bool:
+def _same_name(first: MathNode, second: MathNode) -> bool:
     if first.op == second.op == "text":
         return _letters(first.args[0]) == _letters(second.args[0])
     return bool(first == second)
@@ -559,7 +563,7 @@ def _same_name(first: Node, second: Node) -> bool:
 _NAMING = frozenset(["sin", "cos", "tan", "max", "min", "gcd", "lcm", "arg", "Re", "Im", "abs"])
 
 
-def _is_name(node: Node) -> bool:
+def _is_name(node: MathNode) -> bool:
     """Return whether it can be assigned to: ``x``, ``AB``, ``f(x)``, ``NO/BO``, ``V_1 : V_2``, ``(p, q)``, ``Area``."""
     if node.op in ("sym", "text", "app"):
         return True
@@ -577,19 +581,19 @@ def _is_name(node: Node) -> bool:
 # Approximations
 
 
-def _at_approximation(relation: Node) -> tuple[Node, Node | None]:
+def _at_approximation(relation: MathNode) -> tuple[MathNode, MathNode | None]:
     """Return the part left of the first ≈, and the last part right of it."""
     operators, sides = relation.args
     cut = operators.index("approx")
-    exact = sides[0] if cut == 0 else Node("rel", (operators[:cut], sides[: cut + 1]))
+    exact = sides[0] if cut == 0 else MathNode("rel", (operators[:cut], sides[: cut + 1]))
     if _is_name(exact) and exact.op != "const":  # x ≈ 3.14
-        return Node("rel", (("=",), (exact, sides[-1]))), None
+        return MathNode("rel", (("=",), (exact, sides[-1]))), None
     return exact, sides[-1]
 
 
-def _roughly(exact: Node, rounded: Node) -> bool:
+def _roughly(exact: MathNode, rounded: MathNode) -> bool:
     try:
         a, b = (real_value(_bare(_assigned(side))) for side in (exact, rounded))
-    except NoValue:
+    except NoValueError:
         return False
     return abs(a - b) <= 0.02 * max(abs(a), abs(b))

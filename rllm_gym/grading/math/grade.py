@@ -10,12 +10,12 @@ from typing import Literal
 
 from rllm_gym.core.errors import EnvironmentFault
 from rllm_gym.grading.math.compare import any_of, same
+from rllm_gym.grading.math.comparers import FastComparer
 from rllm_gym.grading.math.extract import any_answer, boxed_answer, gold_answer
-from rllm_gym.grading.math.grammar_bounds import within_bounds
-from rllm_gym.grading.math.judges import QuickJudge
-from rllm_gym.grading.math.notation import tidy
-from rllm_gym.grading.math.readings import choice, decimal_comma, looks_decimal, readings, same_spelling
-from rllm_gym.grading.math.syntax import Node
+from rllm_gym.grading.math.interpretations import choice, decimal_comma, interpretations, looks_decimal, same_spelling
+from rllm_gym.grading.math.math_verify_limits import within_bounds
+from rllm_gym.grading.math.normalize import normalize
+from rllm_gym.grading.math.syntax import MathNode
 from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
@@ -72,9 +72,9 @@ def grade_math(
     True
     """
     began = time.perf_counter()
-    extracted, verdict = _quick(response, gold, extract, timeout)
+    extracted, verdict = _decide_fast(response, gold, extract, timeout)
     if isinstance(verdict, str):
-        verdict = _in_workers(verdict, tidy(gold_answer(gold)), tidy(extracted or ""), timeout)
+        verdict = _in_workers(verdict, normalize(gold_answer(gold)), normalize(extracted or ""), timeout)
     return MathVerdict(verdict[0], extracted, verdict[1], time.perf_counter() - began)
 
 
@@ -87,17 +87,17 @@ async def agrade_math(
 ) -> MathVerdict:
     """Run :func:`grade_math` without blocking the event loop: the loop continues while a worker decides."""
     began = time.perf_counter()
-    extracted, verdict = _quick(response, gold, extract, timeout)
+    extracted, verdict = _decide_fast(response, gold, extract, timeout)
     if isinstance(verdict, str):
-        verdict = await _ain_workers(verdict, tidy(gold_answer(gold)), tidy(extracted or ""), timeout)
+        verdict = await _ain_workers(verdict, normalize(gold_answer(gold)), normalize(extracted or ""), timeout)
     return MathVerdict(verdict[0], extracted, verdict[1], time.perf_counter() - began)
 
 
 _Decision = tuple[bool, Method]
-_Lane = Literal["digits", "grammar"]
+_WorkerKind = Literal["digits", "grammar"]
 
 
-def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | _Lane]:
+def _decide_fast(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | _WorkerKind]:
     """Return the extracted answer, and the verdict or the name of the worker pool that has to find it."""
     if not isinstance(response, str) or not isinstance(gold, str):
         raise TypeError(f"response and gold are str; got {type(response).__name__} and {type(gold).__name__}")
@@ -115,11 +115,11 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
     reference = gold_answer(gold)
     if len(extracted) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
         alike = max(len(extracted), len(reference)) <= _MAX_SPELLED_CHARS and same_spelling(
-            tidy(reference), tidy(extracted)
+            normalize(reference), normalize(extracted)
         )
         return extracted, (alike, "string" if alike else "too_long")
     try:
-        return extracted, _decide(tidy(reference), tidy(extracted))
+        return extracted, _decide(normalize(reference), normalize(extracted))
     except RecursionError:  # the caller's stack is nearly full; a worker's is empty
         return extracted, "digits"
 
@@ -130,26 +130,26 @@ def _is_plain(text: str) -> bool:
     return digits.isdecimal() and text.isascii() and (digits[0] != "0" or text == "0")
 
 
-def _decide(gold: str, answer: str) -> _Decision | _Lane:
+def _decide(gold: str, answer: str) -> _Decision | _WorkerKind:
     if same_spelling(gold, answer):
         return True, "string"
-    ours, theirs = readings(gold), readings(answer)
-    judge = QuickJudge()
+    ours, theirs = interpretations(gold), interpretations(answer)
+    comparer = FastComparer()
     if _same_choice(gold, answer, ours, theirs):
         return True, "string"
     if (comma := _decimal_commas(gold, answer, ours, theirs)) is not None:
         return comma, "number"
     if not ours or not theirs:
         return "grammar"
-    verdict = any_of(same(mine, other, judge) for mine in ours for other in theirs)
+    verdict = any_of(same(mine, other, comparer) for mine in ours for other in theirs)
     if verdict is None:
         return "digits"
     if "text" in (ours[0].op, theirs[0].op):
         return verdict, "string"
-    return verdict, "symbolic" if judge.symbolic else "number"
+    return verdict, "symbolic" if comparer.symbolic else "number"
 
 
-def _same_choice(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> bool:
+def _same_choice(gold: str, answer: str, ours: tuple[MathNode, ...], theirs: tuple[MathNode, ...]) -> bool:
     """Return whether one side is the letter of an option, and the other that option with its text."""
     for letter, text in ((ours, answer), (theirs, gold)):
         if letter and letter[0].op == "sym" and (option := choice(text)) is not None:
@@ -157,12 +157,12 @@ def _same_choice(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[N
     return False
 
 
-def _decimal_commas(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> bool | None:
+def _decimal_commas(gold: str, answer: str, ours: tuple[MathNode, ...], theirs: tuple[MathNode, ...]) -> bool | None:
     """Return True if one side writes the other's decimal number with a comma."""
     if (mine := decimal_comma(answer)) is not None and ours and "." in gold:
-        return True if QuickJudge().equal(ours[0], mine) else None
+        return True if FastComparer().equal(ours[0], mine) else None
     if looks_decimal(gold) and (mine := decimal_comma(gold)) is not None and theirs and "." in answer:
-        return True if QuickJudge().equal(mine, theirs[0]) else None
+        return True if FastComparer().equal(mine, theirs[0]) else None
     return None
 
 
@@ -185,7 +185,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _lanes() -> tuple[WorkerPool, WorkerPool]:
+def _worker_pools() -> tuple[WorkerPool, WorkerPool]:
     """Return the two pools of this process, created on first use; each starts workers on demand.
 
     The interpreter closes them at exit.
@@ -201,28 +201,28 @@ def _lanes() -> tuple[WorkerPool, WorkerPool]:
         return _pools
 
 
-_DIGITS, _GRAMMAR = "rllm_gym.grading.math.by_digits", "rllm_gym.grading.math.by_grammar"
+_DIGITS, _GRAMMAR = "rllm_gym.grading.math.numeric_worker", "rllm_gym.grading.math.math_verify_worker"
 
 
 def _by_digits(gold: str, answer: str) -> tuple[bool | None, float]:
-    from rllm_gym.grading.math.by_digits import decide  # mpmath is imported in workers only
+    from rllm_gym.grading.math.numeric_worker import decide  # mpmath is imported in workers only
 
     began = time.perf_counter()
     return decide(gold, answer), time.perf_counter() - began
 
 
 def _by_grammar(gold: str, answer: str) -> bool:
-    from rllm_gym.grading.math.by_grammar import decide  # SymPy is imported in workers only
+    from rllm_gym.grading.math.math_verify_worker import decide  # SymPy is imported in workers only
 
     return decide(gold, answer)
 
 
-def _in_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _Decision:
+def _in_workers(worker_kind: _WorkerKind, gold: str, answer: str, timeout: float) -> _Decision:
     for attempt in (1, 2):
-        digits, grammar = _lanes()
+        digits, grammar = _worker_pools()
         try:
             verdict, spent = None, 0.0
-            if lane == "digits":
+            if worker_kind == "digits":
                 verdict, spent = digits.run(_by_digits, gold, answer, timeout=timeout)
             if verdict is None and not (within_bounds(gold) and within_bounds(answer)):
                 verdict = False
@@ -235,12 +235,12 @@ def _in_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _Decisio
     raise AssertionError("the second failure is final")
 
 
-async def _ain_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _Decision:  # noqa: ASYNC109
+async def _ain_workers(worker_kind: _WorkerKind, gold: str, answer: str, timeout: float) -> _Decision:  # noqa: ASYNC109
     for attempt in (1, 2):
-        digits, grammar = _lanes()
+        digits, grammar = _worker_pools()
         try:
             verdict, spent = None, 0.0
-            if lane == "digits":
+            if worker_kind == "digits":
                 verdict, spent = await digits.arun(_by_digits, gold, answer, timeout=timeout)
             if verdict is None and not (within_bounds(gold) and within_bounds(answer)):
                 verdict = False

@@ -5,33 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rllm_gym.grading.math.numeric import NoValue, real_value, symbols
-from rllm_gym.grading.math.syntax import Node
+from rllm_gym.grading.math.floating_point import NoValueError, real_value, symbols
+from rllm_gym.grading.math.syntax import MathNode
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Interval:
     """One interval. ``low`` and ``high`` are nodes (``inf`` for infinite ends); the floats are for sorting only."""
 
-    low: Node
+    low: MathNode
     low_open: bool
-    high: Node
+    high: MathNode
     high_open: bool
     from_: float
     to: float
 
 
-RealSet = tuple[Span, ...]
+RealSet = tuple[Interval, ...]
 """Disjoint spans in ascending order."""
 
-_INF = Node("inf")
-_MINUS_INF = Node("neg", (_INF,))
-_EVERYTHING = Span(_MINUS_INF, True, _INF, True, float("-inf"), float("inf"))
-_ZERO = Node("num", (Fraction(0), None))
+_INF = MathNode("inf")
+_MINUS_INF = MathNode("neg", (_INF,))
+_EVERYTHING = Interval(_MINUS_INF, True, _INF, True, float("-inf"), float("inf"))
+_ZERO = MathNode("num", (Fraction(0), None))
 _MAX_SPANS = 64
 
 
-def is_set_like(node: Node) -> bool:
+def is_set_like(node: MathNode) -> bool:
     """Return whether a node can only be a set of reals: a union, an inequality, an interval to infinity."""
     if node.op in ("union", "inter", "minus", "reals"):
         return True
@@ -44,11 +44,11 @@ def is_set_like(node: Node) -> bool:
     return False
 
 
-def as_real_set(node: Node) -> RealSet | None:
+def as_real_set(node: MathNode) -> RealSet | None:
     """Return the set; ``None`` if the node is not a set, or has ends that are not real constants."""
     try:
         return _convert(node)
-    except (NoValue, _NotASet):
+    except (NoValueError, _NotASet):
         return None
 
 
@@ -56,11 +56,11 @@ class _NotASet(ValueError):
     pass
 
 
-def _is_infinite(node: Node) -> bool:
+def _is_infinite(node: MathNode) -> bool:
     return node.op == "inf" or (node.op == "neg" and node.args[0].op == "inf")
 
 
-def _convert(node: Node) -> RealSet:
+def _convert(node: MathNode) -> RealSet:
     op, args = node.op, node.args
     if op == "reals":
         return (_EVERYTHING,)
@@ -88,8 +88,8 @@ def _convert(node: Node) -> RealSet:
     raise _NotASet
 
 
-def _span(low: Node, low_open: bool, high: Node, high_open: bool) -> Span:
-    span = Span(
+def _span(low: MathNode, low_open: bool, high: MathNode, high_open: bool) -> Interval:
+    span = Interval(
         low, low_open or _is_infinite(low), high, high_open or _is_infinite(high), real_value(low), real_value(high)
     )
     if span.from_ > span.to or (span.from_ == span.to and (span.low_open or span.high_open)):
@@ -97,18 +97,18 @@ def _span(low: Node, low_open: bool, high: Node, high_open: bool) -> Span:
     return span
 
 
-def _normal(spans: list[Span]) -> RealSet:
+def _normal(spans: list[Interval]) -> RealSet:
     """Return the spans sorted, with overlapping and touching ones merged."""
     if len(spans) > _MAX_SPANS:
         raise _NotASet
-    merged: list[Span] = []
+    merged: list[Interval] = []
     for span in sorted(spans, key=lambda s: (s.from_, s.low_open)):
         if merged:
             last = merged[-1]
             touches = _close(last.to, span.from_) and not (last.high_open and span.low_open)
             if (last.to > span.from_ and not _close(last.to, span.from_)) or touches:
                 further = span if span.to > last.to or (_close(span.to, last.to) and not span.high_open) else last
-                merged[-1] = Span(last.low, last.low_open, further.high, further.high_open, last.from_, further.to)
+                merged[-1] = Interval(last.low, last.low_open, further.high, further.high_open, last.from_, further.to)
                 continue
         merged.append(span)
     return tuple(merged)
@@ -119,14 +119,14 @@ def _close(a: float, b: float) -> bool:
 
 
 def _complement(spans: RealSet) -> RealSet:
-    gaps: list[Span] = []
+    gaps: list[Interval] = []
     low, low_open, from_ = _MINUS_INF, True, float("-inf")
     for span in spans:
         if span.from_ > from_ or (span.from_ == from_ and not low_open and span.low_open):
-            gaps.append(Span(low, low_open, span.low, not span.low_open, from_, span.from_))
+            gaps.append(Interval(low, low_open, span.low, not span.low_open, from_, span.from_))
         low, low_open, from_ = span.high, not span.high_open, span.to
     if from_ != float("inf"):
-        gaps.append(Span(low, low_open, _INF, True, from_, float("inf")))
+        gaps.append(Interval(low, low_open, _INF, True, from_, float("inf")))
     return tuple(gaps)
 
 
@@ -137,11 +137,11 @@ def _intersection(first: RealSet, second: RealSet) -> RealSet:
             low = max((a, b), key=lambda s: (s.from_, s.low_open))
             high = min((a, b), key=lambda s: (s.to, not s.high_open))
             if low.from_ < high.to or (_close(low.from_, high.to) and not low.low_open and not high.high_open):
-                spans.append(Span(low.low, low.low_open, high.high, high.high_open, low.from_, high.to))
+                spans.append(Interval(low.low, low.low_open, high.high, high.high_open, low.from_, high.to))
     return _normal(spans)
 
 
-def _from_relation(node: Node) -> RealSet:
+def _from_relation(node: MathNode) -> RealSet:
     """Convert ``x < 5``, ``1 <= x < 2``, ``x != 3`` or ``x = 2``: one name, and constants around it."""
     operators, sides = node.args
     named = [place for place, side in enumerate(sides) if symbols(side)]
@@ -164,28 +164,29 @@ def _from_relation(node: Node) -> RealSet:
 
 def _mirrored(sizes: RealSet) -> RealSet:
     """Return all x whose absolute value is in ``sizes``."""
-    sizes = _intersection(sizes, (Span(_ZERO, False, _INF, True, 0.0, float("inf")),))
+    sizes = _intersection(sizes, (Interval(_ZERO, False, _INF, True, 0.0, float("inf")),))
     below = [
-        Span(_negative(one.high), one.high_open, _negative(one.low), one.low_open, -one.to, -one.from_) for one in sizes
+        Interval(_negative(one.high), one.high_open, _negative(one.low), one.low_open, -one.to, -one.from_)
+        for one in sizes
     ]
     return _normal([*sizes, *below])
 
 
-def _negative(node: Node) -> Node:
-    return node.args[0] if node.op == "neg" else Node("neg", (node,))
+def _negative(node: MathNode) -> MathNode:
+    return node.args[0] if node.op == "neg" else MathNode("neg", (node,))
 
 
 _FLIPPED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne", "in": "?", "approx": "?"}
 
 
-def _bound(operator: str, value: Node) -> RealSet:
+def _bound(operator: str, value: MathNode) -> RealSet:
     if operator == "in":
         return _convert(value)
     at = real_value(value)
     if operator in ("<", "le"):
-        return (Span(_MINUS_INF, True, value, operator == "<" or _is_infinite(value), float("-inf"), at),)
+        return (Interval(_MINUS_INF, True, value, operator == "<" or _is_infinite(value), float("-inf"), at),)
     if operator in (">", "ge"):
-        return (Span(value, operator == ">" or _is_infinite(value), _INF, True, at, float("inf")),)
+        return (Interval(value, operator == ">" or _is_infinite(value), _INF, True, at, float("inf")),)
     if operator == "=":
         return (_span(value, False, value, False),)
     if operator == "ne":
@@ -193,7 +194,7 @@ def _bound(operator: str, value: Node) -> RealSet:
     raise _NotASet
 
 
-def _from_list(items: tuple[Node, ...]) -> RealSet:
+def _from_list(items: tuple[MathNode, ...]) -> RealSet:
     """Combine a list of conditions.
 
     "x < 1, x > 3" means either; "x > 1, x < 3" and "x != 0, x != 1" mean both: if "either" would allow every number,

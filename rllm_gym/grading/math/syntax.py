@@ -11,12 +11,12 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 
-class Unreadable(ValueError):
+class MathSyntaxError(ValueError):
     """The answer uses no known notation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class MathNode:
     """One node of an answer's tree.
 
     Attributes:
@@ -31,17 +31,17 @@ class Node:
     args: tuple[Any, ...] = ()
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: MathNode) -> Iterator[MathNode]:
     """Yield the nodes directly below, including those in tuples of arguments."""
     for argument in node.args:
-        if isinstance(argument, Node):
+        if isinstance(argument, MathNode):
             yield argument
         elif isinstance(argument, tuple):
             for inner in argument:
-                if isinstance(inner, Node):
+                if isinstance(inner, MathNode):
                     yield inner
                 elif isinstance(inner, tuple):
-                    yield from (item for item in inner if isinstance(item, Node))
+                    yield from (item for item in inner if isinstance(item, MathNode))
 
 
 class Token(NamedTuple):
@@ -107,20 +107,20 @@ _COMMAND_OPERATORS = {"le": "le", "ge": "ge", "ne": "ne", "approx": "approx", "i
 MAX_TOKENS = 2000
 
 
-def tokenize(tidied: str) -> list[Token]:
+def tokenize(normalized: str) -> list[Token]:
     """Return the tokens of a tidied answer.
 
     Raises:
         Unreadable: There are more than ``MAX_TOKENS``, or a character of no known notation.
     """
     tokens: list[Token] = []
-    for match in _TOKEN.finditer(tidied):
+    for match in _TOKEN.finditer(normalized):
         kind = match.lastgroup
         text = match[kind] if kind else ""
         if kind == "space":
             continue
         if kind == "other":
-            raise Unreadable(f"unknown character {text!r}")
+            raise MathSyntaxError(f"unknown character {text!r}")
         if kind == "op":
             tokens.append(Token("op", _OPERATORS.get(text, text)))
         elif kind == "cmd":
@@ -132,7 +132,7 @@ def tokenize(tidied: str) -> list[Token]:
         else:
             tokens.append(Token(str(kind), text))
         if len(tokens) > MAX_TOKENS:
-            raise Unreadable(f"more than {MAX_TOKENS} symbols")
+            raise MathSyntaxError(f"more than {MAX_TOKENS} symbols")
     return tokens
 
 
@@ -197,17 +197,17 @@ def refuses_as_unit(words: str) -> bool:
     return len(words) > 60 or any(word in _REFUSED_UNITS for word in re.findall(r"[a-z]+", words.lower()))
 
 
-def number(spelling: str) -> Node:
+def number(spelling: str) -> MathNode:
     """Return the ``num`` node of a decimal spelling, including repeating decimals (``0.1\\overline{6}``)."""
     head, backslash, rest = spelling.partition("\\")
     if backslash:
         repeated = "".join(c for c in rest if c.isdigit())
-        whole, _, digits = head.partition(".")
+        whole_part, _, digits = head.partition(".")
         scale = 10 ** len(digits)
-        value = Fraction(int(whole + digits or "0"), scale)
-        return Node("num", (value + Fraction(int(repeated), scale * (10 ** len(repeated) - 1)), None))
+        value = Fraction(int(whole_part + digits or "0"), scale)
+        return MathNode("num", (value + Fraction(int(repeated), scale * (10 ** len(repeated) - 1)), None))
     if "e" in spelling.lower():
-        return Node("num", (Fraction(spelling), None))
+        return MathNode("num", (Fraction(spelling), None))
     if "." in spelling:
-        return Node("num", (Fraction(spelling), len(spelling.partition(".")[2])))
-    return Node("num", (Fraction(int(spelling)), None))
+        return MathNode("num", (Fraction(spelling), len(spelling.partition(".")[2])))
+    return MathNode("num", (Fraction(int(spelling)), None))

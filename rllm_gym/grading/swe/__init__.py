@@ -1,6 +1,6 @@
 """Grading of repository changes with hidden tests. The environment provides the changed tree."""
 
-from rllm_gym.grading.swe.allowed import Allowed, allowed_changes, is_test_infrastructure, is_test_path
+from rllm_gym.grading.swe.change_filter import AllowedChanges, allowed_changes, is_test_infrastructure, is_test_path
 from rllm_gym.grading.swe.grade import (
     check_repository_task,
     check_repository_task_sync,
@@ -12,7 +12,7 @@ from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
 
 __all__ = [
     "LOG_PARSERS",
-    "Allowed",
+    "AllowedChanges",
     "RepositoryTests",
     "RepositoryVerdict",
     "allowed_changes",

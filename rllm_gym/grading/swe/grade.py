@@ -5,8 +5,8 @@ several times, each in a fresh session over a fresh base. From inside, the runs 
 
 - the unchanged tests, with sentinels between them, which must fail;
 - the same files, where each hidden test has blanks for expected values, which must be filled in
-  (:mod:`rllm_gym.grading.swe.blanks`), or else is mutated at one place, where it must fail
-  (:mod:`rllm_gym.grading.swe.twins`);
+  (:mod:`rllm_gym.grading.swe.withheld_values`), or else is mutated at one place, where it must fail
+  (:mod:`rllm_gym.grading.swe.mutated_tests`);
 - the files that only contain tests which must continue to pass;
 - a few of the tests that the agent could read before, also mutated.
 """
@@ -21,13 +21,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rllm_gym.grading.swe.allowed import allowed_changes
-from rllm_gym.grading.swe.blanks import OPAQUE, RIGHT, WRONG, judge
-from rllm_gym.grading.swe.exam import Exam, Place, Sheet
+from rllm_gym.grading.swe.change_filter import allowed_changes
+from rllm_gym.grading.swe.hidden_run import HiddenRun, HiddenRuns, Place
 from rllm_gym.grading.swe.log_parsers import find_parser
-from rllm_gym.grading.swe.runs import Bench, Outcome, Run
-from rllm_gym.grading.swe.twins import Span
+from rllm_gym.grading.swe.mutated_tests import LineSpan
+from rllm_gym.grading.swe.test_run import HiddenTestOutcome, TestRun, TestRunner
 from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
+from rllm_gym.grading.swe.withheld_values import OPAQUE, RIGHT, WRONG, check_answers
 from rllm_gym.sandbox.tree import Changes
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-MAX_SINGLE_TWINS = 2
-TWIN_PATIENCE = 3.0
+MAX_SINGLE_MUTATIONS = 2
+MUTATED_RUN_TIMEOUT_FACTOR = 3.0
 """Factor on the timeout for runs in which tests fail, because reporting failures takes time too."""
 
 
@@ -98,11 +98,11 @@ async def check_repository_task(
     """
     solved = await grade_repository(pool, base, gold, tests, runtime=runtime)
     nothing = Changes({}, frozenset())
-    untouched = await (await asyncio.to_thread(_Grading, pool, base, nothing, tests, runtime)).verdict(whole=True)
+    untouched = await (await asyncio.to_thread(_Grading, pool, base, nothing, tests, runtime)).verdict(run_all=True)
     found = []
     if not solved.correct:
         found.append(f"the reference solution is not accepted: {solved.reason}")
-        found += [f"with the reference solution, {test}: {why}" for test, why in solved.failed.items()]
+        found += [f"with the reference solution, {test}: {message}" for test, message in solved.failed.items()]
     found += [f"of the reference solution, {line}" for line in solved.dropped]
     if untouched.correct:
         found.append("doing nothing is accepted")
@@ -133,53 +133,56 @@ class _Grading:
             find_parser(tests.log_parser)
         self.allowed = allowed_changes(base, changes, tests)
         self.tests = tests
-        self.bench = Bench(pool, base, self.allowed, tests, runtime)
+        self.runner = TestRunner(pool, base, self.allowed, tests, runtime)
         # Seeded from the system: the position of a mutation must not be predictable.
         rng = random.Random(secrets.randbits(128))
-        self.exam = Exam(base, tests, node_ids=self.bench.own_run, rng=rng)
+        self.hidden_runs = HiddenRuns(base, tests, node_ids=self.runner.own_run, rng=rng)
         self.shadowing: tuple[str, ...] = ()
         self.remarks: list[str] = []
         self.failed: dict[str, str] = {}
         self.passed: set[str] = set()
 
-    async def verdict(self, *, whole: bool = False) -> RepositoryVerdict:
-        """Return the verdict. ``whole``: also run what can no longer change it, to report every listed test."""
+    async def verdict(self, *, run_all: bool = False) -> RepositoryVerdict:
+        """Return the verdict. ``run_all``: also run what can no longer change it, to report every listed test."""
         if self.allowed.refusal:
             return self._conclude(f"product code reaches for the test runner: {self.allowed.refusal}")
-        main, twins, ran = await self._first_runs()
+        main, mutated_runs, ran = await self._first_runs()
         self.shadowing = main.shadowing
-        wrong = self._wrong_with(main, self.exam.main)
+        wrong = self._wrong_with(main, self.hidden_runs.main)
         if wrong:
-            if whole:
+            if run_all:
                 await self._others()
             return self._conclude(wrong)
-        without = self.exam.without_twin(twins[0])
+        without = self.hidden_runs.without_mutation(mutated_runs[0])
         if without:
             self.remarks.append(f"no false twin could be made of {len(without)} of the tests to fix")
-        found = await _together(
+        found = await _gather_all(
             self._others(),
-            *(self._forged(twin, main, run) for twin, run in zip(twins, ran)),
-            self._forged(self.exam.seen_twin(), None, None),
+            *(self._forgery_in(mutated, main, run) for mutated, run in zip(mutated_runs, ran)),
+            self._forgery_in(self.hidden_runs.seen_mutated_run(), None, None),
         )
         return self._conclude(next((wrong for wrong in found if wrong), ""))
 
-    async def _first_runs(self) -> tuple[Run, list[Sheet], list[Run | None]]:
+    async def _first_runs(self) -> tuple[TestRun, list[HiddenRun], list[TestRun | None]]:
         """Return the main run, the mutated sheets, and their runs if they had to start together with it.
 
         A test without blanks can be forged by code that knows, or guesses, which run is which. Timing would reveal it
         if one run followed the other, so they start together, and an additional mutated run makes guessing harder.
         """
-        twins = [await asyncio.to_thread(self.exam.twin)]
-        if not self.exam.without_blanks(twins[0]):
-            return await self.bench.run(self.exam.main), twins, [None]
-        if self.bench.own_run and not twins[0].blanks:
-            twins.append(await asyncio.to_thread(self.exam.twin))
-        twins = [twin for twin in twins if twin.altered or twin.blanks] or twins[:1]
-        sheets = [(self.exam.main, 1.0), *((twin, TWIN_PATIENCE) for twin in twins if twin.altered or twin.blanks)]
-        order = random.SystemRandom().sample(range(len(sheets)), len(sheets))
-        ran = await _together(*(self.bench.run(sheets[n][0], patience=sheets[n][1]) for n in order))
+        mutated_runs = [await asyncio.to_thread(self.hidden_runs.mutated_run)]
+        if not self.hidden_runs.without_withheld(mutated_runs[0]):
+            return await self.runner.run(self.hidden_runs.main), mutated_runs, [None]
+        if self.runner.own_run and not mutated_runs[0].withheld:
+            mutated_runs.append(await asyncio.to_thread(self.hidden_runs.mutated_run))
+        mutated_runs = [copy for copy in mutated_runs if copy.mutated or copy.withheld] or mutated_runs[:1]
+        runs_to_do = [
+            (self.hidden_runs.main, 1.0),
+            *((copy, MUTATED_RUN_TIMEOUT_FACTOR) for copy in mutated_runs if copy.mutated or copy.withheld),
+        ]
+        order = random.SystemRandom().sample(range(len(runs_to_do)), len(runs_to_do))
+        ran = await _gather_all(*(self.runner.run(runs_to_do[n][0], timeout_factor=runs_to_do[n][1]) for n in order))
         runs = [run for _, run in sorted(zip(order, ran), key=lambda pair: pair[0])]
-        return runs[0], twins, [*runs[1:]] or [None]
+        return runs[0], mutated_runs, [*runs[1:]] or [None]
 
     def _conclude(self, wrong: str) -> RepositoryVerdict:
         for test in self.tests.listed:
@@ -191,7 +194,7 @@ class _Grading:
             failed={test: self.failed[test] for test in self.tests.listed if test in self.failed},
             dropped=self.allowed.dropped + self.shadowing,
             reason=wrong or "every listed test passes, and every false one fails",
-            evidence="report" if self.bench.own_run else "log",
+            evidence="report" if self.runner.own_run else "log",
             remarks=tuple(self.remarks),
         )
 
@@ -199,17 +202,17 @@ class _Grading:
 
     async def _others(self) -> str:
         """Run the files without tests to fix; return why they reject the change."""
-        if self.exam.others is None:
+        if self.hidden_runs.others is None:
             return ""
-        return self._wrong_with(await self.bench.run(self.exam.others), self.exam.others)
+        return self._wrong_with(await self.runner.run(self.hidden_runs.others), self.hidden_runs.others)
 
-    def _wrong_with(self, run: Run, sheet: Sheet) -> str:
+    def _wrong_with(self, run: TestRun, hidden_run: HiddenRun) -> str:
         """Record the listed tests; return why the run rejects the change, empty if it does not."""
-        listed = self.exam.tests_on(sheet)
+        listed = self.hidden_runs.tests_of(hidden_run)
         for test in listed:
-            why = run.broken or self._why_not_passed(run, test)
-            if why:
-                self.failed[test] = why
+            message = run.broken or self._why_not_passed(run, test)
+            if message:
+                self.failed[test] = message
             else:
                 self.passed.add(test)
         if run.broken:
@@ -221,121 +224,135 @@ class _Grading:
             wrong = sum(test in self.failed for test in tests)
             if wrong:
                 return f"{wrong} of {len(tests)} tests to {name} fail"
-        for test, span in sheet.sentinels.items():
+        for test, span in hidden_run.sentinels.items():
             outcomes = run.outcomes.get(test, [])
             if len(outcomes) != 1 or not _failed_at(outcomes[0], span):
                 return "a test that must fail does not fail as it must"
-        if self.bench.own_run and run.code != 1:
+        if self.runner.own_run and run.code != 1:
             return f"tests that must fail did, and yet pytest's exit code is {run.code}"
         return ""
 
-    def _why_not_passed(self, run: Run, test: str) -> str:
-        wanted = self.exam.id_of(test)
+    def _why_not_passed(self, run: TestRun, test: str) -> str:
+        wanted = self.hidden_runs.id_of(test)
         matching = {wanted: run.outcomes[wanted]} if wanted in run.outcomes else {}
         if not matching and "[" in wanted and not wanted.endswith("]"):
             # Ids of rows created from logs end at a blank.
             matching = {known: found for known, found in run.outcomes.items() if known.split(" ")[0] == wanted}
         if not matching:
             file = wanted.partition("::")[0]
-            why = next((message for place, message in run.uncollected.items() if place == file), "")
-            return f"its file could not be collected: {why}" if why else "it was not run: there is no such test"
+            reason = next((message for place, message in run.uncollected.items() if place == file), "")
+            return f"its file could not be collected: {reason}" if reason else "it was not run: there is no such test"
         for outcomes in matching.values():
             if len(outcomes) != 1:
                 return f"it was reported {len(outcomes)} times"
             if not outcomes[0].passed:
-                return outcomes[0].why or "it did not pass"
+                return outcomes[0].message or "it did not pass"
         return ""
 
     # Mutated tests
 
-    async def _forged(self, twin: Sheet, honest: Run | None, run: Run | None) -> str:
+    async def _forgery_in(self, mutated: HiddenRun, reference: TestRun | None, run: TestRun | None) -> str:
         """Check a sheet of mutated tests and tests with blanks; return the problem, empty if it went as required.
 
         ``run`` is its run if it has already been run.
         """
-        if not twin.altered and not twin.blanks:
+        if not mutated.mutated and not mutated.withheld:
             return ""
-        run = run or await self.bench.run(twin, patience=TWIN_PATIENCE)
+        run = run or await self.runner.run(mutated, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR)
         if run.broken:
             return f"a run with false tests did not go like the honest one: {run.broken}"
         doubtful: list[Place] = []
-        for place, span in twin.altered.items():
+        for place, span in mutated.mutated.items():
             outcomes = self._outcomes_at(run, place)
             if any(outcome.passed for outcome in outcomes):
                 return "a false test passes"
-            if not self._false_as_wanted(outcomes, span, self._outcomes_at(honest, place) if honest else None):
+            if not self._fails_as_mutated(outcomes, span, self._outcomes_at(reference, place) if reference else None):
                 doubtful.append(place)
-        return await self._doubts(twin, doubtful) or await self._filled_in(twin, run, honest)
+        return await self._recheck(mutated, doubtful) or await self._wrong_answers_in(mutated, run, reference)
 
-    async def _filled_in(self, twin: Sheet, run: Run, honest: Run | None) -> str:
+    async def _wrong_answers_in(self, mutated: HiddenRun, run: TestRun, reference: TestRun | None) -> str:
         """Return the problem with the blanks' answers; empty if every blank has its expected value."""
-        answers = self._answers(twin, run, honest)
+        answers = self._answers(mutated, run, reference)
         wrong = [place for place, verdict in answers.items() if verdict == WRONG]
         if wrong:
             # Mutated tests between them may leave behind state that makes others fail.
-            alone = self.exam.altered(self._true(twin), wrong, blank=True)
-            answers |= self._answers(alone, await self.bench.run(alone, patience=TWIN_PATIENCE), None)
+            alone = self.hidden_runs.mutate(self._unmutated(mutated), wrong, withhold=True)
+            answers |= self._answers(
+                alone, await self.runner.run(alone, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR), None
+            )
         opaque = [place for place, verdict in answers.items() if verdict == OPAQUE]
         if opaque and WRONG not in answers.values():
             # Only their own class can compare such values: have it select one of several literals.
-            asked = self.exam.altered(self._true(twin), opaque, blank=True, choices=True)
-            answers |= self._answers(asked, await self.bench.run(asked, patience=TWIN_PATIENCE), None)
+            asked = self.hidden_runs.mutate(self._unmutated(mutated), opaque, withhold=True, choices=True)
+            answers |= self._answers(
+                asked, await self.runner.run(asked, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR), None
+            )
         return "" if set(answers.values()) <= {RIGHT} else "what a test expects was not what it was given"
 
-    def _answers(self, sheet: Sheet, run: Run, honest: Run | None) -> dict[Place, str]:
+    def _answers(self, hidden_run: HiddenRun, run: TestRun, reference: TestRun | None) -> dict[Place, str]:
         """Return the verdict on each function's blanks, over all its parameters."""
         found = {}
-        for place, blanks in sheet.blanks.items():
+        for place, withheld_by_place in hidden_run.withheld.items():
             outcomes = self._outcomes_at(run, place)
-            true = self._outcomes_at(honest, place) if honest else []
+            true = self._outcomes_at(reference, place) if reference else []
             if len(true) == len(outcomes):
-                wanted = [outcome for outcome, each in zip(outcomes, true) if each.passed]
+                wanted = [outcome for outcome, item in zip(outcomes, true) if item.passed]
             else:
-                wanted = [outcome for outcome in outcomes if not outcome.skipped] if honest is None else []
-            verdicts = [judge(blanks, outcome.answers, sheet.choices) for outcome in wanted] or [WRONG]
-            found[place] = next(each for each in (WRONG, OPAQUE, RIGHT) if each in verdicts)
+                wanted = [outcome for outcome in outcomes if not outcome.skipped] if reference is None else []
+            verdicts = [
+                check_answers(withheld_by_place, outcome.answers, hidden_run.choices) for outcome in wanted
+            ] or [WRONG]
+            found[place] = next(item for item in (WRONG, OPAQUE, RIGHT) if item in verdicts)
         return found
 
-    async def _doubts(self, twin: Sheet, doubtful: list[Place]) -> str:
+    async def _recheck(self, mutated: HiddenRun, doubtful: list[Place]) -> str:
         """Repeat mutated tests that failed at another place.
 
         Earlier failures may be the cause. Run alone they must fail at the mutation.
         """
-        for place in doubtful[:MAX_SINGLE_TWINS]:
-            alone = self.exam.altered(self._true(twin), [place])
-            run = await self.bench.run(alone, patience=TWIN_PATIENCE)
+        for place in doubtful[:MAX_SINGLE_MUTATIONS]:
+            alone = self.hidden_runs.mutate(self._unmutated(mutated), [place])
+            run = await self.runner.run(alone, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR)
             outcomes = self._outcomes_at(run, place)
-            if run.broken or not self._false_as_wanted(outcomes, alone.altered[place], None):
+            if run.broken or not self._fails_as_mutated(outcomes, alone.mutated[place], None):
                 return "a false test does not fail where it is false"
-        if len(doubtful) > MAX_SINGLE_TWINS:
+        if len(doubtful) > MAX_SINGLE_MUTATIONS:
             self.remarks.append(f"{len(doubtful)} false tests failed elsewhere when run together")
         return ""
 
-    def _false_as_wanted(self, outcomes: list[Outcome], span: Span, honest: list[Outcome] | None) -> bool:
+    def _fails_as_mutated(
+        self, outcomes: list[HiddenTestOutcome], span: LineSpan, reference: list[HiddenTestOutcome] | None
+    ) -> bool:
         """Return whether each run of a mutated test whose original passes failed because of the mutation."""
-        if honest is None:
+        if reference is None:
             wanted = [outcome for outcome in outcomes if not outcome.skipped]
-        elif len(honest) == len(outcomes):
+        elif len(reference) == len(outcomes):
             # With other parameters the ids differ, but not their order.
-            wanted = [outcome for outcome, true in zip(outcomes, honest) if true.passed]
+            wanted = [outcome for outcome, true in zip(outcomes, reference) if true.passed]
         else:
             return False
         return bool(outcomes) and all(_failed_at(outcome, span) for outcome in wanted)
 
-    def _true(self, twin: Sheet) -> Sheet:
+    def _unmutated(self, mutated: HiddenRun) -> HiddenRun:
         """Return the sheet that a mutated sheet was made from."""
-        for sheet in (self.exam.main, self.exam.others):
-            if sheet is not None and set(twin.files) <= set(sheet.files):
-                return Sheet(twin.files, sheet.texts, sheet.sentinels)
-        return Sheet(twin.files, {**self.exam.main.texts, **(self.exam.others.texts if self.exam.others else {})})
+        for hidden_run in (self.hidden_runs.main, self.hidden_runs.others):
+            if hidden_run is not None and set(mutated.files) <= set(hidden_run.files):
+                return HiddenRun(mutated.files, hidden_run.texts, hidden_run.sentinels)
+        return HiddenRun(
+            mutated.files,
+            {**self.hidden_runs.main.texts, **(self.hidden_runs.others.texts if self.hidden_runs.others else {})},
+        )
 
-    def _outcomes_at(self, run: Run, place: Place) -> list[Outcome]:
+    def _outcomes_at(self, run: TestRun, place: Place) -> list[HiddenTestOutcome]:
         return [
-            outcome for test, outcomes in run.outcomes.items() if self.exam.is_at(test, place) for outcome in outcomes
+            outcome
+            for test, outcomes in run.outcomes.items()
+            if self.hidden_runs.is_at(test, place)
+            for outcome in outcomes
         ]
 
 
-def _failed_at(outcome: Outcome, span: Span) -> bool:
+def _failed_at(outcome: HiddenTestOutcome, span: LineSpan) -> bool:
     """Return whether a mutated test failed because of its mutation; from a log, only whether it failed."""
     if outcome.passed:
         return False
@@ -344,11 +361,11 @@ def _failed_at(outcome: Outcome, span: Span) -> bool:
     return outcome.failed_in_call and any(span.first <= line <= span.last for line in outcome.lines)
 
 
-async def _together(*work: Coroutine[Any, Any, _T]) -> list[_T]:
+async def _gather_all(*work: Coroutine[Any, Any, _T]) -> list[_T]:
     """Run all coroutines concurrently; if one raises, the others are cancelled first."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
+            tasks = [group.create_task(item) for item in work]
     except ExceptionGroup as several:
         raise several.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 from rllm_gym.integrations.trl.dataset import Env
-from rllm_gym.integrations.trl.environments import EnvironmentFactory, ToolEnvironment
-from rllm_gym.integrations.trl.rollouts import Rollouts
+from rllm_gym.integrations.trl.environments import EnvironmentFactory, TRLToolEnvironment
+from rllm_gym.integrations.trl.rollouts import RolloutFunction
 
-__all__ = ["EnvironmentFactory", "Rollouts", "ToolEnvironment", "environment_factory", "rollout_func"]
+__all__ = ["EnvironmentFactory", "RolloutFunction", "TRLToolEnvironment", "environment_factory", "rollout_func"]
 
 
-def rollout_func(env: Env, **arguments: Any) -> Rollouts:
-    """Return the ``rollout_func`` of a ``GRPOTrainer`` for ``env``; see :class:`Rollouts` for the arguments.
+def rollout_func(env: Env, **arguments: Any) -> RolloutFunction:
+    """Return the ``rollout_func`` of a ``GRPOTrainer`` for ``env``; see :class:`RolloutFunction` for the arguments.
 
     >>> rollout = rollout_func("rllm/FrozenLake-v0")                                            # doctest: +SKIP
     >>> GRPOTrainer(model, reward_funcs=rollout.reward, rollout_func=rollout,                   # doctest: +SKIP
     ...             train_dataset=rollout.dataset(), args=GRPOConfig(...)).train()
     """
-    return Rollouts(env, **arguments)
+    return RolloutFunction(env, **arguments)
 
 
 def environment_factory(env: Env, **arguments: Any) -> EnvironmentFactory:

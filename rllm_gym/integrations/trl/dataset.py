@@ -9,12 +9,12 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.core import Task
-from rllm_gym.engine.host import build
+from rllm_gym.engine.env_host import build
 
 Env = str | EnvSpec | Callable[..., Any]
 Tasks = int | Iterable[int | str]
 
-_MOST_TASKS = 1000
+_MAX_TASKS = 1000
 
 
 def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wanted: Tasks | None) -> list[Task]:
@@ -37,7 +37,7 @@ def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wa
                 f"{type(env.unwrapped).__name__} has no task set to make a dataset of; derive it from rllm_gym.TextEnv"
             )
         if wanted is None:
-            wanted = min(len(tasks), _MOST_TASKS)
+            wanted = min(len(tasks), _MAX_TASKS)
         if isinstance(wanted, int):
             if not 1 <= wanted <= len(tasks):
                 raise ValueError(f"tasks={wanted!r} must be between 1 and {len(tasks)}, the size of the task set")

@@ -14,14 +14,14 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.agents import default_agent
 from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
-from rllm_gym.engine.host import resolve
-from rllm_gym.engine.slot import Slot
+from rllm_gym.engine.env_host import resolve
+from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
 from rllm_gym.workers import BackgroundLoop, WorkerPool
 
 
 class EnvironmentFactory:
-    """Creates a :class:`ToolEnvironment` for each concurrent rollout of TRL; TRL keeps and reuses them.
+    """Creates a :class:`TRLToolEnvironment` for each concurrent rollout of TRL; TRL keeps and reuses them.
 
     The model acts by calling the tool ``act``; a reply without a call ends TRL's rollout. After a failure of the
     environment, ``get_reward`` returns ``None``, which TRL leaves out. Seeds: each rollout has its own dynamics seed,
@@ -59,19 +59,19 @@ class EnvironmentFactory:
         self.retries = retries
         self.seed = seed
         self.stats = EngineStats()
-        self.made = threading.Event()
+        self.env_made = threading.Event()
         self._count = 0
-        self._home: _Home | None = None
+        self._env_workers: _EnvWorkers | None = None
 
-    def __call__(self) -> ToolEnvironment:
+    def __call__(self) -> TRLToolEnvironment:
         self._count += 1
-        return ToolEnvironment(self, self._count)
+        return TRLToolEnvironment(self, self._count)
 
     def dataset(self, tasks: Tasks | None = None, *, system_prompt: str | None = None) -> Any:
         """Return a ``datasets.Dataset`` for ``train_dataset``. TRL appends the first observation to the prompt.
 
         Args:
-            tasks: As :meth:`~rllm_gym.integrations.trl.Rollouts.dataset`.
+            tasks: As :meth:`~rllm_gym.integrations.trl.RolloutFunction.dataset`.
             system_prompt: ``None`` uses that of the family's agent, ``""`` none.
         """
         if system_prompt is None:
@@ -83,32 +83,32 @@ class EnvironmentFactory:
         ]
         return dataset_of(rows)
 
-    def slot(self) -> tuple[Slot, BackgroundLoop]:
+    def env_worker(self) -> tuple[EnvWorker, BackgroundLoop]:
         """Return a slot for one environment, and the loop it belongs to."""
-        if self._home is None:
-            self._home = _Home(self._workers, self.env_id)
-        home = self._home
-        slot = Slot(
+        if self._env_workers is None:
+            self._env_workers = _EnvWorkers(self._workers, self.env_id)
+        home = self._env_workers
+        slot = EnvWorker(
             home.pool,
             self._source,
             self._env_kwargs,
             self._deadlines,
             reuse=True,
-            made=self.made,
+            env_made=self.env_made,
             stats=self.stats,
         )
-        home.slots.append(slot)
+        home.workers.append(slot)
         return slot, home.loop
 
     def close(self) -> None:
         """Close all environments and end their workers. Safe to call twice; a further rollout creates new ones."""
-        home, self._home = self._home, None
+        home, self._env_workers = self._env_workers, None
         if home is not None:
             home.close()
 
-    def stands(self, slot: Slot) -> bool:
+    def is_open(self, worker: EnvWorker) -> bool:
         """Return whether the slot is still open."""
-        return self._home is not None and slot in self._home.slots
+        return self._env_workers is not None and worker in self._env_workers.workers
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +119,7 @@ class EnvironmentFactory:
         self.close()
 
 
-class _Home:
+class _EnvWorkers:
     """The workers of a factory's environments, and their event loop."""
 
     def __init__(self, workers: Literal["thread", "process"], env_id: str) -> None:
@@ -127,31 +127,31 @@ class _Home:
             workers,
             max_workers=1_000_000,  # TRL decides how many environments there are
             name=f"{env_id} environment",
-            preload=("rllm_gym.engine.host",) if workers == "process" else (),
+            preload=("rllm_gym.engine.env_host",) if workers == "process" else (),
         )
         self.loop = BackgroundLoop("trl-environments")
-        self.slots: list[Slot] = []
+        self.workers: list[EnvWorker] = []
 
     def close(self) -> None:
         try:
-            for slot in self.slots:
+            for slot in self.workers:
                 self.loop.run(slot.aclose())  # each within its deadline
         finally:
             self.loop.close()
             self.pool.close()
 
 
-class ToolEnvironment:
+class TRLToolEnvironment:
     """One environment for TRL: every public method except ``reset`` and ``get_reward`` is a tool."""
 
     def __init__(self, factory: EnvironmentFactory, number: int) -> None:
         self._factory = factory
         self._number = number
         self._resets = 0
-        self._slot: Slot | None = None
+        self._worker: EnvWorker | None = None
         self._loop: BackgroundLoop | None = None
         self._reward: float | None = 0.0
-        self._over = True
+        self._done = True
 
     def reset(self, **row: Any) -> str:
         """Begin an episode with the task of a row of the dataset.
@@ -175,20 +175,20 @@ class ToolEnvironment:
             rank = int(os.environ.get("RANK", "0"))
             seed = stream_seed("trl", factory.seed, name, rank, self._number, self._resets) % 2**32
         self._resets += 1
-        self._reward, self._over = 0.0, False
+        self._reward, self._done = 0.0, False
         for attempt in range(factory.retries + 1):
-            slot, loop = self._place()
+            slot, loop = self._env_worker()
             try:
-                observation, info, _ = loop.run(slot.begin(int(seed), None if task is None else {"task": task}))
+                observation, info, _ = loop.run(slot.reset(int(seed), None if task is None else {"task": task}))
                 break
             except EnvironmentFault as fault:
-                self._broke(fault)
+                self._on_fault(fault)
                 if attempt == factory.retries:
-                    if not factory.made.is_set():
+                    if not factory.env_made.is_set():
                         raise EnvironmentUnavailable(f"no environment could be made: {fault}") from fault
                     return "The environment is not available."
                 factory.stats.retries += 1
-        self._reward, self._over = 0.0, False
+        self._reward, self._done = 0.0, False
         tools = str(info.get("tools", "[]"))
         if tools == "[]":
             return str(observation)
@@ -203,35 +203,35 @@ class ToolEnvironment:
         Returns:
             What the environment answers.
         """
-        if self._over:
+        if self._done:
             return "The episode is over: there is nothing left to do."
-        assert self._slot is not None
+        assert self._worker is not None
         assert self._loop is not None
         if not isinstance(reply, str):  # the model wrote the argument
             reply = json.dumps(reply)
         try:
-            observation, reward, terminated, truncated, _ = self._loop.run(self._slot.step(reply))
+            observation, reward, terminated, truncated, _ = self._loop.run(self._worker.step(reply))
         except EnvironmentFault as fault:
-            self._broke(fault)
+            self._on_fault(fault)
             return "The environment broke: there is nothing left to do."
         assert self._reward is not None
         self._reward += reward
-        self._over = terminated or truncated
+        self._done = terminated or truncated
         return str(observation)
 
     def get_reward(self) -> float | None:
         """Return the sum of the rewards of the episode's steps; ``None`` if the environment failed."""
         return self._reward
 
-    def _place(self) -> tuple[Slot, BackgroundLoop]:
-        if self._slot is None or not self._factory.stands(self._slot):
-            self._slot, self._loop = self._factory.slot()
+    def _env_worker(self) -> tuple[EnvWorker, BackgroundLoop]:
+        if self._worker is None or not self._factory.is_open(self._worker):
+            self._worker, self._loop = self._factory.env_worker()
         assert self._loop is not None
-        return self._slot, self._loop
+        return self._worker, self._loop
 
-    def _broke(self, fault: EnvironmentFault) -> None:
+    def _on_fault(self, fault: EnvironmentFault) -> None:
         self._factory.stats.faults[fault.kind] += 1
-        self._reward, self._over = None, True
-        assert self._slot is not None
+        self._reward, self._done = None, True
+        assert self._worker is not None
         assert self._loop is not None
-        self._loop.run(self._slot.discard())
+        self._loop.run(self._worker.discard())

@@ -14,13 +14,13 @@ from rllm_gym.agents import BaseAgent
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
-from rllm_gym.engine.host import resolve
+from rllm_gym.engine.env_host import resolve
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from rllm_gym.workers import BackgroundLoop
 
 
-class Rollouts:
+class RolloutFunction:
     """Runs one episode for each prompt of TRL, and returns exactly the ids that were sampled.
 
     A prompt names a task; create prompts with :meth:`dataset`. The repeats of a prompt share the task, and each has its
@@ -91,9 +91,9 @@ class Rollouts:
             "retries": retries,
         }
         self._seed = seed
-        self._given_sampler = sampler
+        self._external_sampler = sampler
         self._max_reply_tokens = max_reply_tokens
-        self._play: _Play | None = None
+        self._session: _RolloutSession | None = None
         self.episodes: list[Episode] = []
 
     def dataset(self, tasks: Tasks | None = None) -> Any:
@@ -124,8 +124,8 @@ class Rollouts:
             played = [index for index, reward in enumerate(env_reward) if reward is not None]
             if played:
                 log_metric("env/success", sum(success[index] for index in played) / len(played))
-                log_metric("env/turns", sum(turns[index] for index in played) / len(played))
-            log_metric("env/left_out", 1 - len(played) / len(env_reward))
+                log_metric("env/mean_turns", sum(turns[index] for index in played) / len(played))
+            log_metric("env/dropped_fraction", 1 - len(played) / len(env_reward))
         return list(env_reward)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
@@ -138,18 +138,20 @@ class Rollouts:
         """
         training = bool(trainer.model.training)
         try:
-            if self._play is None or self._play.trainer() is not trainer:
+            if self._session is None or self._session.trainer() is not trainer:
                 self.close()
-                self._play = _Play(trainer, self._source, self._given_sampler, self._max_reply_tokens, self._settings)
-            batch = self._play.batch(trainer, "train" if training else "evaluation")
+                self._session = _RolloutSession(
+                    trainer, self._source, self._external_sampler, self._max_reply_tokens, self._settings
+                )
+            batch = self._session.batch(trainer, "train" if training else "evaluation")
             specs = [
                 EpisodeSpec(_task_of(prompt), stream_seed("trl", self._seed, *batch, position) % 2**32)
                 for position, prompt in enumerate(prompts)
             ]
-            self.episodes = self._play.run(specs, int(trainer.state.global_step))
+            self.episodes = self._session.run(specs, int(trainer.state.global_step))
         finally:
             trainer.model.train(training)  # sampling puts the model in evaluation mode
-        eos = self._play.tokenizer.eos_token_id
+        eos = self._session.tokenizer.eos_token_id
         samples = [_sample(episode, eos if eos is not None else 0) for episode in self.episodes]
         kept = [episode.trainable for episode in self.episodes]
         return {
@@ -165,13 +167,13 @@ class Rollouts:
     @property
     def stats(self) -> EngineStats:
         """Episodes, faults by kind and times so far, with the current trainer."""
-        return self._play.engine.stats if self._play is not None else EngineStats()
+        return self._session.engine.stats if self._session is not None else EngineStats()
 
     def close(self) -> None:
         """Close environments, workers and the decoding thread. Safe to call twice; a further call creates new ones."""
-        play, self._play = self._play, None
-        if play is not None:
-            play.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +184,7 @@ class Rollouts:
         self.close()
 
 
-class _Play:
+class _RolloutSession:
     """The resources of one trainer's rollouts: a loop, an open engine, and a sampler with the current weights."""
 
     def __init__(
@@ -199,7 +201,7 @@ class _Play:
         self.tokenizer = getattr(processor, "tokenizer", processor)
         self._embedded = sampler is None
         self._model = trainer.accelerator.unwrap_model(trainer.model)
-        self._pushed: int | None = None
+        self._synced_step: int | None = None
         self._batches: Counter[tuple[str | int, ...]] = Counter()
         if sampler is None:
             from rllm_gym.samplers import TorchSampler
@@ -235,16 +237,16 @@ class _Play:
         return self._loop.run(self._run(specs, step))
 
     async def _run(self, specs: Sequence[EpisodeSpec], step: int) -> list[Episode]:
-        if not self._embedded and self._pushed != step:
-            await self._sampler.push(_weights(self._model))
-            self._pushed = step
+        if not self._embedded and self._synced_step != step:
+            await self._sampler.sync_weights(_weights(self._model))
+            self._synced_step = step
         try:
             return await self.engine.run(specs)
         finally:
             if self._embedded:
                 # Clears everything that was computed with old weights; and after a push the decoding thread is idle,
                 # and leaves the model to the trainer.
-                await self._sampler.push(WeightUpdate((), kind="shared"))
+                await self._sampler.sync_weights(WeightUpdate((), kind="shared"))
 
     def close(self) -> None:
         try:

@@ -90,7 +90,7 @@ def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(written))
 
 
-def adapter_of_nothing(update: WeightUpdate) -> WeightUpdate:
+def zero_adapter(update: WeightUpdate) -> WeightUpdate:
     """Return an adapter of the same layers as the update's that changes nothing.
 
     vLLM's CPU build computes requests without an adapter with another request's adapter if the two share a batch: the

@@ -40,15 +40,15 @@ def checked(
         ValueError: A name or a shape does not fit, or one is missing.
     """
     if isinstance(tensors, Sequence):
-        for _ in _pass(tensors, shapes, tied):
+        for _ in _checked_tensors(tensors, shapes, tied):
             pass
-    return _pass(tensors, shapes, tied)
+    return _checked_tensors(tensors, shapes, tied)
 
 
-def _pass(
+def _checked_tensors(
     tensors: Iterable[tuple[str, Any]], shapes: Mapping[str, tuple[int, ...]], tied: bool
 ) -> Iterator[tuple[str, Any]]:
-    given = set()
+    names = set()
     for full_name, tensor in tensors:
         name = full_name.removeprefix("module.")
         if tied and name == "lm_head.weight" and name not in shapes:
@@ -60,9 +60,9 @@ def _pass(
             )
         if shapes and tuple(tensor.shape) != shapes[name]:
             raise ValueError(f"{name!r} has shape {tuple(tensor.shape)}; the sampler's model has {shapes[name]}")
-        given.add(name)
+        names.add(name)
         yield name, tensor
-    missing = sorted(shapes.keys() - given)
+    missing = sorted(shapes.keys() - names)
     if missing:
         raise ValueError(
             f"a full update lacks {len(missing)} of {len(shapes)} tensors, such as {missing[0]!r}; give the whole "

@@ -1,7 +1,7 @@
 """The thread that runs a vLLM engine in this process: requests join and leave between its steps.
 
-An operation that must not overlap with replies in progress (new weights, sleep) is an :class:`Errand`: earlier replies
-finish first, later ones wait.
+An operation that must not overlap with replies in progress (new weights, sleep) is an :class:`EngineCall`: earlier
+replies finish first, later ones wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class EngineLost(SamplerError):
 
 
 @dataclass(eq=False, slots=True)
-class Draw:
+class EngineRequest:
     """One request to the engine.
 
     Attributes:
@@ -40,7 +40,7 @@ class Draw:
 
 
 @dataclass(eq=False, slots=True)
-class Errand:
+class EngineCall:
     """An operation that runs while no reply is in progress."""
 
     action: Callable[[Any], Any]
@@ -61,14 +61,14 @@ class EngineThread:
 
     def __init__(self, open_engine: Callable[[], tuple[Any, Callable[[], None]]], *, start_timeout: float) -> None:
         self._open_engine = open_engine
-        self._inbox: deque[Draw | Errand] = deque()
+        self._inbox: deque[EngineRequest | EngineCall] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self.adapters: dict[str, Any] = {"": None}  # by name; None is the base
-        self.stand_in: Any = None  # serves the base where requests must have an adapter
-        self.moved = time.monotonic()
+        self.base_adapter: Any = None  # serves the base where requests must have an adapter
+        self.last_progress = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="rllm-gym-vllm", daemon=True)
         self._thread.start()
         if not self._started.wait(start_timeout):
@@ -79,7 +79,7 @@ class EngineThread:
         if self._failure is not None:
             raise self._failure
 
-    def put(self, items: list[Draw] | list[Errand]) -> None:
+    def put(self, items: list[EngineRequest] | list[EngineCall]) -> None:
         """Queue requests or an operation, in order.
 
         Raises:
@@ -110,8 +110,8 @@ class EngineThread:
             self._started.set()
             return
         self._started.set()
-        queue: deque[Draw | Errand] = deque()
-        running: dict[str, Draw] = {}
+        queue: deque[EngineRequest | EngineCall] = deque()
+        running: dict[str, EngineRequest] = {}
         try:
             self._serve(engine, queue, running)
         except BaseException as error:
@@ -132,7 +132,7 @@ class EngineThread:
             self.adapters.clear()
             free()
 
-    def _serve(self, engine: Any, queue: deque[Draw | Errand], running: dict[str, Draw]) -> None:
+    def _serve(self, engine: Any, queue: deque[EngineRequest | EngineCall], running: dict[str, EngineRequest]) -> None:
         number = 0
         while True:
             with self._wake:
@@ -142,13 +142,13 @@ class EngineThread:
                 self._inbox.clear()
                 if self._closing:
                     return
-            self.moved = time.monotonic()
+            self.last_progress = time.monotonic()
             gone = [name for name, draw in running.items() if draw.cancelled]
             if gone:
                 engine.abort_request([running.pop(name).engine_id for name in gone], internal=True)
             while queue:
                 item = queue[0]
-                if isinstance(item, Errand):
+                if isinstance(item, EngineCall):
                     if running:
                         break
                     self._do(item, engine)
@@ -160,30 +160,30 @@ class EngineThread:
             if running:
                 self._step(engine, running)
 
-    def _do(self, errand: Errand, engine: Any) -> None:
+    def _do(self, engine_call: EngineCall, engine: Any) -> None:
         try:
-            result = errand.action(engine)
+            result = engine_call.action(engine)
         except EngineLost as error:
-            errand.done(error)
+            engine_call.done(error)
             raise
         except Exception as error:
             result = error
-        errand.done(result)
+        engine_call.done(result)
 
-    def _add(self, engine: Any, name: str, draw: Draw) -> bool:
-        if draw.weights not in self.adapters:
-            draw.done(unknown_weights(draw.weights, self.adapters))
+    def _add(self, engine: Any, name: str, request: EngineRequest) -> bool:
+        if request.weights not in self.adapters:
+            request.done(unknown_weights(request.weights, self.adapters))
             return False
-        prompt = {"type": "token", "prompt_token_ids": list(draw.ids)}
-        adapter = self.adapters[draw.weights] or self.stand_in
+        prompt = {"type": "token", "prompt_token_ids": list(request.ids)}
+        adapter = self.adapters[request.weights] or self.base_adapter
         try:
-            draw.engine_id = engine.add_request(name, prompt, draw.params, lora_request=adapter)
+            request.engine_id = engine.add_request(name, prompt, request.params, lora_request=adapter)
         except ValueError as error:  # vLLM rejected the request; the engine continues
-            draw.done(error)
+            request.done(error)
             return False
         return True
 
-    def _step(self, engine: Any, running: dict[str, Draw]) -> None:
+    def _step(self, engine: Any, running: dict[str, EngineRequest]) -> None:
         for output in engine.step():
             if output.finished and output.request_id in running:
                 running.pop(output.request_id).done(output)

@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate, unknown_weights
-from rllm_gym.samplers.vllm.adapter import adapter_of_nothing, write_adapter
+from rllm_gym.samplers.protocol import Completion, Probe, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
+from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes
-from rllm_gym.samplers.vllm.engine_thread import Draw, EngineLost, EngineThread, Errand
-from rllm_gym.samplers.vllm.model_facts import ModelFacts
-from rllm_gym.samplers.vllm.probing import TOLERANCES, compare
-from rllm_gym.samplers.vllm.scratch import private_folder
+from rllm_gym.samplers.vllm.engine_thread import EngineCall, EngineLost, EngineRequest, EngineThread
+from rllm_gym.samplers.vllm.model_info import ModelInfo
 from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, environment, has_cuda
+from rllm_gym.samplers.vllm.temporary_folder import private_folder
+from rllm_gym.samplers.vllm.weight_probe import TOLERANCES, compare
 
 _owner: weakref.ref[VLLMSampler] | None = None
 
@@ -88,15 +88,15 @@ class VLLMSampler:
         timeout: float = 600.0,
         engine_args: Mapping[str, Any] | None = None,
     ) -> None:
-        self._facts = ModelFacts.read(
+        self._model_info = ModelInfo.read(
             path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids
         )
-        self.tokenizer = self._facts.tokenizer
-        self.context_length: int | None = self._facts.context_length
+        self.tokenizer = self._model_info.tokenizer
+        self.context_length: int | None = self._model_info.context_length
         self.weight_version = 0
         self._settings = EngineSettings(
-            path=self._facts.path,
-            context_length=self._facts.context_length,
+            path=self._model_info.path,
+            context_length=self._model_info.context_length,
             max_batch=max_batch,
             lora_rank=lora_rank,
             max_adapters=max_adapters,
@@ -114,10 +114,10 @@ class VLLMSampler:
         self._probes: dict[str, Probe] = {}
         self._versions = {"": 0}
         self._asleep = 0
-        self._suspect = ""
-        self._pushes = 0
+        self._stale_weights = ""
+        self._sync_count = 0
         self._shapes = tensor_shapes(Path(path)) if Path(path).is_dir() else {}
-        self._claim()
+        self._claim_process()
         self._folder = private_folder()
         try:
             threads = num_threads or _torch_threads()
@@ -126,7 +126,7 @@ class VLLMSampler:
             self._uncut, type_of_weights = self._ask_engine()
         except BaseException as error:
             shutil.rmtree(self._folder, ignore_errors=True)
-            self._disown()
+            self._release_process()
             if isinstance(error, SamplerError | KeyboardInterrupt):
                 raise
             raise SamplerError(f"vLLM did not start: {type(error).__name__}: {error}") from error
@@ -134,7 +134,7 @@ class VLLMSampler:
         # Stop the thread at interpreter exit, too, if the sampler was not closed: it must not outlive torch.
         self._finalizer = weakref.finalize(self, _finish, self._thread, self._folder)
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
@@ -146,14 +146,14 @@ class VLLMSampler:
 
         if not requests:
             return []
-        if self._suspect:
-            raise SamplerError(self._suspect)
+        if self._stale_weights:
+            raise SamplerError(self._stale_weights)
         if self._asleep:
             raise SamplerError("this sampler is asleep; wake() it first")
         draws, futures = [], []
         loop = asyncio.get_running_loop()
         for index, request in enumerate(requests):
-            arguments = self._facts.engine_params(request, index)
+            arguments = self._model_info.engine_params(request, index)
             if not self._uncut and (request.params.top_p < 1 or request.params.top_k):
                 raise ValueError(
                     f"request {index} cuts the distribution (top_p={request.params.top_p}, "
@@ -165,7 +165,7 @@ class VLLMSampler:
             future: asyncio.Future[Any] = loop.create_future()
             futures.append(future)
             receive = self._receiver(loop, future, request.weights)
-            draws.append(Draw(tuple(request.ids), params, receive, request.weights))
+            draws.append(EngineRequest(tuple(request.ids), params, receive, request.weights))
         self._thread.put(draws)
         try:
             outputs = await self._wait(futures)
@@ -178,7 +178,7 @@ class VLLMSampler:
             for request, (output, version) in zip(requests, outputs, strict=True)
         ]
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
         Requests made before the push get the old weights, those made after it the new ones. Named weights are adapters,
@@ -192,7 +192,7 @@ class VLLMSampler:
         check_update(update, self._settings)
         if self._asleep:
             raise SamplerError("this sampler is asleep; wake() it first")
-        return int(await self._errand(lambda engine: self._take(engine, update)))
+        return int(await self._engine_call(lambda engine: self._take(engine, update)))
 
     async def drop(self, name: str) -> None:
         """Stop serving an adapter. Requests made before still use it.
@@ -201,7 +201,7 @@ class VLLMSampler:
             ValueError: There is none of that name, or it is ``""``.
             SamplerError: The sampler is closed.
         """
-        await self._errand(lambda engine: self._drop(engine, name))
+        await self._engine_call(lambda engine: self._drop(engine, name))
 
     async def release(self, conversation: str) -> None:
         """Do nothing: vLLM's prefix cache removes the least recently used entries itself."""
@@ -221,14 +221,14 @@ class VLLMSampler:
             raise SamplerError(
                 "this sampler cannot sleep: it needs an NVIDIA GPU and sleep_mode=True; on a CPU close it instead"
             )
-        await self._errand(lambda engine: engine.sleep(level))
+        await self._engine_call(lambda engine: engine.sleep(level))
         self._asleep = level
 
     async def wake(self) -> None:
         """Allocate the memory again, reload adapters, and check the last probe.
 
         After level 2 the base is read from its files again. Full weights that were pushed are lost, and the next
-        :meth:`push` must provide them.
+        :meth:`sync_weights` must provide them.
 
         Raises:
             SamplerError: The sampler does not sleep, or the engine serves other weights than before.
@@ -236,13 +236,13 @@ class VLLMSampler:
         if not self._asleep:
             raise SamplerError("this sampler does not sleep")
         level, self._asleep = self._asleep, 0
-        await self._errand(lambda engine: self._wake_up(engine, level))
+        await self._engine_call(lambda engine: self._wake_up(engine, level))
 
     async def close(self) -> None:
         """End the engine; replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`."""
         ended = await asyncio.to_thread(_finish, self._thread, self._folder)
         self._finalizer.detach()
-        self._disown()
+        self._release_process()
         if not ended:
             raise SamplerError("vLLM did not end within a minute; it ends with the program")
 
@@ -254,10 +254,10 @@ class VLLMSampler:
 
     # Called in the event loop
 
-    async def _errand(self, action: Callable[[Any], Any]) -> Any:
+    async def _engine_call(self, action: Callable[[Any], Any]) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._thread.put([Errand(action, lambda result: _deliver(loop, future, result))])
+        self._thread.put([EngineCall(action, lambda result: _deliver(loop, future, result))])
         (result,) = await self._wait([future])
         return result
 
@@ -278,7 +278,7 @@ class VLLMSampler:
             uncut = all(engine.collective_rpc("rllm_gym_score_uncut"))
             return uncut, str(engine.model_config.dtype).removeprefix("torch.")
 
-        self._thread.put([Errand(ask, answer.put)])
+        self._thread.put([EngineCall(ask, answer.put)])
         result = answer.get(timeout=60.0)
         if isinstance(result, BaseException):
             raise result
@@ -295,7 +295,7 @@ class VLLMSampler:
                 )
                 for future in done:
                     future.result()
-                if not done and time.monotonic() - self._thread.moved > self._timeout:
+                if not done and time.monotonic() - self._thread.last_progress > self._timeout:
                     raise SamplerError(f"vLLM has not finished a step for {self._timeout:g} s (timeout); it hangs")
         finally:
             for future in futures:
@@ -303,10 +303,10 @@ class VLLMSampler:
                     future.exception()  # marks it as retrieved, also if another exception was raised first
         return [future.result() for future in futures]
 
-    def _completion(self, request: Request, output: Any, version: int) -> Completion:
+    def _completion(self, request: SamplingRequest, output: Any, version: int) -> Completion:
         reply = output.outputs[0]
         logprobs = [entry[index].logprob for entry, index in zip(reply.logprobs, reply.token_ids, strict=True)]
-        return self._facts.completion(request, reply.token_ids, logprobs, reply.finish_reason, version)
+        return self._model_info.completion(request, reply.token_ids, logprobs, reply.finish_reason, version)
 
     # Called in the engine's thread
 
@@ -314,17 +314,17 @@ class VLLMSampler:
         if update.kind == "lora":
             tensors = list(update.tensors)
             if tensors:
-                folder = self._folder / f"adapter-{self._pushes}"
-                self._pushes += 1
+                folder = self._folder / f"adapter-{self._sync_count}"
+                self._sync_count += 1
                 write_adapter(replace(update, tensors=tensors), folder, rank=self._settings.lora_rank)
                 self._load_adapter(engine, update.name, folder)
-                self._stand_in_for_base(engine, replace(update, tensors=tensors))
+                self._load_base_adapter(engine, replace(update, tensors=tensors))
             else:
                 self._unload_adapter(engine, update.name, None)
         else:
-            whole = checked(update.tensors, self._shapes, tied=self._facts.tied)
+            full = checked(update.tensors, self._shapes, tied=self._model_info.tied)
             try:
-                engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
+                engine.collective_rpc("reload_weights", kwargs={"weights_iterator": full})
                 engine.collective_rpc("rllm_gym_repack_heads")
             except Exception as error:
                 # vLLM takes its layers apart to load them, and cannot restart the load.
@@ -350,7 +350,7 @@ class VLLMSampler:
         """Serve the adapter in a folder, under a new id: vLLM caches what it once loaded under an id."""
         from vllm.lora.request import LoRARequest
 
-        adapter = LoRARequest(folder.name, self._pushes, str(folder))
+        adapter = LoRARequest(folder.name, self._sync_count, str(folder))
         try:
             engine.add_lora(adapter)
         except Exception as error:
@@ -358,18 +358,18 @@ class VLLMSampler:
             raise ValueError(f"vLLM does not take the adapter: {error}") from error
         self._unload_adapter(engine, name, adapter)
 
-    def _stand_in_for_base(self, engine: Any, update: WeightUpdate) -> None:
-        """See :func:`~rllm_gym.samplers.vllm.adapter.adapter_of_nothing`."""
+    def _load_base_adapter(self, engine: Any, update: WeightUpdate) -> None:
+        """See :func:`~rllm_gym.samplers.vllm.adapter.zero_adapter`."""
         from vllm.lora.request import LoRARequest
 
-        if has_cuda() or self._thread.stand_in is not None or all(self._thread.adapters.values()):
+        if has_cuda() or self._thread.base_adapter is not None or all(self._thread.adapters.values()):
             return
-        folder = self._folder / f"adapter-{self._pushes}"
-        self._pushes += 1
-        write_adapter(adapter_of_nothing(update), folder, rank=self._settings.lora_rank)
-        adapter = LoRARequest(folder.name, self._pushes, str(folder))
+        folder = self._folder / f"adapter-{self._sync_count}"
+        self._sync_count += 1
+        write_adapter(zero_adapter(update), folder, rank=self._settings.lora_rank)
+        adapter = LoRARequest(folder.name, self._sync_count, str(folder))
         engine.add_lora(adapter)
-        self._thread.stand_in = adapter
+        self._thread.base_adapter = adapter
 
     def _unload_adapter(self, engine: Any, name: str, instead: Any) -> None:
         """Serve another adapter, or the base (``None``), in place of the one with this name."""
@@ -387,8 +387,8 @@ class VLLMSampler:
         for name, adapter in self._thread.adapters.items():
             if adapter is not None:
                 folder = Path(adapter.lora_path)
-                moved = folder.with_name(f"adapter-{self._pushes}")
-                self._pushes += 1
+                moved = folder.with_name(f"adapter-{self._sync_count}")
+                self._sync_count += 1
                 folder.rename(moved)
                 self._load_adapter(engine, name, moved)
         self._forget_prefixes(engine)
@@ -407,16 +407,18 @@ class VLLMSampler:
             try:
                 compare(probe, self._score(engine, name, probe.ids), self._tolerance, when)
             except SamplerError as error:
-                self._suspect = str(error)
+                self._stale_weights = str(error)
                 raise
-        self._suspect = ""
+        self._stale_weights = ""
 
     def _score(self, engine: Any, name: str, ids: tuple[int, ...]) -> list[float]:
         from vllm.sampling_params import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         prompt = {"type": "token", "prompt_token_ids": list(ids)}
-        engine.add_request("probe", prompt, params, lora_request=self._thread.adapters[name] or self._thread.stand_in)
+        engine.add_request(
+            "probe", prompt, params, lora_request=self._thread.adapters[name] or self._thread.base_adapter
+        )
         while True:
             for output in engine.step():
                 if output.finished:
@@ -425,7 +427,7 @@ class VLLMSampler:
 
     # One engine per process
 
-    def _claim(self) -> None:
+    def _claim_process(self) -> None:
         global _owner
         if _owner is not None and _owner() is not None:
             raise SamplerError(
@@ -433,7 +435,7 @@ class VLLMSampler:
             )
         _owner = weakref.ref(self)
 
-    def _disown(self) -> None:
+    def _release_process(self) -> None:
         global _owner
         if _owner is not None and _owner() is self:
             _owner = None

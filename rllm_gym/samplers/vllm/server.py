@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate, unknown_weights
-from rllm_gym.samplers.vllm.adapter import adapter_of_nothing, write_adapter
+from rllm_gym.samplers.protocol import Completion, Probe, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
+from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
-from rllm_gym.samplers.vllm.model_facts import ModelFacts
-from rllm_gym.samplers.vllm.probing import compare
-from rllm_gym.samplers.vllm.scratch import private_folder
-from rllm_gym.samplers.vllm.server_api import Refused, ServerApi, ServerLost
+from rllm_gym.samplers.vllm.model_info import ModelInfo
+from rllm_gym.samplers.vllm.read_write_lock import ReadWriteLock
+from rllm_gym.samplers.vllm.server_api import ServerApi, ServerLost, ServerRefused
 from rllm_gym.samplers.vllm.server_process import ServerProcess
 from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, has_cuda
-from rllm_gym.samplers.vllm.turnstile import Turnstile
+from rllm_gym.samplers.vllm.temporary_folder import private_folder
+from rllm_gym.samplers.vllm.weight_probe import compare
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -91,12 +91,12 @@ class VLLMServerSampler:
         timeout: float = 1800.0,
         engine_args: Mapping[str, Any] | None = None,
     ) -> None:
-        self._facts = ModelFacts.read(
+        self._model_info = ModelInfo.read(
             path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids
         )
         self._settings = EngineSettings(
-            path=self._facts.path,
-            context_length=self._facts.context_length,
+            path=self._model_info.path,
+            context_length=self._model_info.context_length,
             max_batch=max_batch,
             lora_rank=lora_rank,
             max_adapters=max_adapters,
@@ -116,24 +116,24 @@ class VLLMServerSampler:
             raise ValueError("api_key is for a running server; give its url")
         self._url = url
         self._api_key = api_key
-        self._tolerance = probe_tolerance if probe_tolerance is not None else self._facts.tolerance(dtype)
+        self._tolerance = probe_tolerance if probe_tolerance is not None else self._model_info.tolerance(dtype)
         self._max_restarts = max_restarts
         self._start_timeout = start_timeout
         self._timeout = timeout
         self._shapes = tensor_shapes(Path(path)) if Path(path).is_dir() else {}
 
-        self.tokenizer = self._facts.tokenizer
-        self.context_length: int | None = self._facts.context_length
+        self.tokenizer = self._model_info.tokenizer
+        self.context_length: int | None = self._model_info.context_length
         self.weight_version = 0
         self.restarts = 0
-        self._since_push = 0
+        self._since_sync = 0
         self._serial = 0
         self._probes: dict[str, Probe] = {}
         self._adapters: dict[str, Path | None] = {"": None}  # by name; None is the base
         self._versions = {"": 0}
-        self._stand_in: Path | None = None  # serves the base where requests must have an adapter
-        self._whole: Path | None = None
-        self._suspect = ""
+        self._base_adapter: Path | None = None  # serves the base where requests must have an adapter
+        self._full_weights: Path | None = None
+        self._stale_weights = ""
         self._asleep = 0
         self._closed = False
 
@@ -146,7 +146,7 @@ class VLLMServerSampler:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run, args=(self._loop,), name="rllm-gym-vllm-client", daemon=True)
         self._thread.start()
-        self._gate = Turnstile()
+        self._lock = ReadWriteLock()
         self._owned: list[ServerProcess] = []
         self._finalizer = weakref.finalize(self, _abandon, self._loop, self._owned, self._folder)
         try:
@@ -160,7 +160,7 @@ class VLLMServerSampler:
         """Process id of the server that was started, or ``None``."""
         return self._server.pid if self._server is not None else None
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
@@ -173,7 +173,7 @@ class VLLMServerSampler:
         params = [self._params(request, index) for index, request in enumerate(requests)]
         return await self._ask(self._sample(requests, params))
 
-    async def push(self, update: WeightUpdate) -> int:
+    async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
         Requests made before the push get the old weights, those made after it the new ones. Named weights are adapters,
@@ -184,7 +184,7 @@ class VLLMServerSampler:
             SamplerError: The server died, refuses, or does not serve what was pushed.
         """
         check_update(update, self._settings)
-        return await self._ask(self._push(update))
+        return await self._ask(self._sync_weights(update))
 
     async def drop(self, name: str) -> None:
         """Stop serving an adapter, once the replies in progress have finished.
@@ -253,7 +253,7 @@ class VLLMServerSampler:
             raise
 
     def _shut(self) -> None:
-        died = self._server is not None and bool(self._server.ended)
+        died = self._server is not None and bool(self._server.exit_description)
         future = asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop)
         try:
             future.result(30.0)
@@ -278,8 +278,8 @@ class VLLMServerSampler:
         if self._url is not None:
             self._api = ServerApi(self._url, api_key=self._api_key)
             self._base, longest = await self._api.model()
-            if longest is not None and longest < self._facts.context_length:
-                self._facts = self._facts.with_context(longest)
+            if longest is not None and longest < self._model_info.context_length:
+                self._model_info = self._model_info.with_context(longest)
                 self.context_length = longest
             self._processed = await self._reports_processed()
             return
@@ -307,8 +307,10 @@ class VLLMServerSampler:
         try:
             async with asyncio.timeout(self._start_timeout):
                 while not await self._api.healthy():
-                    if self._server.ended:
-                        raise SamplerError(f"vLLM's server ended ({self._server.ended}). {self._server.said()}")
+                    if self._server.exit_description:
+                        raise SamplerError(
+                            f"vLLM's server ended ({self._server.exit_description}). {self._server.log_tail()}"
+                        )
                     await asyncio.sleep(_HEALTH_SECONDS)
                 self._uncut = "False" not in await self._api.call_workers("rllm_gym_score_uncut", self._start_timeout)
                 self._processed = True
@@ -316,9 +318,10 @@ class VLLMServerSampler:
         except TimeoutError as error:
             self._server.kill()
             raise SamplerError(
-                f"vLLM's server did not start within {self._start_timeout:g} s (start_timeout). {self._server.said()}"
+                f"vLLM's server did not start within {self._start_timeout:g} s (start_timeout). "
+                f"{self._server.log_tail()}"
             ) from error
-        except Refused as refused:
+        except ServerRefused as refused:
             self._server.kill()
             raise SamplerError(f"vLLM's server does not take the weights pushed last: {refused}") from refused
         except BaseException:
@@ -328,17 +331,17 @@ class VLLMServerSampler:
     async def _alive(self) -> ServerApi:
         """Return the connection to a running server; restart the server if necessary."""
         assert self._api is not None
-        if self._server is not None and self._server.ended:
-            if self._since_push >= self._max_restarts:
+        if self._server is not None and self._server.exit_description:
+            if self._since_sync >= self._max_restarts:
                 raise SamplerError(
-                    f"vLLM's server ended ({self._server.ended}) after {self._since_push} restarts since the last push "
-                    f"(max_restarts). {self._server.said()}"
+                    f"vLLM's server ended ({self._server.exit_description}) after {self._since_sync} restarts since "
+                    f"the last push (max_restarts). {self._server.log_tail()}"
                 )
-            self._since_push += 1
+            self._since_sync += 1
             self.restarts += 1
             _log.warning(
                 "vLLM's server ended (%s); starting it again with the weights of version %d (restart %d)",
-                self._server.ended,
+                self._server.exit_description,
                 self.weight_version,
                 self.restarts,
             )
@@ -346,10 +349,10 @@ class VLLMServerSampler:
             await self._start()
         return self._api
 
-    async def _sample(self, requests: Sequence[Request], params: Sequence[dict[str, Any]]) -> list[Completion]:
-        async with self._gate.together(self._alive) as api:
-            if self._suspect:
-                raise SamplerError(self._suspect)
+    async def _sample(self, requests: Sequence[SamplingRequest], params: Sequence[dict[str, Any]]) -> list[Completion]:
+        async with self._lock.read(self._alive) as api:
+            if self._stale_weights:
+                raise SamplerError(self._stale_weights)
             if self._asleep:
                 raise SamplerError("this sampler is asleep; wake() it first")
             for request in requests:
@@ -358,8 +361,8 @@ class VLLMServerSampler:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [
-                        group.create_task(self._complete(api, request, index, each))
-                        for index, (request, each) in enumerate(zip(requests, params, strict=True))
+                        group.create_task(self._complete(api, request, index, item))
+                        for index, (request, item) in enumerate(zip(requests, params, strict=True))
                     ]
             except BaseExceptionGroup as failed:
                 # Raise one exception only: the requests of a dead server all have the same one.
@@ -368,20 +371,22 @@ class VLLMServerSampler:
 
     def _served(self, name: str) -> str:
         """Return the server's name for these weights."""
-        adapter = self._adapters[name] or self._stand_in
+        adapter = self._adapters[name] or self._base_adapter
         return self._base if adapter is None else adapter.name
 
-    async def _complete(self, api: ServerApi, request: Request, index: int, params: dict[str, Any]) -> Completion:
+    async def _complete(
+        self, api: ServerApi, request: SamplingRequest, index: int, params: dict[str, Any]
+    ) -> Completion:
         model = self._served(request.weights)
         try:
             choice = await api.complete(model, request.ids, params, self._timeout)
-        except Refused as refused:
+        except ServerRefused as refused:
             if refused.status == 404:
                 raise SamplerError(f"vLLM's server no longer serves {model!r}: {refused}") from refused
             raise ValueError(f"vLLM's server refuses request {index}: {refused}") from refused
         except ServerLost as lost:
-            raise await self._lost(api, lost) from lost
-        return self._facts.completion(
+            raise await self._on_server_lost(api, lost) from lost
+        return self._model_info.completion(
             request,
             choice["token_ids"],
             choice["logprobs"]["token_logprobs"],
@@ -389,17 +394,17 @@ class VLLMServerSampler:
             self._versions[request.weights],
         )
 
-    async def _lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
+    async def _on_server_lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
         """Return the error for a lost server; kill one whose engine died, so that the next call restarts it."""
         server = self._server  # another request may start the next one meanwhile
         if server is None:
             return lost
-        if not server.ended and api is self._api and not await api.healthy():
+        if not server.exit_description and api is self._api and not await api.healthy():
             server.kill()
-        return SamplerError(f"{lost} ({server.ended or 'it still runs'}; its log: {self._log_path})")
+        return SamplerError(f"{lost} ({server.exit_description or 'it still runs'}; its log: {self._log_path})")
 
-    def _params(self, request: Request, index: int) -> dict[str, Any]:
-        params = self._facts.engine_params(request, index)
+    def _params(self, request: SamplingRequest, index: int) -> dict[str, Any]:
+        params = self._model_info.engine_params(request, index)
         cut = request.params.top_p < 1 or request.params.top_k
         if cut and not self._uncut and self._processed:
             raise ValueError(
@@ -422,12 +427,12 @@ class VLLMServerSampler:
 
     # New weights
 
-    async def _push(self, update: WeightUpdate) -> int:
-        async with self._gate.alone():
+    async def _sync_weights(self, update: WeightUpdate) -> int:
+        async with self._lock.write():
             if self._asleep:
                 raise SamplerError("this sampler is asleep; wake() it first")
             self._serial += 1
-            name, kept = update.name, (dict(self._adapters), self._whole, dict(self._probes))
+            name, kept = update.name, (dict(self._adapters), self._full_weights, dict(self._probes))
             folder: Path | None = None
             if update.kind == "lora":
                 tensors = list(update.tensors)
@@ -435,13 +440,13 @@ class VLLMServerSampler:
                     folder = self._folder / f"adapter-{self._serial}"
                     written = replace(update, tensors=tensors)
                     await asyncio.to_thread(write_adapter, written, folder, rank=self._settings.lora_rank)
-                    await self._stand_in_for_base(written, name)
+                    await self._load_base_adapter(written, name)
                 self._adapters[name] = folder
             else:
                 folder = self._folder / f"weights-{self._serial}"
-                whole = checked(update.tensors, self._shapes, tied=self._facts.tied)
-                await asyncio.to_thread(write_checkpoint, whole, folder)
-                self._adapters[""], self._whole = None, folder
+                complete = checked(update.tensors, self._shapes, tied=self._model_info.tied)
+                await asyncio.to_thread(write_checkpoint, complete, folder)
+                self._adapters[""], self._full_weights = None, folder
             self._probes.pop(name, None)
             if update.probe is not None:
                 self._probes[name] = update.probe
@@ -450,41 +455,41 @@ class VLLMServerSampler:
                 restarts = self.restarts
                 api = await self._alive()
                 if self.restarts == restarts:  # a restarted server has already loaded it
-                    await self._load(api, [name], whole=update.kind == "full", old=old)
+                    await self._load(api, [name], full=update.kind == "full", old=old)
                     await self._check(api, "after a push", [name])
-            except (Refused, ServerLost) as error:
+            except (ServerRefused, ServerLost) as error:
                 # A restarted server gets what was served before.
-                self._adapters, self._whole, self._probes = kept
+                self._adapters, self._full_weights, self._probes = kept
                 if folder is not None:
                     shutil.rmtree(folder, ignore_errors=True)
-                if isinstance(error, Refused):
+                if isinstance(error, ServerRefused):
                     raise ValueError(f"vLLM's server does not take the weights: {error}") from error
                 assert self._api is not None
-                raise await self._lost(self._api, error) from error
+                raise await self._on_server_lost(self._api, error) from error
             for files in (old, kept[1]):
-                if files is not None and files not in (*self._adapters.values(), self._whole):
+                if files is not None and files not in (*self._adapters.values(), self._full_weights):
                     shutil.rmtree(files, ignore_errors=True)
-            self._since_push = 0
+            self._since_sync = 0
             self.weight_version += 1
             self._versions[name] = self.weight_version
             return self.weight_version
 
-    async def _stand_in_for_base(self, update: WeightUpdate, name: str) -> None:
-        """Load :func:`~rllm_gym.samplers.vllm.adapter.adapter_of_nothing` where the base needs it.
+    async def _load_base_adapter(self, update: WeightUpdate, name: str) -> None:
+        """Load :func:`~rllm_gym.samplers.vllm.adapter.zero_adapter` where the base needs it.
 
         Not on a server that was already running: only its owner knows whether it computes on a CPU.
         """
         base_is_served = any(folder is None for other, folder in self._adapters.items() if other != name)
-        if has_cuda() or self._url is not None or self._stand_in is not None or not base_is_served:
+        if has_cuda() or self._url is not None or self._base_adapter is not None or not base_is_served:
             return
         folder = self._folder / f"adapter-{self._serial}-none"
-        await asyncio.to_thread(write_adapter, adapter_of_nothing(update), folder, rank=self._settings.lora_rank)
+        await asyncio.to_thread(write_adapter, zero_adapter(update), folder, rank=self._settings.lora_rank)
         api = await self._alive()
         await api.load_adapter(folder.name, folder, self._start_timeout)
-        self._stand_in = folder
+        self._base_adapter = folder
 
     async def _drop(self, name: str) -> None:
-        async with self._gate.alone():
+        async with self._lock.write():
             if not name or name not in self._adapters:
                 raise unknown_weights(name, self._adapters)
             folder = self._adapters.pop(name)
@@ -497,24 +502,26 @@ class VLLMServerSampler:
     async def _unload(self, api: ServerApi, folder: Path) -> None:
         try:
             await api.unload_adapter(folder.name, self._start_timeout)
-        except Refused as refused:
+        except ServerRefused as refused:
             if refused.status != 404:  # a restarted server does not know the adapter
                 raise SamplerError(f"vLLM's server does not unload {folder.name!r}: {refused}") from refused
 
-    async def _load(self, api: ServerApi, names: Sequence[str], *, whole: bool, old: Path | None) -> None:
-        if whole and self._whole is not None:
-            self._suspect = "the last push failed half-way, and the server serves nothing that anyone knows; restart it"
+    async def _load(self, api: ServerApi, names: Sequence[str], *, full: bool, old: Path | None) -> None:
+        if full and self._full_weights is not None:
+            self._stale_weights = (
+                "the last push failed half-way, and the server serves nothing that anyone knows; restart it"
+            )
             try:
-                await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._whole))
+                await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._full_weights))
                 await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
             except ServerLost:
                 # vLLM takes its layers apart to load them, and cannot restart the load.
                 if self._server is not None:
                     self._server.kill()
-                    self._suspect = ""
+                    self._stale_weights = ""
                 raise
             await self._forget_prefixes(api)
-            self._suspect = ""
+            self._stale_weights = ""
         for folder in (self._adapters[name] for name in names):
             if folder is None:
                 continue
@@ -529,10 +536,10 @@ class VLLMServerSampler:
     async def _restore(self) -> None:
         """Load the weights that were pushed last into a new server."""
         assert self._api is not None
-        if self._stand_in is not None:
-            await self._api.load_adapter(self._stand_in.name, self._stand_in, self._start_timeout)
-        if self._whole is not None or any(self._adapters.values()):
-            await self._load(self._api, list(self._adapters), whole=True, old=None)
+        if self._base_adapter is not None:
+            await self._api.load_adapter(self._base_adapter.name, self._base_adapter, self._start_timeout)
+        if self._full_weights is not None or any(self._adapters.values()):
+            await self._load(self._api, list(self._adapters), full=True, old=None)
             await self._check(self._api, "after a restart", list(self._probes))
 
     async def _forget_prefixes(self, api: ServerApi) -> None:
@@ -548,21 +555,21 @@ class VLLMServerSampler:
             try:
                 compare(probe, scores, self._tolerance, when)
             except SamplerError as error:
-                self._suspect = str(error)
+                self._stale_weights = str(error)
                 raise
-        self._suspect = ""
+        self._stale_weights = ""
 
     async def _sleep(self, level: int) -> None:
-        async with self._gate.alone():
+        async with self._lock.write():
             await (await self._alive()).sleep(level, self._start_timeout)
             self._asleep = level
 
     async def _wake(self) -> None:
-        async with self._gate.alone():
+        async with self._lock.write():
             api = await self._alive()
             await api.wake_up(self._start_timeout)
             level, self._asleep = self._asleep, 0
-            if level == 2 and self._whole is None:
+            if level == 2 and self._full_weights is None:
                 await api.call_workers("reload_weights", self._start_timeout)
                 await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
             for name, old in list(self._adapters.items()):
@@ -570,7 +577,7 @@ class VLLMServerSampler:
                     self._serial += 1
                     self._adapters[name] = old.rename(old.with_name(f"adapter-{self._serial}"))
                     await self._unload(api, old)
-            await self._load(api, list(self._adapters), whole=level == 2, old=None)
+            await self._load(api, list(self._adapters), full=level == 2, old=None)
             await self._check(api, "after waking", list(self._probes))
 
 

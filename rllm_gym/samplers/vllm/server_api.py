@@ -17,7 +17,7 @@ class ServerLost(SamplerError):
     """The server did not answer: it died, hangs, or cannot be reached."""
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server refused a request.
 
     Attributes:
@@ -60,7 +60,7 @@ class ServerApi:
         """Return whether the server and its engine are alive."""
         try:
             await self._ask("GET", "/health", None, 10.0)
-        except (ServerLost, Refused):
+        except (ServerLost, ServerRefused):
             return False
         return True
 
@@ -114,10 +114,10 @@ class ServerApi:
         try:
             async with asyncio.timeout(timeout), self._session.request(method, self._url + path, json=body) as answer:
                 if answer.status >= 400:
-                    said = (await answer.text())[:2000]
+                    message = (await answer.text())[:2000]
                     if answer.status in _REFUSED:
-                        raise Refused(answer.status, said)
-                    raise ServerLost(f"vLLM's server answered {answer.status} to {path}: {said}")
+                        raise ServerRefused(answer.status, message)
+                    raise ServerLost(f"vLLM's server answered {answer.status} to {path}: {message}")
                 return await answer.json() if answer.content_type == "application/json" else None
         except TimeoutError as error:
             raise ServerLost(f"vLLM's server did not answer {path} within {timeout:g} s (timeout)") from error

@@ -36,7 +36,7 @@ class ServerProcess:
     def __init__(self, arguments: Mapping[str, Any], variables: Mapping[str, str], socket: Path, log: Path) -> None:
         self.socket = socket
         self._log = log
-        command = [sys.executable, "-m", "rllm_gym.samplers.vllm.child", str(os.getpid())]
+        command = [sys.executable, "-m", "rllm_gym.samplers.vllm.server_main", str(os.getpid())]
         command += ["--uds", str(socket), "--disable-uvicorn-access-log", *_flags(arguments)]
         code = str(Path(rllm_gym.__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [code, os.environ.get("PYTHONPATH", "")]))
@@ -59,7 +59,7 @@ class ServerProcess:
         return self._process.pid
 
     @property
-    def ended(self) -> str:
+    def exit_description(self) -> str:
         """How it ended, in words; ``""`` while it runs."""
         status = self._process.poll()
         if status is None:
@@ -68,7 +68,7 @@ class ServerProcess:
             return f"killed by {signal.Signals(-status).name}"
         return f"exit status {status}"
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of its output, and the path of the log."""
         try:
             with self._log.open("rb") as stream:

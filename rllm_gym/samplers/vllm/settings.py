@@ -11,9 +11,9 @@ from typing import Any
 
 from rllm_gym.samplers.protocol import WeightUpdate
 from rllm_gym.samplers.vllm.adapter import max_rank
-from rllm_gym.samplers.vllm.probing import TOLERANCES
+from rllm_gym.samplers.vllm.weight_probe import TOLERANCES
 
-WORKER_EXTENSION = "rllm_gym.samplers.vllm.worker.WorkerExtension"
+WORKER_EXTENSION = "rllm_gym.samplers.vllm.worker_extension.WorkerExtension"
 # On a CPU, where prompts are computed whole: maximum number of prompt tokens in one step.
 _PROMPT_TOKENS = 8192
 

@@ -27,12 +27,12 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
-class TooLarge(Exception):
+class FileTooLarge(Exception):
     """A file or a tree exceeds the limit of the request. The message says which, and by how much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One file or symbolic link. ``data`` is its content, or the target of the link."""
 
     path: str
@@ -42,7 +42,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadBudget:
     """The limits of one reading and what it has used."""
 
     max_bytes: int
@@ -56,9 +56,9 @@ class Budget:
         self.files += 1
         self.bytes += size
         if self.files > self.max_files:
-            raise TooLarge(f"the tree has more than {self.max_files} files; remove some, or raise max_files")
+            raise FileTooLarge(f"the tree has more than {self.max_files} files; remove some, or raise max_files")
         if self.bytes > self.max_bytes:
-            raise TooLarge(f"the tree has more than {self.max_bytes} bytes ({path!r} went over); raise max_bytes")
+            raise FileTooLarge(f"the tree has more than {self.max_bytes} bytes ({path!r} went over); raise max_bytes")
 
 
 # Single paths
@@ -84,7 +84,7 @@ def parts_of(path: str, workdir: str) -> list[bytes]:
     return [part for part in raw.split(b"/") if part not in (b"", b".")]
 
 
-class Place:
+class PathEntry:
     """A name in an open directory: the location that a path resolves to."""
 
     def __init__(self, directory: int, name: bytes) -> None:
@@ -96,7 +96,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def find(root: int, path: str, workdir: str, *, create: bool = False) -> Iterator[Place]:
+def find(root: int, path: str, workdir: str, *, create: bool = False) -> Iterator[PathEntry]:
     """Resolve ``path``, following links inside the root; with ``create``, create missing directories.
 
     The last component need not exist. The root itself is the name ``.``.
@@ -138,7 +138,7 @@ def find(root: int, path: str, workdir: str, *, create: bool = False) -> Iterato
                     todo.append(b".")
                 continue
             if not todo:
-                yield Place(held[-1], name)
+                yield PathEntry(held[-1], name)
                 return
             if status is None and create:
                 with contextlib.suppress(FileExistsError):
@@ -146,7 +146,7 @@ def find(root: int, path: str, workdir: str, *, create: bool = False) -> Iterato
             if len(held) > MAX_DEPTH:
                 raise OSError(errno.ENAMETOOLONG, f"more than {MAX_DEPTH} directories deep", path)
             held.append(os.open(name, _DIRECTORY, dir_fd=held[-1]))
-        yield Place(held[-1], b".")
+        yield PathEntry(held[-1], b".")
     finally:
         for fd in held:
             os.close(fd)
@@ -230,13 +230,13 @@ def _content(directory: int, name: bytes, path: str, max_bytes: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
         if status.st_size > max_bytes:
-            raise TooLarge(f"{path!r} has {status.st_size} bytes; at most {max_bytes} were asked for")
+            raise FileTooLarge(f"{path!r} has {status.st_size} bytes; at most {max_bytes} were asked for")
         pieces, left = [], max_bytes + 1
         while left and (piece := os.read(fd, min(left, 1 << 20))):
             pieces.append(piece)
             left -= len(piece)
         if not left:
-            raise TooLarge(f"{path!r} has more than {max_bytes} bytes; at most {max_bytes} were asked for")
+            raise FileTooLarge(f"{path!r} has more than {max_bytes} bytes; at most {max_bytes} were asked for")
         return b"".join(pieces)
     finally:
         os.close(fd)
@@ -257,7 +257,9 @@ def _names(directory: int) -> list[bytes]:
 @contextlib.contextmanager
 def _subdirectory(directory: int, name: bytes, path: str) -> Iterator[int]:
     if path.count("/") >= MAX_DEPTH or len(path) >= _PATH_MAX:
-        raise TooLarge(f"the tree is deeper than {MAX_DEPTH} directories or {_PATH_MAX} characters: {path[:60]!r}...")
+        raise FileTooLarge(
+            f"the tree is deeper than {MAX_DEPTH} directories or {_PATH_MAX} characters: {path[:60]!r}..."
+        )
     fd = os.open(name, _DIRECTORY, dir_fd=directory)
     try:
         yield fd
@@ -265,21 +267,21 @@ def _subdirectory(directory: int, name: bytes, path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _entry(directory: int, name: bytes, path: str, status: os.stat_result, budget: Budget) -> Entry | None:
+def _entry(directory: int, name: bytes, path: str, status: os.stat_result, budget: ReadBudget) -> FileEntry | None:
     """Return the file or link of that name; ``None`` for anything else, which is counted."""
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(name, dir_fd=directory)
         budget.take(path, len(target))
-        return Entry(path, "symlink", target, False)
+        return FileEntry(path, "symlink", target, False)
     if stat.S_ISREG(status.st_mode):
         data = _content(directory, name, path, max(budget.max_bytes - budget.bytes, 0))
         budget.take(path, len(data))
-        return Entry(path, "file", data, bool(status.st_mode & 0o100))
+        return FileEntry(path, "file", data, bool(status.st_mode & 0o100))
     budget.skipped += 1
     return None
 
 
-def walk(root: int, budget: Budget, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
+def walk(root: int, budget: ReadBudget, leave_out: frozenset[str] = frozenset()) -> Iterator[FileEntry]:
     """Yield every file and link below ``root``, except those under the top-level names in ``leave_out``.
 
     Raises:
@@ -289,7 +291,7 @@ def walk(root: int, budget: Budget, leave_out: frozenset[str] = frozenset()) -> 
     yield from _walk(root, "", budget, leave_out)
 
 
-def _walk(directory: int, prefix: str, budget: Budget, leave_out: frozenset[str]) -> Iterator[Entry]:
+def _walk(directory: int, prefix: str, budget: ReadBudget, leave_out: frozenset[str]) -> Iterator[FileEntry]:
     for name in _names(directory):
         path = _join(prefix, name)
         if path in leave_out:
@@ -321,20 +323,20 @@ def leaves(directory: int, name: bytes, path: str) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class Difference:
+class TreeDifference:
     """The difference between two trees: the tree is ``base`` without ``removed`` and with ``written``."""
 
-    written: list[Entry] = field(default_factory=list)
+    written: list[FileEntry] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
 
 
-def overlay_difference(upper: int, base: int, budget: Budget, leave_out: frozenset[str]) -> Difference:
+def overlay_difference(upper: int, base: int, budget: ReadBudget, leave_out: frozenset[str]) -> TreeDifference:
     """Return the changes recorded in an overlay's upper directory.
 
     The cost depends on what was touched, not on the base. Source: Documentation/filesystems/overlayfs.rst, "whiteouts
     and opaque directories".
     """
-    found = Difference()
+    found = TreeDifference()
     _compare(upper, base, "", False, budget, leave_out, found)
     return found
 
@@ -344,9 +346,9 @@ def _compare(
     base: int | None,
     prefix: str,
     opaque: bool,
-    budget: Budget,
+    budget: ReadBudget,
     leave_out: frozenset[str],
-    found: Difference,
+    found: TreeDifference,
 ) -> None:
     """Compare one directory. ``opaque``: entries of the base that the upper directory lacks are removed."""
     names = _names(upper)
@@ -392,11 +394,11 @@ def _is_opaque(directory: int) -> bool:
     return False
 
 
-def _takes_its_place(entry: Entry | None, before: os.stat_result) -> bool:
+def _takes_its_place(entry: FileEntry | None, before: os.stat_result) -> bool:
     return entry is not None and (stat.S_ISREG(before.st_mode) or stat.S_ISLNK(before.st_mode))
 
 
-def _same(entry: Entry, base: int, name: bytes, before: os.stat_result) -> bool:
+def _same(entry: FileEntry, base: int, name: bytes, before: os.stat_result) -> bool:
     """Return whether the base has the same entry: a touch or a chmod copied it up, or the same content was written."""
     if stat.S_ISLNK(before.st_mode):
         return entry.kind == "symlink" and os.readlink(name, dir_fd=base) == entry.data
@@ -411,13 +413,15 @@ Mark = tuple[str, bool, bytes]
 """Kind, executable flag and SHA-256 of the content: what is kept of a base that was copied."""
 
 
-def mark(entry: Entry) -> Mark:
+def mark(entry: FileEntry) -> Mark:
     return entry.kind, entry.executable, hashlib.sha256(entry.data).digest()
 
 
-def copied_difference(root: int, marks: dict[str, Mark], budget: Budget, leave_out: frozenset[str]) -> Difference:
+def copied_difference(
+    root: int, marks: dict[str, Mark], budget: ReadBudget, leave_out: frozenset[str]
+) -> TreeDifference:
     """Return the changes in a workspace that started as a copy. Reads the whole workspace."""
-    found = Difference()
+    found = TreeDifference()
     there = set()
     for entry in walk(root, budget, leave_out):
         there.add(entry.path)

@@ -18,10 +18,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rllm_gym.sandbox.inside import confine, life, processes, seccomp
+from rllm_gym.sandbox.inside import main_module, processes, seccomp, syscalls
 
 if TYPE_CHECKING:
-    from rllm_gym.sandbox.inside import landlocked
+    from rllm_gym.sandbox.inside import landlock_worker
 
 _SPARE_MB = 512
 """Address space above the memory limit: stacks of threads and arenas are reserved and never filled."""
@@ -34,7 +34,7 @@ _INODES = 5
 _END_S = 30.0
 
 
-class Order:
+class RunRequest:
     """A program to run, as received from the trainer."""
 
     def __init__(self, header: dict[str, Any], body: memoryview) -> None:
@@ -47,30 +47,30 @@ class Order:
         self.files = [(path, self._take(size)) for path, size in header["files"]]
         self.forget: bool = header["forget"]
         self._library = [(name, key, None if size < 0 else self._take(size)) for name, key, size in header["library"]]
-        self.modules: dict[str, life.LibraryModule] = {}
+        self.modules: dict[str, main_module.LibraryModule] = {}
 
     def _take(self, size: int) -> memoryview:
         self._at += size
         return self._body[self._at - size : self._at]
 
-    def compile_library(self, known: dict[str, life.LibraryModule]) -> None:
+    def compile_library(self, known: dict[str, main_module.LibraryModule]) -> None:
         """Fill ``modules``. Compiles new modules, which runs no code, and keeps them in ``known``."""
         if self.forget:
             known.clear()
         for name, key, text in self._library:
             if text is not None:
-                known[key] = life.LibraryModule(name, bytes(text).decode("utf-8", "surrogatepass"))
+                known[key] = main_module.LibraryModule(name, bytes(text).decode("utf-8", "surrogatepass"))
             self.modules[name] = known[key]
 
 
-class Become(BaseException):
+class BecomeProgram(BaseException):
     """Raised in the process that becomes the program: unwinds the worker's frames, so that none is left below it."""
 
-    def __init__(self, order: Order, home: str) -> None:
-        self.order, self.home = order, home
+    def __init__(self, request: RunRequest, home: str) -> None:
+        self.request, self.home = request, home
 
 
-class Namespaces:
+class NamespaceRunner:
     """Tier A's execution of programs: each in its own process, mount and IPC namespaces."""
 
     def __init__(self, scratch: str, uid: int | None) -> None:
@@ -80,46 +80,46 @@ class Namespaces:
             file.write("1000")  # if memory runs out, the kernel should end a program rather than the trainer
         if uid is not None:
             # The mounts exist, made with root's rights. From here on the worker runs as a user id that nobody else has.
-            confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
-            confine.become_user(uid, uid)
+            syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+            syscalls.become_user(uid, uid)
         inside = os.getuid() if uid is None else _UID
-        confine.own_user_namespace(confine.CLONE_NEWNS, uid=inside, gid=inside)
-        confine.drop_bounding_set()
-        confine.die_with_parent()
-        confine.be_undumpable()
+        syscalls.own_user_namespace(syscalls.CLONE_NEWNS, uid=inside, gid=inside)
+        syscalls.drop_bounding_set()
+        syscalls.die_with_parent()
+        syscalls.be_undumpable()
         self._filter = seccomp.deny_list(sockets="loopback")
 
-    def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
+    def start(self, request: RunRequest, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
         """Start a program. Return the supervisor's process id and the descriptor that reports its end.
 
-        Raises :class:`Become` in the process that becomes the program.
+        Raises :class:`BecomeProgram` in the process that becomes the program.
         """
-        pid = confine.fork_into(confine.CLONE_NEWPID | confine.CLONE_NEWNS | confine.CLONE_NEWIPC)
+        pid = syscalls.fork_into(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC)
         if pid == 0:
-            self._supervise(order, fds, report[1], usage)
+            self._supervise(request, fds, report[1], usage)
         return pid, report[0]
 
-    def _supervise(self, order: Order, fds: Sequence[int], status: int, usage: Memory) -> NoReturn:
+    def _supervise(self, request: RunRequest, fds: Sequence[int], status: int, usage: Memory) -> NoReturn:
         with _reporting(status):
-            limits = order.limits
+            limits = request.limits
             size, inodes = limits["scratch_mb"] << 20, limits["scratch_files"] + _INODES
-            flags = confine.MS_NOSUID | confine.MS_NODEV
-            confine.mount("scratch", self._scratch, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=755")
-            confine.mount("proc", "/proc", "proc", flags | confine.MS_NOEXEC, "hidepid=2")
-            _furnish(order, self._scratch)
+            flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+            syscalls.mount("scratch", self._scratch, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=755")
+            syscalls.mount("proc", "/proc", "proc", flags | syscalls.MS_NOEXEC, "hidepid=2")
+            _write_files(request, self._scratch)
             program = os.fork()
             if program == 0:
                 _attach(fds, self._scratch)
                 _limit(limits, usage)
                 # The worker and the supervisor run as the same user and are counted.
-                confine.lower(resource.RLIMIT_NPROC, limits["processes"] + 2)
-                confine.drop_capabilities()
-                confine.no_new_privileges()
-                confine.be_dumpable()
+                syscalls.lower(resource.RLIMIT_NPROC, limits["processes"] + 2)
+                syscalls.drop_capabilities()
+                syscalls.no_new_privileges()
+                syscalls.be_dumpable()
                 seccomp.install(self._filter)
-                confine.close_from(len(fds))  # this also closes the last connection to the worker
-                raise Become(order, self._scratch)
-            confine.close_all_but({status})
+                syscalls.close_from(len(fds))  # this also closes the last connection to the worker
+                raise BecomeProgram(request, self._scratch)
+            syscalls.close_all_but({status})
         try:
             while True:
                 pid, code = os.waitpid(-1, 0)
@@ -129,7 +129,7 @@ class Namespaces:
         finally:
             os._exit(0)
 
-    def looking(self) -> contextlib.AbstractContextManager[None]:
+    def inspecting(self) -> contextlib.AbstractContextManager[None]:
         """Return a context with the rights the worker needs to inspect a program."""
         return contextlib.nullcontext()
 
@@ -152,57 +152,57 @@ class Namespaces:
         _, status, own = os.wait4(pid, 0)
         return Usage(status, _cpu_since(before), own.ru_maxrss << 10)
 
-    def vacate(self) -> None:
+    def cleanup(self) -> None:
         """Do nothing: the kernel ends everything when pid 1 ends."""
 
 
-class Family:
+class ProcessTreeRunner:
     """The lower tiers' execution: programs are children of the worker, which adopts and ends all their descendants."""
 
-    def __init__(self, scratch: str, wall: landlocked.Wall | None) -> None:
-        self._scratch, self._wall = scratch, wall
+    def __init__(self, scratch: str, confinement: landlock_worker.LandlockConfinement | None) -> None:
+        self._scratch, self._confinement = scratch, confinement
         self._count = 0
-        confine.be_subreaper()
-        confine.be_undumpable()
+        syscalls.be_subreaper()
+        syscalls.be_undumpable()
 
     @property
     def _home(self) -> str:
         return f"{self._scratch}/{self._count}"
 
-    def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
-        """See :meth:`Namespaces.start`; the process is the program's own."""
+    def start(self, request: RunRequest, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
+        """See :meth:`NamespaceRunner.start`; the process is the program's own."""
         self._count += 1
         os.mkdir(self._home, 0o700)
-        if self._wall is not None and self._wall.uid is not None:
-            os.chown(self._home, self._wall.uid, self._wall.uid)
+        if self._confinement is not None and self._confinement.uid is not None:
+            os.chown(self._home, self._confinement.uid, self._confinement.uid)
         pid = os.fork()
         if pid == 0:
             with _reporting(report[1]):
-                confine.die_with_parent()
-                if self._wall is not None:
-                    self._wall.become_user(order.limits)
-                _furnish(order, self._home)
+                syscalls.die_with_parent()
+                if self._confinement is not None:
+                    self._confinement.become_user(request.limits)
+                _write_files(request, self._home)
                 _attach(fds, self._home)
                 os.environ.update(HOME=self._home, TMPDIR=f"{self._home}/tmp")
-                _limit(order.limits, usage)
-                confine.no_new_privileges()
-                confine.be_dumpable()
-                if self._wall is not None:
-                    self._wall.close(self._home)
-                confine.close_from(len(fds))
-                raise Become(order, self._home)
+                _limit(request.limits, usage)
+                syscalls.no_new_privileges()
+                syscalls.be_dumpable()
+                if self._confinement is not None:
+                    self._confinement.enter(self._home)
+                syscalls.close_from(len(fds))
+                raise BecomeProgram(request, self._home)
         return pid, os.pidfd_open(pid)
 
-    def looking(self) -> contextlib.AbstractContextManager[None]:
-        """See :meth:`Namespaces.looking`: root in a container may only inspect processes of its own user."""
-        return contextlib.nullcontext() if self._wall is None else self._wall.as_program()
+    def inspecting(self) -> contextlib.AbstractContextManager[None]:
+        """See :meth:`NamespaceRunner.inspecting`: root in a container may only inspect processes of its own user."""
+        return contextlib.nullcontext() if self._confinement is None else self._confinement.as_program()
 
     def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
         """Return the limit in ``Ended`` that the kernel does not enforce here and that is exceeded now, or ``""``."""
-        if self._wall is None:
+        if self._confinement is None:
             return ""
         tasks = sum(table[pid].threads for pid in family)
-        return self._wall.exceeded(family, tasks, limits)
+        return self._confinement.exceeded(family, tasks, limits)
 
     def scratch_used(self, family: set[int]) -> int:
         return 0  # it is on a disk
@@ -211,10 +211,10 @@ class Family:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         processes.send(pid, signal.SIGKILL)
         _, status, own = os.wait4(pid, 0)
-        self.leave()
+        self.end_all()
         return Usage(status, _cpu_since(before), own.ru_maxrss << 10)
 
-    def leave(self) -> None:
+    def end_all(self) -> None:
         """End every process below the worker, and remove what the last program left."""
         worker = os.getpid()
         if processes.has_children():
@@ -222,36 +222,36 @@ class Family:
             processes.reap()
             if not clean:
                 raise RuntimeError(f"processes of a program could not be ended in {_END_S:.0f} s")
-        from rllm_gym.sandbox.inside import landlocked  # workers of tier A do not have this module
+        from rllm_gym.sandbox.inside import landlock_worker  # workers of tier A do not have this module
 
-        landlocked.empty(self._scratch)
+        landlock_worker.empty(self._scratch)
 
-    def vacate(self) -> None:
-        """Call :meth:`leave` and remove the trainer's directory for this worker, in case the trainer was killed."""
-        from rllm_gym.sandbox.inside import landlocked
+    def cleanup(self) -> None:
+        """Call :meth:`end_all` and remove the trainer's directory for this worker, in case the trainer was killed."""
+        from rllm_gym.sandbox.inside import landlock_worker
 
-        self.leave()
-        landlocked.remove(os.path.dirname(self._scratch))
+        self.end_all()
+        landlock_worker.remove(os.path.dirname(self._scratch))
 
 
-def place(settings: Mapping[str, Any]) -> Namespaces | Family:
+def make_runner(settings: Mapping[str, Any]) -> NamespaceRunner | ProcessTreeRunner:
     """Return the execution that the worker's settings ask for."""
     if settings["confinement"] == "namespaces":
-        return Namespaces(settings["scratch"], settings["uid"])
-    wall = None
+        return NamespaceRunner(settings["scratch"], settings["uid"])
+    confinement = None
     if settings["confinement"] == "landlock":
-        from rllm_gym.sandbox.inside import landlocked
+        from rllm_gym.sandbox.inside import landlock_worker
 
         names = ("scratch", "uid", "readable", "without", "devices")
-        wall = landlocked.Wall(*(settings[name] for name in names))
-    return Family(settings["scratch"], wall)
+        confinement = landlock_worker.LandlockConfinement(*(settings[name] for name in names))
+    return ProcessTreeRunner(settings["scratch"], confinement)
 
 
-def _furnish(order: Order, home: str) -> None:
+def _write_files(request: RunRequest, home: str) -> None:
     for name in ("work", "tmp", "shm"):
         os.mkdir(f"{home}/{name}", 0o700)
-    write(f"{home}/main.py", order.source.encode("utf-8", "surrogatepass"))
-    for path, data in order.files:
+    write(f"{home}/main.py", request.source.encode("utf-8", "surrogatepass"))
+    for path, data in request.files:
         full = f"{home}/work/{path}"
         if "/" in path:
             os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
@@ -276,7 +276,7 @@ def _limit(limits: dict[str, Any], usage: Memory) -> None:
         (resource.RLIMIT_NOFILE, _OPEN_FILES),
         (resource.RLIMIT_MEMLOCK, 1 << 16),
     ):
-        confine.lower(kind, value)
+        syscalls.lower(kind, value)
 
 
 def _cpu_since(before: resource.struct_rusage) -> float:
@@ -308,7 +308,7 @@ def _reporting(status: int) -> Any:
     """In a fork: report a failure before the program runs as a failure of the sandbox."""
     try:
         yield
-    except Become:
+    except BecomeProgram:
         raise
     except BaseException as error:
         os.write(status, f"E{type(error).__name__}: {error}".encode(errors="replace")[:2000])

@@ -22,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllm_gym.sandbox.inside import agent, confine, files, processes, workspace
+from rllm_gym.sandbox.inside import command_confinement, files, processes, syscalls, workspace
 
 _FRAME = struct.Struct(">II")
 
@@ -44,11 +44,11 @@ _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.
 _KILL_S = 10.0
 
 
-class Hangup(Exception):
+class OwnerGone(Exception):
     """The owner has closed the connection."""
 
 
-class Wire:
+class FrameConnection:
     """Frames to and from the owner, over a socket or two pipes."""
 
     def __init__(self, reading: int, writing: int) -> None:
@@ -69,7 +69,7 @@ class Wire:
                 while view:
                     view = view[os.write(self._writing, view) :]
         except OSError as error:
-            raise Hangup from error
+            raise OwnerGone from error
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -79,12 +79,12 @@ class Wire:
             except ConnectionError:
                 piece = b""
             if not piece:
-                raise Hangup
+                raise OwnerGone
             data += piece
         return bytes(data)
 
 
-class Output:
+class CommandOutput:
     """The output of a command: its beginning, its end, and its total length."""
 
     def __init__(self, limit: int) -> None:
@@ -96,10 +96,10 @@ class Output:
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
-        room = self._half - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
+        space = self._half - len(self._head)
+        if space > 0:
+            self._head += data[:space]
+            data = data[space:]
         if data:
             self._tail.append(data)
             self._tail_bytes += len(data)
@@ -116,26 +116,26 @@ class Output:
 
 @dataclass(slots=True)
 class Command:
-    """One command of the agent. Its ``shepherd`` process adopts what the command starts and ends after all of it."""
+    """One command of the agent. Its ``supervisor`` process adopts what the command starts and ends after all of it."""
 
-    shepherd: int
+    supervisor: int
     output_fd: int
     report_fd: int
-    output: Output
+    output: CommandOutput
     started: float = field(default_factory=time.monotonic)
     deadline: float = 0.0
     cpu_before: float | None = None
     """CPU seconds of the family when its shell ended. Later use is background work."""
 
 
-class Session:
+class SessionServer:
     """Serves one owner until it closes the connection."""
 
-    def __init__(self, wire: Wire, owner: int, settings: dict[str, Any]) -> None:
-        self._wire = wire
+    def __init__(self, connection: FrameConnection, owner: int, settings: dict[str, Any]) -> None:
+        self._connection = connection
         self._owner = owner
         self._confinement: str = settings["confinement"]
-        self._agent = agent.of(settings)
+        self._agent = command_confinement.make_confinement(settings)
         self._limits: dict[str, Any] = {}
         self._allowed: dict[str, Any] = {}
         """The limits; where the kernel does not enforce those of the workspace, increased by what is already there."""
@@ -145,7 +145,7 @@ class Session:
         self._current: Command | None = None
         self._next_watch = 0.0
         self._poll = select.poll()
-        self._poll.register(wire.fileno(), select.POLLIN)
+        self._poll.register(connection.fileno(), select.POLLIN)
         if owner >= 0:
             self._poll.register(owner, select.POLLIN)
 
@@ -155,15 +155,15 @@ class Session:
         while True:
             events = {fd for fd, _ in self._poll.poll(self._patience_ms())}
             if self._owner in events:
-                raise Hangup
+                raise OwnerGone
             current = self._current
             if current is not None and current.output_fd in events:
                 self._read_output(current, _CHUNKS)
             for command in list(self._commands.values()):
                 if command.report_fd in events:
                     self._reported(command)
-            self._look_after()
-            if self._wire.fileno() in events:
+            self._check_limits()
+            if self._connection.fileno() in events:
                 self._answer()
 
     def _patience_ms(self) -> float | None:
@@ -173,24 +173,24 @@ class Session:
         return _BACKGROUND_WATCH_S * 1000 if self._commands else None
 
     def _answer(self) -> None:
-        header, body = self._wire.receive()
+        header, body = self._connection.receive()
         try:
             operation = getattr(self, f"_do_{header['do']}")
             reply = operation(header, body)
-        except files.TooLarge as error:
-            self._wire.send({"error": "too large", "message": str(error)})
+        except files.FileTooLarge as error:
+            self._connection.send({"error": "too large", "message": str(error)})
         except OSError as error:
             name = error.filename
             shown = os.fsdecode(name) if isinstance(name, str | bytes) else header.get("path")
             number = error.errno or errno.EIO
-            self._wire.send({"error": "os", "errno": number, "message": error.strerror, "path": shown})
-        except Hangup:
+            self._connection.send({"error": "os", "errno": number, "message": error.strerror, "path": shown})
+        except OwnerGone:
             raise
         except Exception as error:
-            self._wire.send({"error": "broke", "message": f"{type(error).__name__}: {error}"})
+            self._connection.send({"error": "broke", "message": f"{type(error).__name__}: {error}"})
         else:
             if reply is not None:
-                self._wire.send(*reply)
+                self._connection.send(*reply)
 
     # Workspace
 
@@ -205,16 +205,16 @@ class Session:
         variables = header["environment"]
         if self._confinement == "namespaces":
             self._workspace = workspace.prepare(header)
-            confine.drop_bounding_set()
+            syscalls.drop_bounding_set()
         elif self._confinement == "container":
             self._workspace = workspace.take_over(header["workdir"], adopt=header["adopt"])
             variables = {**os.environ, **variables}
         else:
-            if isinstance(self._agent, agent.Lower):
-                self._agent.furnish(("workspace", "tmp", "shm"))
+            if isinstance(self._agent, command_confinement.UnprivilegedConfinement):
+                self._agent.make_directories(("workspace", "tmp", "shm"))
             self._workspace = workspace.Workspace(header["workdir"], workspace.open_directory(header["workdir"]))
         self._environment = {os.fsencode(key): os.fsencode(value) for key, value in variables.items()}
-        confine.be_undumpable()
+        syscalls.be_undumpable()
         return ({"overlay": self._workspace.upper is not None},)
 
     def _do_fill(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
@@ -233,13 +233,13 @@ class Session:
         return ({},)
 
     def _do_read_tree(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
-        budget = files.Budget(header["max_bytes"], header["max_files"])
+        budget = files.ReadBudget(header["max_bytes"], header["max_files"])
         with self._held_still():
             found = list(files.walk(self._place.root, budget, frozenset(header["leave_out"])))
         return _entries({"skipped": budget.skipped}, found)
 
     def _do_changes(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
-        budget = files.Budget(header["max_bytes"], header["max_files"])
+        budget = files.ReadBudget(header["max_bytes"], header["max_files"])
         with self._held_still():
             found = self._place.difference(budget, frozenset(header["leave_out"]))
         return _entries({"skipped": budget.skipped, "removed": found.removed}, found.written)
@@ -263,22 +263,22 @@ class Session:
         if self._current is not None:
             raise OSError(errno.EBUSY, "a command is running")
         if self._commands:
-            self._end_strays()
+            self._end_orphans()
             self._cap_use(processes.processes())
-        if isinstance(self._agent, agent.Lower):
+        if isinstance(self._agent, command_confinement.UnprivilegedConfinement):
             self._place.renew(self._agent.as_agent())
-            self._allowed = self._agent.room(self._limits, self._place)
+            self._allowed = self._agent.remaining_limits(self._limits, self._place)
         output_read, output_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         report_read, report_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(output_write, True)
-        shepherd = os.fork()
-        if shepherd == 0:
-            self._be_shepherd(body, output_write, report_write)
+        supervisor = os.fork()
+        if supervisor == 0:
+            self._supervise_shell(body, output_write, report_write)
         os.close(output_write)
         os.close(report_write)
-        command = Command(shepherd, output_read, report_read, Output(self._limits["output_bytes"]))
+        command = Command(supervisor, output_read, report_read, CommandOutput(self._limits["output_bytes"]))
         command.deadline = command.started + header["timeout"]
-        self._commands[shepherd] = command
+        self._commands[supervisor] = command
         self._current = command
         self._next_watch = command.started + WATCH_S
         self._poll.register(output_read, select.POLLIN)
@@ -289,18 +289,18 @@ class Session:
         if self._current is not None:
             self._finish(self._current, "stopped", kill=True)
 
-    def _be_shepherd(self, command: bytes, output: int, report: int) -> None:
+    def _supervise_shell(self, command: bytes, output: int, report: int) -> None:
         """In the fork: start the shell, adopt its orphans, report its end, and exit when the last of them has ended."""
         try:
             os.setsid()
-            confine.be_subreaper()
-            confine.be_undumpable()
+            syscalls.be_subreaper()
+            syscalls.be_undumpable()
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             shell = os.fork()
             if shell == 0:
-                self._be_shell(command, output, report)
-            confine.close_all_but({report})
+                self._exec_shell(command, output, report)
+            syscalls.close_all_but({report})
             while True:
                 try:
                     pid, status = os.waitpid(-1, 0)
@@ -311,7 +311,7 @@ class Session:
         finally:
             os._exit(0)
 
-    def _be_shell(self, command: bytes, output: int, report: int) -> None:
+    def _exec_shell(self, command: bytes, output: int, report: int) -> None:
         try:
             os.setsid()
             os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
@@ -326,13 +326,13 @@ class Session:
             for number in (*_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
             script = _in_memory(command) if len(command) > _LONG else -1
-            self._agent.close(self._limits)
+            self._agent.enter(self._limits)
             kept = {0, 1, 2, report}  # the report pipe is closed on exec
             if script >= 0:
                 os.set_inheritable(script, True)
                 kept.add(script)
                 command = _RUN_SCRIPT % (script, script)
-            confine.close_all_but(kept)
+            syscalls.close_all_but(kept)
             shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
             os.execve(shell, [shell.encode(), b"-c", command], self._environment)
         except BaseException as error:
@@ -372,7 +372,7 @@ class Session:
             self._end(command)
             self._current = None
             self._forget(command)
-            self._wire.send({"error": "broke", "message": f"a command: {data[1:].decode(errors='replace')}"})
+            self._connection.send({"error": "broke", "message": f"a command: {data[1:].decode(errors='replace')}"})
         elif data:
             code = int(data)
             self._finish(command, "exited", code if code >= 0 else 128 - code)
@@ -381,7 +381,7 @@ class Session:
             self._finish(command, "signalled", 128 + signal.SIGKILL, kill=True)
         else:
             self._forget(command)
-            self._end_strays()
+            self._end_orphans()
 
     def _finish(self, command: Command, ended: str, code: int | None = None, *, kill: bool = False) -> None:
         clean = self._end(command) if kill else True
@@ -397,16 +397,16 @@ class Session:
             "clean": clean,
         }
         text = command.output.text()
-        command.output = Output(0)
+        command.output = CommandOutput(0)
         if kill:
             self._forget(command)
         elif command.output_fd >= 0:
             self._unwatch(command.output_fd)  # from here on it is only read between other work
-        self._wire.send(reply, text)
+        self._connection.send(reply, text)
 
     # Monitoring
 
-    def _look_after(self) -> None:
+    def _check_limits(self) -> None:
         now = time.monotonic()
         if self._current is not None and now >= self._current.deadline:
             self._finish(self._current, "wall limit", kill=True)
@@ -417,7 +417,7 @@ class Session:
         for command in self._commands.values():
             if command is not self._current and command.output_fd >= 0:
                 self._read_output(command, _BACKGROUND_CHUNKS)
-        self._end_strays()
+        self._end_orphans()
         table = processes.processes()
         self._cap_use(table)
         self._cap_background(table)
@@ -428,23 +428,23 @@ class Session:
         """Return the ids of all processes of the agent."""
         return processes.descendants([os.getpid()], table) - set(self._commands)
 
-    def _strays(self, table: dict[int, processes.Process]) -> set[int]:
+    def _orphans(self, table: dict[int, processes.Process]) -> set[int]:
         """Return the processes whose shepherd was killed, with their descendants: their command is unknown."""
         me = os.getpid()
         lost = {process.pid for process in table.values() if process.parent == me} - set(self._commands)
         return lost | processes.descendants(lost, table)
 
-    def _end_strays(self) -> None:
+    def _end_orphans(self) -> None:
         table = processes.processes()
-        if any(table[pid].alive for pid in self._strays(table)):
-            processes.end(self._strays, time.monotonic() + _KILL_S)
+        if any(table[pid].alive for pid in self._orphans(table)):
+            processes.end(self._orphans, time.monotonic() + _KILL_S)
         processes.reap()
 
     def _cap_use(self, table: dict[int, processes.Process]) -> None:
         limit = self._limits["memory_mb"] * 1024 * 1024
         agents = self._agents(table)
         current = self._current
-        family = processes.descendants([current.shepherd], table) if current is not None else set()
+        family = processes.descendants([current.supervisor], table) if current is not None else set()
         tasks = {pid: table[pid].threads for pid in agents if table[pid].alive}
         idle = sum(tasks[pid] for pid in tasks.keys() - family)
         # Processes left running must leave room for the next command.
@@ -470,7 +470,7 @@ class Session:
         for command in list(self._commands.values()):
             if command is self._current:
                 continue
-            family = processes.descendants([command.shepherd], table) | {command.shepherd}
+            family = processes.descendants([command.supervisor], table) | {command.supervisor}
             used = sum(table[pid].cpu_s for pid in family & set(table))
             if command.cpu_before is None:
                 command.cpu_before = used
@@ -482,11 +482,11 @@ class Session:
         """Kill everything that ``command`` started, and its shepherd. Returns False if a process did not end."""
 
         def family(table: dict[int, processes.Process]) -> set[int]:
-            return processes.descendants([command.shepherd], table) | self._strays(table)
+            return processes.descendants([command.supervisor], table) | self._orphans(table)
 
         deadline = time.monotonic() + _KILL_S
         clean = processes.end(family, deadline)
-        return processes.end(lambda table: {command.shepherd} & set(table), deadline) and clean
+        return processes.end(lambda table: {command.supervisor} & set(table), deadline) and clean
 
     def _forget(self, command: Command) -> None:
         """Release a command whose processes have all ended."""
@@ -495,7 +495,7 @@ class Session:
             self._unwatch(command.report_fd)
             os.close(command.report_fd)
             command.report_fd = -1
-        self._commands.pop(command.shepherd, None)
+        self._commands.pop(command.supervisor, None)
         processes.reap()
 
     def end_everything(self) -> None:
@@ -513,7 +513,7 @@ def _in_memory(text: bytes) -> int:
     return fd
 
 
-def _entries(header: dict[str, Any], found: list[files.Entry]) -> tuple[Any, ...]:
+def _entries(header: dict[str, Any], found: list[files.FileEntry]) -> tuple[Any, ...]:
     header["entries"] = [[entry.path, entry.kind, entry.executable, len(entry.data)] for entry in found]
     return (header, *(entry.data for entry in found))
 
@@ -523,18 +523,18 @@ def main(reading: int, writing: int, owner: int, settings: dict[str, Any]) -> No
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if settings["mount_proc"]:
-        confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
-    confine.be_undumpable()
-    wire = Wire(reading, writing)
-    session = Session(wire, owner, settings)
+        syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+    syscalls.be_undumpable()
+    wire = FrameConnection(reading, writing)
+    session = SessionServer(wire, owner, settings)
     try:
         wire.send({"op": "ready"})
         session.serve()
-    except Hangup:
+    except OwnerGone:
         pass
     finally:
         session.end_everything()
         if settings["folder"] is not None:
-            from rllm_gym.sandbox.inside import landlocked
+            from rllm_gym.sandbox.inside import landlock_worker
 
-            landlocked.remove(settings["folder"])
+            landlock_worker.remove(settings["folder"])

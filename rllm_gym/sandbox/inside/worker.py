@@ -25,7 +25,7 @@ import sys
 import time
 from typing import Any
 
-from rllm_gym.sandbox.inside import life, processes, program
+from rllm_gym.sandbox.inside import main_module, processes, program
 
 _FRAME = struct.Struct(">II")
 _CHUNK = 1 << 16
@@ -38,25 +38,27 @@ _FLOOD = 10
 """A program that writes this many times its output limit is ended."""
 
 
-_PATIENCE = 9
+_WALL_GRACE_FACTOR = 9
 """Maximum extension of a program's wall limit, in multiples of it, for time without a processor."""
 
 
-class Hangup(Exception):
+class OwnerGone(Exception):
     """The owner has closed the connection."""
 
 
-class Broke(Exception):
+class SandboxFailure(Exception):
     """The sandbox failed, not the program."""
 
 
-class Worker:
+class WarmWorker:
     """Serves one owner over one socket."""
 
-    def __init__(self, control: socket.socket, owner: int, place: program.Namespaces | program.Family) -> None:
+    def __init__(
+        self, control: socket.socket, owner: int, runner: program.NamespaceRunner | program.ProcessTreeRunner
+    ) -> None:
         self.control = control
-        self.place = place
-        self.library: dict[str, life.LibraryModule] = {}
+        self.runner = runner
+        self.library: dict[str, main_module.LibraryModule] = {}
         self.poll = select.poll()
         self.poll.register(control, select.POLLIN)
         self.owner = owner
@@ -74,7 +76,7 @@ class Worker:
             else:
                 self.control.sendall(frame)
         except (BrokenPipeError, ConnectionResetError):
-            raise Hangup from None
+            raise OwnerGone from None
 
     def receive(self) -> tuple[dict[str, Any], memoryview]:
         header, body = _FRAME.unpack(self._exactly(_FRAME.size))
@@ -89,7 +91,7 @@ class Worker:
             except ConnectionResetError:
                 got = 0
             if not got:
-                raise Hangup
+                raise OwnerGone
             at += got
         return data
 
@@ -100,18 +102,18 @@ class Worker:
         while True:
             for fd, _ in self.poll.poll():
                 if fd == self.owner:
-                    raise Hangup
+                    raise OwnerGone
                 header, body = self.receive()
                 if header["op"] == "run":
-                    self.run(program.Order(header, body))
+                    self.run(program.RunRequest(header, body))
                 # a "stop" for a program that has already ended needs no action
 
-    def run(self, order: program.Order) -> None:
-        order.compile_library(self.library)
-        execution = Execution(self, order)
+    def run(self, request: program.RunRequest) -> None:
+        request.compile_library(self.library)
+        execution = Execution(self, request)
         try:
             report, out, err = execution.watch()
-        except Broke as error:
+        except SandboxFailure as error:
             self.send({"op": "broke", "why": str(error)[:2000]})
             return
         finally:
@@ -122,10 +124,10 @@ class Worker:
 class Execution:
     """One program, from its fork until everything of it has ended."""
 
-    def __init__(self, worker: Worker, order: program.Order) -> None:
-        self.worker, self.order, self.limits = worker, order, order.limits
+    def __init__(self, worker: WarmWorker, request: program.RunRequest) -> None:
+        self.worker, self.request, self.limits = worker, request, request.limits
         self.fds: set[int] = set()
-        self.stdin = order.stdin
+        self.stdin = request.stdin
         self.fed = 0
         self.ended = ""
         self.cpu_s = 0.0
@@ -135,22 +137,25 @@ class Execution:
         self.status, status_write = self._pipe()
         theirs = [stdin_read, out_write, err_write]
         channel = None
-        if order.channel:
+        if request.channel:
             ours, its = socket.socketpair()
             channel = ours.detach()
             self.fds.add(channel)
             theirs.append(its.detach())
             self.fds.add(theirs[3])
-        self.output = {self.out: Output(self.limits["output_bytes"]), self.err: Output(self.limits["output_bytes"])}
+        self.output = {
+            self.out: StreamOutput(self.limits["output_bytes"]),
+            self.err: StreamOutput(self.limits["output_bytes"]),
+        }
         for fd in (self.out, self.err, self.stdin_write):
             os.set_blocking(fd, False)
         self.before = program.Memory()
         self.started = time.monotonic()
         try:
-            self.first, self.watched = worker.place.start(order, theirs, (self.status, status_write), self.before)
-        except program.Become:
+            self.first, self.watched = worker.runner.start(request, theirs, (self.status, status_write), self.before)
+        except program.BecomeProgram:
             worker.control.detach()  # already closed in this process: the number may be reused
-            life.keep(self)
+            main_module.keep(self)
             raise
         self.fds.add(self.watched)
         for fd in (*theirs, status_write):
@@ -187,13 +192,13 @@ class Execution:
         while not self.ended:
             now = time.monotonic()
             if now >= deadline:
-                patience = self.limits["wall_s"] + min(_starved(), _PATIENCE * self.limits["wall_s"])
-                if now >= self.started + patience:
+                wall_limit = self.limits["wall_s"] + min(_cpu_wait_s(), _WALL_GRACE_FACTOR * self.limits["wall_s"])
+                if now >= self.started + wall_limit:
                     self.ended = "wall limit"
                     break
-                deadline = self.started + patience
+                deadline = self.started + wall_limit
             if now >= look:
-                pause = self._look()
+                pause = self._check_usage()
                 if self.ended:
                     break
                 look = time.monotonic() + pause
@@ -208,12 +213,12 @@ class Execution:
                     else:
                         self._feed()
                 elif fd == self.worker.owner:
-                    raise Hangup
+                    raise OwnerGone
                 else:
-                    self._hear()
+                    self._on_control()
         return self._finish()
 
-    def _hear(self) -> None:
+    def _on_control(self) -> None:
         header, _ = self.worker.receive()
         if header["op"] == "stop":
             self.ended = "stopped"
@@ -248,15 +253,15 @@ class Execution:
             self.ended = self.ended or "output limit"
         return True
 
-    def _look(self) -> float:
+    def _check_usage(self) -> float:
         """Check the resource use; return the seconds until the next check."""
-        place = self.worker.place
+        place = self.worker.runner
         table = processes.processes()
         family = processes.descendants([os.getpid()], table)
         cpu = sum(table[pid].cpu_s for pid in family)
         self.cpu_s = max(self.cpu_s, cpu)
         limit = self.limits["memory_mb"] << 20
-        with place.looking():
+        with place.inspecting():
             used = _memory(family, limit, place.scratch_used(family), self.before.resident)
         if cpu > self.limits["cpu_s"]:
             self.ended = "cpu limit"
@@ -270,18 +275,18 @@ class Execution:
     # When the program has ended
 
     def _finish(self) -> tuple[dict[str, Any], bytearray, bytearray]:
-        usage = self.worker.place.end(self.first)
+        usage = self.worker.runner.end(self.first)
         wall_s = time.monotonic() - self.started
         report = os.read(self.status, 4096)  # every process that could write to it has ended
         if report.startswith(b"E"):
-            raise Broke(report[1:].decode(errors="replace"))
+            raise SandboxFailure(report[1:].decode(errors="replace"))
         for fd in (self.out, self.err):
             while self._read(fd) and not self.ended:
                 pass
         cpu_s = max(self.cpu_s, usage.cpu_s)
         exit_code, number = None, None
         if not self.ended:
-            self.ended, exit_code, number = self._how(report, usage, cpu_s)
+            self.ended, exit_code, number = self._exit_reason(report, usage, cpu_s)
         header = {
             "op": "ended", "ended": self.ended, "exit_code": exit_code, "signal": number, "cpu_s": round(cpu_s, 6),
             "wall_s": round(wall_s, 6), "stdout_bytes": self.output[self.out].total,
@@ -290,7 +295,7 @@ class Execution:
         }  # fmt: skip
         return header, self.output[self.out].data, self.output[self.err].data
 
-    def _how(self, report: bytes, usage: program.Usage, cpu_s: float) -> tuple[str, int | None, int | None]:
+    def _exit_reason(self, report: bytes, usage: program.Usage, cpu_s: float) -> tuple[str, int | None, int | None]:
         if cpu_s > self.limits["cpu_s"]:
             return "cpu limit", None, None
         if usage.max_rss > (self.limits["memory_mb"] << 20) + self.before.resident:
@@ -332,7 +337,7 @@ def _memory(family: set[int], limit: int, scratch: int, shared_before: int) -> i
     return private + max(shared, scratch)
 
 
-def _starved() -> float:
+def _cpu_wait_s() -> float:
     """Return the longest time, in seconds, that one thread below this process has waited for a processor."""
     most = 0.0
     for pid in processes.descendants([os.getpid()], processes.processes()):
@@ -346,7 +351,7 @@ def _starved() -> float:
     return most
 
 
-class Output:
+class StreamOutput:
     """The beginning of a stream, and its total length."""
 
     def __init__(self, limit: int) -> None:
@@ -362,7 +367,7 @@ class Output:
 
 
 def main(control: int, owner: int, settings: dict[str, Any]) -> None:
-    """Confine this process, import the warm modules, serve. Raises :class:`program.Become` in forks."""
+    """Confine this process, import the warm modules, serve. Raises :class:`program.BecomeProgram` in forks."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A signal without a handler does not reach pid 1 of a namespace.
         signal.signal(number, signal.SIG_DFL)
@@ -370,8 +375,8 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
     while os.open("/dev/null", os.O_RDWR) <= 3:  # the low descriptor numbers are reserved for programs
         pass
     sock = socket.socket(fileno=control)
-    place = program.place(settings)
-    worker = Worker(sock, owner, place)
+    place = program.make_runner(settings)
+    worker = WarmWorker(sock, owner, place)
     try:
         sys.path[:] = [*(entry for entry in sys.path if entry), *settings["path"]]
         if sys.flags.no_site:
@@ -388,9 +393,9 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
             worker.send({"op": "cannot preload", "name": str(settings["preload"]), "why": "it starts threads"})
             return
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        life.warm()
+        main_module.warm()
         gc.collect()
         gc.freeze()
         worker.serve()
-    except Hangup:
-        place.vacate()
+    except OwnerGone:
+        place.cleanup()

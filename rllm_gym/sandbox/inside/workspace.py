@@ -12,12 +12,12 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllm_gym.sandbox.inside import confine, files, mounts
+from rllm_gym.sandbox.inside import files, mounts, syscalls
 
 _BLOCK = 4096
 _ADOPTED_BYTES, _ADOPTED_FILES = 8 << 30, 1_000_000
-_FLAGS = confine.MS_NOSUID | confine.MS_NODEV
-_BIND = confine.MS_BIND | confine.MS_REC
+_FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV
+_BIND = syscalls.MS_BIND | syscalls.MS_REC
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Workspace:
                 with open(fd, "wb") as file:
                     file.write(data)
                     os.fchmod(fd, mode)
-            self.marks[path] = files.mark(files.Entry(path, kind, data, kind == "file" and bool(mode & 0o100)))
+            self.marks[path] = files.mark(files.FileEntry(path, kind, data, kind == "file" and bool(mode & 0o100)))
 
     def renew(self, rights: contextlib.AbstractContextManager[None]) -> None:
         """Create the directory again if it was removed, which no mount prevents in the lower tiers."""
@@ -77,7 +77,7 @@ class Workspace:
             os.close(self.root)
             self.root = open_directory(self.name)
 
-    def difference(self, budget: files.Budget, leave_out: frozenset[str]) -> files.Difference:
+    def difference(self, budget: files.ReadBudget, leave_out: frozenset[str]) -> files.TreeDifference:
         if self.upper is not None and self.base is not None:
             return files.overlay_difference(self.upper, self.base, budget, leave_out)
         return files.copied_difference(self.root, self.marks, budget, leave_out)
@@ -99,8 +99,8 @@ def prepare(order: dict[str, Any]) -> Workspace:
         if order["user"] is not None:
             # While still root: a process in its own user namespace cannot undo a mount that came from outside.
             mounts.detach(order["host"])
-            confine.become_user(order["user"], order["user"])
-            confine.own_user_namespace(confine.CLONE_NEWNS, uid=order["inside"], gid=order["inside"])
+            syscalls.become_user(order["user"], order["user"])
+            syscalls.own_user_namespace(syscalls.CLONE_NEWNS, uid=order["inside"], gid=order["inside"])
         return _lay_out(order, base)
     finally:
         if base is not None:
@@ -122,7 +122,7 @@ def take_over(name: str, *, adopt: bool) -> Workspace:
     os.makedirs(name, exist_ok=True)
     found = Workspace(name, open_directory(name))
     if adopt:
-        for entry in files.walk(found.root, files.Budget(_ADOPTED_BYTES, _ADOPTED_FILES), frozenset({".git"})):
+        for entry in files.walk(found.root, files.ReadBudget(_ADOPTED_BYTES, _ADOPTED_FILES), frozenset({".git"})):
             found.marks[entry.path] = files.mark(entry)
     elif os.listdir(name):
         raise OSError(errno.ENOTEMPTY, "there is something in the workspace already", name)
@@ -165,7 +165,7 @@ def _namespace_of(uid: int, gid: int, user: int) -> int:
     child = os.fork()
     if child == 0:
         try:
-            confine.unshare(confine.CLONE_NEWUSER)
+            syscalls.unshare(syscalls.CLONE_NEWUSER)
             os.close(go_write)
             os.write(ready_write, b".")
             os.read(go_read, 1)
@@ -188,17 +188,17 @@ def _namespace_of(uid: int, gid: int, user: int) -> int:
 def _lay_out(order: dict[str, Any], base: int | None) -> Workspace:
     name, scratch, limits = order["workdir"], order["scratch"], order["limits"]
     options = f"size={limits['workspace_mb']}m,nr_inodes={limits['workspace_files']},mode=0755"
-    confine.mount("tmpfs", scratch, "tmpfs", _FLAGS, options)
+    syscalls.mount("tmpfs", scratch, "tmpfs", _FLAGS, options)
     for directory in ("lower", "upper", "work", "agent", "agent/tmp", "agent/shm"):
         os.mkdir(f"{scratch}/{directory}")
     found = Workspace(name, -1)
     if base is not None and _overlay(base, scratch, name):
         found.upper, found.base = open_directory(f"{scratch}/upper"), open_directory(f"{scratch}/lower")
     else:
-        confine.mount(f"{scratch}/upper", name, None, _BIND)
+        syscalls.mount(f"{scratch}/upper", name, None, _BIND)
     found.root = open_directory(name)
     os.chmod(f"{scratch}/agent/tmp", 0o1777)
-    confine.mount(f"{scratch}/agent", scratch, None, _BIND)  # hides the upper and lower directories from here on
+    syscalls.mount(f"{scratch}/agent", scratch, None, _BIND)  # hides the upper and lower directories from here on
     return found
 
 
@@ -206,7 +206,7 @@ def _overlay(base: int, scratch: str, name: str) -> bool:
     try:
         mounts.attach(base, f"{scratch}/lower")
         directories = f"lowerdir={scratch}/lower,upperdir={scratch}/upper,workdir={scratch}/work,userxattr"
-        confine.mount("overlay", name, "overlay", _FLAGS, directories)
+        syscalls.mount("overlay", name, "overlay", _FLAGS, directories)
     except OSError:
         return False
     return True

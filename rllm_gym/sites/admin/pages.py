@@ -19,13 +19,13 @@ from rllm_gym.sites.admin.state import (
     Product,
 )
 from rllm_gym.sites.admin.tables import STYLE, Column, Table, input_cell, select_cell
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.fields import amount, cents_of, day_or
 from rllm_gym.sites.http import Handler
 from rllm_gym.sites.markup import Content, Markup, h, url
 from rllm_gym.sites.pages import (
     Frame,
-    Page,
+    HtmlPage,
     button,
     card,
     checkbox,
@@ -48,7 +48,7 @@ _TONES = {"Open": "", "Overdue": ".bad", "Paid": ".good", "Refunded": ".warn"}
 
 
 @dataclass
-class AdminWorld(Office):
+class AdminApp(Office):
     """The back office with its pages.
 
     Attributes:
@@ -61,7 +61,7 @@ class AdminWorld(Office):
         return {ORIGIN: site.handler(self)}
 
 
-def _frame(world: AdminWorld) -> Frame:
+def _frame(app: AdminApp) -> Frame:
     return Frame(
         name="Backroom",
         colour="#8a3b12",
@@ -71,30 +71,30 @@ def _frame(world: AdminWorld) -> Frame:
             ("Staff", "/staff"),
             ("Products", "/products"),
             ("Invoices", "/invoices"),
-            *world.neighbours,
+            *app.neighbours,
         ),
-        today=world.today,
-        user=world.me.name,
+        today=app.today,
+        user=app.me.name,
         wide=True,
     )
 
 
-site: Site[AdminWorld] = Site(_frame)
+site: Site[AdminApp] = Site(_frame)
 
 
 @site.get("/")
-def overview(world: AdminWorld, visit: Visit) -> Page:
-    overdue = sum(invoice.status(world.today) == "Overdue" for invoice in world.invoices.values())
+def overview(app: AdminApp, visit: Visit) -> HtmlPage:
+    overdue = sum(invoice.status(app.today) == "Overdue" for invoice in app.invoices.values())
     figures = (
-        ("Active customers", sum(row.active for row in world.customers.values()), "/customers"),
-        ("Active staff", sum(row.active for row in world.employees.values()), "/staff"),
-        ("Products low in stock", sum(row.low for row in world.products.values()), "/products?low=1"),
+        ("Active customers", sum(row.active for row in app.customers.values()), "/customers"),
+        ("Active staff", sum(row.active for row in app.employees.values()), "/staff"),
+        ("Products low in stock", sum(row.low for row in app.products.values()), "/products?low=1"),
         ("Overdue invoices", overdue, "/invoices?status=Overdue"),
     )
     cards = [
         h("section.card", h("p.large", number), h("p", h("a", label, href=path))) for label, number, path in figures
     ]
-    return Page("Overview", [STYLE, h("div.totals", cards)])
+    return HtmlPage("Overview", [STYLE, h("div.totals", cards)])
 
 
 def _active(row: Customer | Employee) -> Markup:
@@ -132,7 +132,7 @@ def _back(visit: Visit, path: str) -> str:
 def _ticked(visit: Visit) -> list[int]:
     numbers = [number for value in visit.values("row") if (number := whole_number(value)) is not None]
     if not numbers:
-        raise Refused("No row was selected.")
+        raise FormError("No row was selected.")
     return numbers
 
 
@@ -168,17 +168,17 @@ CUSTOMERS = Table(
 
 
 @site.get("/customers")
-def customers(world: AdminWorld, visit: Visit) -> Page:
+def customers(app: AdminApp, visit: Visit) -> HtmlPage:
     shown = {name: visit.asked(name) for name in ("text", "country", "plan", "status")}
     rows = [
         row
-        for row in world.customers.values()
+        for row in app.customers.values()
         if _says(shown["text"], row.name, row.contact, row.email)
         and shown["country"] in ("", row.country)
         and shown["plan"] in ("", row.plan)
         and shown["status"] in ("", "active" if row.active else "inactive")
     ]
-    countries = sorted({row.country for row in world.customers.values()})
+    countries = sorted({row.country for row in app.customers.values()})
     filters = _filters(
         "/customers",
         shown,
@@ -188,26 +188,26 @@ def customers(world: AdminWorld, visit: Visit) -> Page:
         choice("Plan", "plan", _any(PLANS), shown["plan"], key="filter"),
         choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
     )
-    return Page("Customers", CUSTOMERS.render(rows, visit, shown), aside=filters)
+    return HtmlPage("Customers", CUSTOMERS.render(rows, visit, shown), aside=filters)
 
 
 @site.post("/customers/bulk")
-def change_customers(world: AdminWorld, visit: Visit) -> Redirect:
+def change_customers(app: AdminApp, visit: Visit) -> Redirect:
     active = visit.line("act", "What to do") == "reactivate"
-    count = world.set_customers_active(_ticked(visit), active)
+    count = app.set_customers_active(_ticked(visit), active)
     done = "reactivated" if active else "suspended"
     return Redirect(_back(visit, "/customers"), f"{plural(count, 'customer')} {done}.")
 
 
 @site.post("/customers/<int:number>")
-def save_customer(world: AdminWorld, visit: Visit, number: int) -> Redirect:
-    world.update_customer(
+def save_customer(app: AdminApp, visit: Visit, number: int) -> Redirect:
+    app.update_customer(
         number,
         contact=visit.line("contact", "The contact"),
         email=visit.line("email", "The e-mail address"),
         plan=visit.line("plan", "The plan"),
     )
-    return Redirect(_back(visit, "/customers"), f"{world.customers[number].name} was saved.")
+    return Redirect(_back(visit, "/customers"), f"{app.customers[number].name} was saved.")
 
 
 # Staff
@@ -250,11 +250,11 @@ STAFF = Table(
 
 
 @site.get("/staff")
-def staff(world: AdminWorld, visit: Visit) -> Page:
+def staff(app: AdminApp, visit: Visit) -> HtmlPage:
     shown = {name: visit.asked(name) for name in ("text", "department", "role", "status")}
     rows = [
         row
-        for row in world.employees.values()
+        for row in app.employees.values()
         if _says(shown["text"], row.name, row.email)
         and shown["department"] in ("", row.department)
         and shown["role"] in ("", row.role)
@@ -270,11 +270,11 @@ def staff(world: AdminWorld, visit: Visit) -> Page:
         choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
     )
     adding = link_button("Add somebody", "/staff/new", tone="")
-    return Page("Staff", STAFF.render(rows, visit, shown), aside=filters, actions=adding)
+    return HtmlPage("Staff", STAFF.render(rows, visit, shown), aside=filters, actions=adding)
 
 
 @site.get("/staff/new")
-def new_employee(world: AdminWorld, visit: Visit) -> Page:
+def new_employee(app: AdminApp, visit: Visit) -> HtmlPage:
     body = form(
         "/staff/new",
         h(
@@ -287,12 +287,12 @@ def new_employee(world: AdminWorld, visit: Visit) -> Page:
         button("Add account"),
         class_="card",
     )
-    return Page("Add somebody", body, trail=(("Staff", "/staff"),))
+    return HtmlPage("Add somebody", body, trail=(("Staff", "/staff"),))
 
 
 @site.post("/staff/new")
-def add_employee(world: AdminWorld, visit: Visit) -> Redirect:
-    employee = world.add_employee(
+def add_employee(app: AdminApp, visit: Visit) -> Redirect:
+    employee = app.add_employee(
         visit.line("name", "The name"),
         visit.line("email", "The e-mail address"),
         visit.line("department", "The department"),
@@ -302,23 +302,23 @@ def add_employee(world: AdminWorld, visit: Visit) -> Redirect:
 
 
 @site.post("/staff/bulk")
-def change_staff(world: AdminWorld, visit: Visit) -> Redirect:
+def change_staff(app: AdminApp, visit: Visit) -> Redirect:
     act, numbers = visit.line("act", "What to do"), _ticked(visit)
     if act == "role":
         role = visit.line("new_role", "The role")
-        count, done = world.set_roles(numbers, role), f"given the role {role}"
+        count, done = app.set_roles(numbers, role), f"given the role {role}"
     elif act in ("activate", "deactivate"):
-        count, done = world.set_employees_active(numbers, act == "activate"), f"{act}d"
+        count, done = app.set_employees_active(numbers, act == "activate"), f"{act}d"
     else:
-        raise Refused(f"Accounts cannot be {act[:40]!r}.")
+        raise FormError(f"Accounts cannot be {act[:40]!r}.")
     return Redirect(_back(visit, "/staff"), f"{plural(count, 'account')} {done}.")
 
 
 @site.post("/staff/<int:number>")
-def save_employee(world: AdminWorld, visit: Visit, number: int) -> Redirect:
+def save_employee(app: AdminApp, visit: Visit, number: int) -> Redirect:
     department, role = visit.line("department", "The department"), visit.line("role", "The role")
-    world.update_employee(number, department=department, role=role)
-    return Redirect(_back(visit, "/staff"), f"{world.employees[number].name} was saved.")
+    app.update_employee(number, department=department, role=role)
+    return Redirect(_back(visit, "/staff"), f"{app.employees[number].name} was saved.")
 
 
 # Products
@@ -364,16 +364,16 @@ PRODUCTS = Table(
 
 
 @site.get("/products")
-def products(world: AdminWorld, visit: Visit) -> Page:
+def products(app: AdminApp, visit: Visit) -> HtmlPage:
     shown = {name: visit.asked(name) for name in ("text", "category", "low")}
     rows = [
         row
-        for row in world.products.values()
+        for row in app.products.values()
         if _says(shown["text"], row.sku, row.name)
         and shown["category"] in ("", row.category)
         and (row.low or not shown["low"])
     ]
-    categories = sorted({row.category for row in world.products.values()})
+    categories = sorted({row.category for row in app.products.values()})
     filters = _filters(
         "/products",
         shown,
@@ -382,18 +382,18 @@ def products(world: AdminWorld, visit: Visit) -> Page:
         choice("Category", "category", _any(categories), shown["category"], key="filter"),
         checkbox("Only what is low in stock", "low", checked=bool(shown["low"])),
     )
-    return Page("Products", PRODUCTS.render(rows, visit, shown), aside=filters)
+    return HtmlPage("Products", PRODUCTS.render(rows, visit, shown), aside=filters)
 
 
 @site.post("/products/<int:number>")
-def save_product(world: AdminWorld, visit: Visit, number: int) -> Redirect:
-    world.update_product(
+def save_product(app: AdminApp, visit: Visit, number: int) -> Redirect:
+    app.update_product(
         number,
         price=cents_of(visit.line("price", "The price"), "The price"),
         stock=visit.number("stock", "The stock", low=0, high=1_000_000),
         reorder=visit.number("reorder", "The reorder level", low=0, high=1_000_000),
     )
-    return Redirect(_back(visit, "/products"), f"{world.products[number].name} was saved.")
+    return Redirect(_back(visit, "/products"), f"{app.products[number].name} was saved.")
 
 
 # Invoices
@@ -441,17 +441,17 @@ INVOICES = Table(
 
 
 @site.get("/invoices")
-def invoices(world: AdminWorld, visit: Visit) -> Page:
+def invoices(app: AdminApp, visit: Visit) -> HtmlPage:
     shown = {name: visit.asked(name) for name in ("customer", "status", "since", "until")}
     since, until = day_or(shown["since"], date.min), day_or(shown["until"], date.max)
     rows = [
         row
-        for invoice in world.invoices.values()
+        for invoice in app.invoices.values()
         if since <= invoice.issued <= until
-        for row in [_Shown(invoice, world.customers[invoice.customer].name, invoice.status(world.today))]
+        for row in [_Shown(invoice, app.customers[invoice.customer].name, invoice.status(app.today))]
         if shown["customer"] in ("", str(invoice.customer)) and shown["status"] in ("", row.status)
     ]
-    names = sorted((row.name, str(row.number)) for row in world.customers.values())
+    names = sorted((row.name, str(row.number)) for row in app.customers.values())
     filters = _filters(
         "/invoices",
         shown,
@@ -461,33 +461,33 @@ def invoices(world: AdminWorld, visit: Visit) -> Page:
         field("Issued from", "since", shown["since"], type="date"),
         field("Issued until", "until", shown["until"], type="date"),
     )
-    return Page("Invoices", INVOICES.render(rows, visit, shown), aside=filters)
+    return HtmlPage("Invoices", INVOICES.render(rows, visit, shown), aside=filters)
 
 
 @site.post("/invoices/bulk")
-def change_invoices(world: AdminWorld, visit: Visit) -> Redirect:
-    count = world.mark_paid(_ticked(visit))
+def change_invoices(app: AdminApp, visit: Visit) -> Redirect:
+    count = app.mark_paid(_ticked(visit))
     return Redirect(_back(visit, "/invoices"), f"{plural(count, 'invoice')} marked as paid.")
 
 
 @site.get("/invoice/<int:number>")
-def show_invoice(world: AdminWorld, visit: Visit, number: int) -> Page:
-    invoice = world.invoices.get(number)
+def show_invoice(app: AdminApp, visit: Visit, number: int) -> HtmlPage:
+    invoice = app.invoices.get(number)
     if invoice is None:
         raise NotFound(f"There is no invoice {number}.")
-    customer = world.customers[invoice.customer]
+    customer = app.customers[invoice.customer]
     lines = [(line.product, line.pieces, money(line.price), money(line.pieces * line.price)) for line in invoice.lines]
     details = [
         ("Customer", customer.name),
         ("Issued", long_date(invoice.issued)),
         ("Due", long_date(invoice.due)),
-        ("Status", invoice.status(world.today)),
+        ("Status", invoice.status(app.today)),
         ("Total", money(invoice.total)),
     ]
     if invoice.refunded:
         details.append(("Refunded", f"{money(invoice.refunded)}, {invoice.reason}"))
     body = [card(described(details)), table(("Product", "Pieces", "Price", "Sum"), lines, numeric=(1, 2, 3))]
-    return Page(invoice.label, body, trail=(("Invoices", "/invoices"),), actions=_invoice_actions(invoice))
+    return HtmlPage(invoice.label, body, trail=(("Invoices", "/invoices"),), actions=_invoice_actions(invoice))
 
 
 def _invoice_actions(invoice: Invoice) -> Markup | None:
@@ -505,13 +505,13 @@ def _invoice_actions(invoice: Invoice) -> Markup | None:
 
 
 @site.post("/invoice/<int:number>/paid")
-def pay(world: AdminWorld, visit: Visit, number: int) -> Redirect:
-    world.mark_paid([number])
+def pay(app: AdminApp, visit: Visit, number: int) -> Redirect:
+    app.mark_paid([number])
     return Redirect(f"/invoice/{number}", "The invoice was marked as paid.")
 
 
 @site.post("/invoice/<int:number>/refund")
-def refund(world: AdminWorld, visit: Visit, number: int) -> Redirect:
+def refund(app: AdminApp, visit: Visit, number: int) -> Redirect:
     cents = cents_of(visit.line("amount", "The amount"))
-    world.refund(number, cents, visit.line("reason", "The reason"))
+    app.refund(number, cents, visit.line("reason", "The reason"))
     return Redirect(f"/invoice/{number}", f"{money(cents)} was refunded.")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from rllm_gym.sites.colleagues import Person
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
+from rllm_gym.sites.people import Person
 
 PLANS = ("Basic", "Team", "Business")
 DEPARTMENTS = ("Design", "Engineering", "Finance", "Marketing", "Sales", "Support")
@@ -153,7 +153,7 @@ class Office:
         _one_of("role", role, ROLES)
         email = _address(email)
         if any(row.email == email for row in self.employees.values()):
-            raise Refused(f"{email} is in use already.")
+            raise FormError(f"{email} is in use already.")
         number = max(self.employees, default=0) + 1
         self.employees[number] = Employee(number, name, email, department, role, None)
         return self.employees[number]
@@ -168,7 +168,7 @@ class Office:
         """Activate or deactivate accounts and return the number of changed rows."""
         rows = [_row(self.employees, number, "employee") for number in dict.fromkeys(numbers)]
         if not active and any(row.email == self.me.email for row in rows):
-            raise Refused("You cannot deactivate your own account.")
+            raise FormError("You cannot deactivate your own account.")
         self.employees.update({row.number: replace(row, active=active) for row in rows})
         return len(rows)
 
@@ -189,7 +189,7 @@ class Office:
         rows = [_row(self.invoices, number, "invoice") for number in dict.fromkeys(numbers)]
         for row in rows:
             if row.paid:
-                raise Refused(f"{row.label} is paid already.")
+                raise FormError(f"{row.label} is paid already.")
         self.invoices.update({row.number: replace(row, paid=True) for row in rows})
         return len(rows)
 
@@ -198,28 +198,28 @@ class Office:
         invoice = _row(self.invoices, number, "invoice")
         _one_of("reason", reason, REFUND_REASONS)
         if not invoice.paid:
-            raise Refused(f"{invoice.label} is not paid: there is nothing to refund.")
+            raise FormError(f"{invoice.label} is not paid: there is nothing to refund.")
         if invoice.refunded:
-            raise Refused(f"{invoice.label} was refunded already.")
+            raise FormError(f"{invoice.label} was refunded already.")
         if not 0 < cents <= invoice.total:
-            raise Refused(f"A refund is above zero and no more than the total of {invoice.label}.")
+            raise FormError(f"A refund is above zero and no more than the total of {invoice.label}.")
         self.invoices[number] = replace(invoice, refunded=cents, reason=reason)
 
 
 def _row(table: dict[int, Any], number: int, name: str) -> Any:
     if number not in table:
-        raise Refused(f"There is no {name} {number}.")
+        raise FormError(f"There is no {name} {number}.")
     return table[number]
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise Refused(f"{value[:40]!r} is no {name}.")
+        raise FormError(f"{value[:40]!r} is no {name}.")
 
 
 def _address(text: str) -> str:
     text = text.strip().lower()
     name, at, domain = text.partition("@")
     if not (at and name and "." in domain) or any(char.isspace() for char in text) or "@" in domain or len(text) > 120:
-        raise Refused(f"{text[:80]!r} is no e-mail address.")
+        raise FormError(f"{text[:80]!r} is no e-mail address.")
     return text

@@ -1,7 +1,7 @@
 """The calendar: events, series, invitations, and free times of colleagues."""
 
-from rllm_gym.sites.calendar.errands import TEMPLATES
-from rllm_gym.sites.calendar.pages import ORIGIN, CalendarWorld
-from rllm_gym.sites.calendar.world import build
+from rllm_gym.sites.calendar.generate import build
+from rllm_gym.sites.calendar.pages import ORIGIN, CalendarApp
+from rllm_gym.sites.calendar.tasks import TEMPLATES
 
-__all__ = ["ORIGIN", "TEMPLATES", "CalendarWorld", "build"]
+__all__ = ["ORIGIN", "TEMPLATES", "CalendarApp", "build"]

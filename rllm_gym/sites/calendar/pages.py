@@ -8,12 +8,12 @@ from datetime import date, timedelta
 from typing import Any
 
 from rllm_gym.sites.calendar.state import WEEK, Calendar, Event
-from rllm_gym.sites.colleagues import addressed
 from rllm_gym.sites.errors import NotFound
 from rllm_gym.sites.fields import clock, day_of, day_or, full_date, minutes_of
 from rllm_gym.sites.http import Handler, Response
 from rllm_gym.sites.markup import Content, Markup, h, join, url
-from rllm_gym.sites.pages import Frame, Page, button, card, described, field, form, link_button, post_button, table
+from rllm_gym.sites.pages import Frame, HtmlPage, button, card, described, field, form, link_button, post_button, table
+from rllm_gym.sites.people import addressed
 from rllm_gym.sites.site import Redirect, Site, Visit, json_response
 from rllm_gym.sites.wording import MONTHS, WEEKDAYS, long_date, plural, weekday
 
@@ -37,7 +37,7 @@ _STYLE = Markup(
 
 
 @dataclass
-class CalendarWorld(Calendar):
+class CalendarApp(Calendar):
     """The calendar with its pages.
 
     Attributes:
@@ -50,8 +50,8 @@ class CalendarWorld(Calendar):
         return {ORIGIN: site.handler(self)}
 
 
-def _frame(world: CalendarWorld) -> Frame:
-    waiting = len(_invitations(world))
+def _frame(app: CalendarApp) -> Frame:
+    waiting = len(_invitations(app))
     return Frame(
         name="Dayleaf Calendar",
         colour="#1f6b47",
@@ -62,60 +62,60 @@ def _frame(world: CalendarWorld) -> Frame:
             (f"Invitations ({waiting})" if waiting else "Invitations", "/invitations"),
             ("Find a time", "/free"),
             ("New event", "/new"),
-            *world.neighbours,
+            *app.neighbours,
         ),
-        today=world.today,
-        user=world.me.name,
+        today=app.today,
+        user=app.me.name,
         search=("Search events", "/search"),
         wide=True,
     )
 
 
-site: Site[CalendarWorld] = Site(_frame)
+site: Site[CalendarApp] = Site(_frame)
 
 
 # Views
 
 
 @site.get("/")
-def month(world: CalendarWorld, visit: Visit) -> Page:
-    shown = day_or(f"{visit.asked('month', 7)}-01", world.today.replace(day=1))
+def month(app: CalendarApp, visit: Visit) -> HtmlPage:
+    shown = day_or(f"{visit.asked('month', 7)}-01", app.today.replace(day=1))
     first = shown - timedelta(days=shown.weekday())
     following = (shown + timedelta(days=31)).replace(day=1)
     weeks = -(-(following - first).days // 7)
     events: dict[date, list[Event]] = {}
-    for day, event in world.occurrences(first, first + weeks * WEEK):
+    for day, event in app.occurrences(first, first + weeks * WEEK):
         events.setdefault(day, []).append(event)
     rows = [
-        h("tr", [_cell(world, shown.month, first + timedelta(days=7 * row + column), events) for column in range(7)])
+        h("tr", [_cell(app, shown.month, first + timedelta(days=7 * row + column), events) for column in range(7)])
         for row in range(weeks)
     ]
     head = h("thead", h("tr", [h("th", name, scope="col") for name in WEEKDAYS]))
-    return Page(
+    return HtmlPage(
         f"{MONTHS[shown.month - 1]} {shown.year}",
         [_STYLE, h("div.table", h("table.month", head, h("tbody", rows)))],
         actions=_turning("month", "/", (shown - timedelta(days=1)), following),
     )
 
 
-def _cell(world: CalendarWorld, month: int, day: date, events: Mapping[date, list[Event]]) -> Markup:
+def _cell(app: CalendarApp, month: int, day: date, events: Mapping[date, list[Event]]) -> Markup:
     today = events.get(day, [])
     more = len(today) - SHOWN_IN_A_CELL
-    kind = "today" if day == world.today else "other" if day.month != month else None
+    kind = "today" if day == app.today else "other" if day.month != month else None
     return h(
         "td",
         h("a.day", day.day, href=url("/day", date=day), aria_label=long_date(day)),
-        [_chip(world, day, event) for event in today[:SHOWN_IN_A_CELL]],
+        [_chip(app, day, event) for event in today[:SHOWN_IN_A_CELL]],
         more > 0 and h("a.small", f"{more} more", href=url("/day", date=day)),
         class_=kind,
     )
 
 
-def _chip(world: CalendarWorld, day: date, event: Event) -> Markup:
-    reply = event.answer_of(world.me.email)
-    said = "" if reply == "accepted" else f" ({REPLIES[reply]})"
+def _chip(app: CalendarApp, day: date, event: Event) -> Markup:
+    reply = event.answer_of(app.me.email)
+    comment = "" if reply == "accepted" else f" ({REPLIES[reply]})"
     target = url(f"/event/{event.number}", date=day)
-    return h(f"a.event.{reply}", f"{clock(event.start)} {event.title}{said}", href=target)
+    return h(f"a.event.{reply}", f"{clock(event.start)} {event.title}{comment}", href=target)
 
 
 def _turning(unit: str, path: str, before: date, after: date) -> Markup:
@@ -129,8 +129,8 @@ def _turning(unit: str, path: str, before: date, after: date) -> Markup:
 
 
 @site.get("/week")
-def week(world: CalendarWorld, visit: Visit) -> Page:
-    day = day_or(visit.asked("date"), world.today)
+def week(app: CalendarApp, visit: Visit) -> HtmlPage:
+    day = day_or(visit.asked("date"), app.today)
     monday = day - timedelta(days=day.weekday())
     days = [monday + timedelta(days=number) for number in range(7)]
     columns = [
@@ -139,17 +139,17 @@ def week(world: CalendarWorld, visit: Visit) -> Page:
             h("h3", h("a", f"{weekday(day)[:3]} {day.day} {MONTHS[day.month - 1][:3]}", href=url("/day", date=day))),
             [
                 [
-                    _chip(world, day, event),
+                    _chip(app, day, event),
                     h("p.muted.small", f"until {clock(event.end)}", event.place and f", {event.place}"),
                 ]
-                for _, event in world.occurrences(day, day)
+                for _, event in app.occurrences(day, day)
             ],
-            class_="today" if day == world.today else None,
+            class_="today" if day == app.today else None,
             aria_label=full_date(day),
         )
         for day in days
     ]
-    return Page(
+    return HtmlPage(
         f"Week of {long_date(monday)}",
         [_STYLE, h("div.week", columns), _going("/week", day)],
         actions=_turning("week", "/week", monday - WEEK, monday + WEEK),
@@ -157,11 +157,11 @@ def week(world: CalendarWorld, visit: Visit) -> Page:
 
 
 @site.get("/day")
-def one_day(world: CalendarWorld, visit: Visit) -> Page:
-    day = day_or(visit.asked("date"), world.today)
-    events = world.occurrences(day, day)
-    body = _events_table(world, events, dated=False) if events else h("div.card", "Nothing is planned for this day.")
-    return Page(
+def one_day(app: CalendarApp, visit: Visit) -> HtmlPage:
+    day = day_or(visit.asked("date"), app.today)
+    events = app.occurrences(day, day)
+    body = _events_table(app, events, dated=False) if events else h("div.card", "Nothing is planned for this day.")
+    return HtmlPage(
         full_date(day),
         [body, _going("/day", day)],
         actions=_turning("day", "/day", day - timedelta(days=1), day + timedelta(days=1)),
@@ -179,14 +179,14 @@ def _going(path: str, day: date) -> Markup:
 
 
 @site.get("/search")
-def search(world: CalendarWorld, visit: Visit) -> Page:
+def search(app: CalendarApp, visit: Visit) -> HtmlPage:
     text = visit.asked("q")
-    found = world.search(text) if text else []
-    body: Content = _events_table(world, found[:100], dated=True) if found else h("div.card", "No event was found.")
-    return Page("Search", [h("p.muted", f"{plural(len(found), 'event')} for “{text}”"), body], query=text)
+    found = app.search(text) if text else []
+    body: Content = _events_table(app, found[:100], dated=True) if found else h("div.card", "No event was found.")
+    return HtmlPage("Search", [h("p.muted", f"{plural(len(found), 'event')} for “{text}”"), body], query=text)
 
 
-def _events_table(world: CalendarWorld, events: list[tuple[date, Event]], *, dated: bool) -> Markup:
+def _events_table(app: CalendarApp, events: list[tuple[date, Event]], *, dated: bool) -> Markup:
     headings = ["Date", "Time", "Event", "Place", "Organiser", "You"]
     rows = [
         [
@@ -194,50 +194,50 @@ def _events_table(world: CalendarWorld, events: list[tuple[date, Event]], *, dat
             event.hours,
             h("a", event.title, href=url(f"/event/{event.number}", date=day)),
             event.place,
-            world.name_of(event.owner),
-            _reply(event, world),
+            app.name_of(event.owner),
+            _reply(event, app),
         ]
         for day, event in events
     ]
     return table(headings, rows) if dated else table(headings[1:], [row[1:] for row in rows])
 
 
-def _reply(event: Event, world: CalendarWorld) -> Markup:
-    if event.owner == world.me.email:
+def _reply(event: Event, app: CalendarApp) -> Markup:
+    if event.owner == app.me.email:
         return h("span.badge", "organiser")
-    reply = event.answer_of(world.me.email)
+    reply = event.answer_of(app.me.email)
     return h(f"span.badge.{_TONES[reply]}", REPLIES[reply])
 
 
-def _mine(world: CalendarWorld, number: int) -> Event:
-    event = world.events.get(number)
-    if event is None or not event.answer_of(world.me.email):
+def _mine(app: CalendarApp, number: int) -> Event:
+    event = app.events.get(number)
+    if event is None or not event.answer_of(app.me.email):
         raise NotFound(f"There is no event {number} in this calendar.")
     return event
 
 
 @site.get("/event/<int:number>")
-def show(world: CalendarWorld, visit: Visit, number: int) -> Page:
-    event = _mine(world, number)
+def show(app: CalendarApp, visit: Visit, number: int) -> HtmlPage:
+    event = _mine(app, number)
     day = day_or(visit.asked("date"), event.day)
     if not event.takes_place(day):
         day = next(event.days(event.day, event.until or event.day), event.day)
     guests = [
-        (world.name_of(email), email, h(f"span.badge.{_TONES[reply]}", REPLIES[reply])) for email, reply in event.guests
+        (app.name_of(email), email, h(f"span.badge.{_TONES[reply]}", REPLIES[reply])) for email, reply in event.guests
     ]
     details = [
         ("When", f"{full_date(day)}, {event.hours}"),
         ("Place", event.place or "none"),
-        ("Organiser", world.name_of(event.owner)),
+        ("Organiser", app.name_of(event.owner)),
     ]
     if event.until:
         details.insert(1, ("Repeats", f"every {weekday(event.day)} until {long_date(event.until)}"))
     people = table(("Guest", "Address", "Answer"), guests) if guests else h("p.muted", "Nobody else is invited.")
-    return Page(
+    return HtmlPage(
         event.title,
         [card(described(details)), h("h2", "Guests"), people],
         trail=(("Calendar", "/"), (full_date(day), url("/day", date=day))),
-        actions=_own_actions(event, day) if event.owner == world.me.email else _guest_actions(event, world),
+        actions=_own_actions(event, day) if event.owner == app.me.email else _guest_actions(event, app),
     )
 
 
@@ -253,13 +253,9 @@ def _own_actions(event: Event, day: date) -> Markup:
     return join(link_button("Edit", f"/event/{event.number}/edit", tone=""), deleting)
 
 
-def _guest_actions(event: Event, world: CalendarWorld) -> Markup:
+def _guest_actions(event: Event, app: CalendarApp) -> Markup:
     return join(
-        [
-            _answer_button(event, label, answer)
-            for label, answer in _ANSWERS
-            if event.answer_of(world.me.email) != answer
-        ]
+        [_answer_button(event, label, answer) for label, answer in _ANSWERS if event.answer_of(app.me.email) != answer]
     )
 
 
@@ -272,36 +268,36 @@ def _answer_button(event: Event, label: str, answer: str) -> Markup:
     )
 
 
-def _invitations(world: CalendarWorld) -> list[tuple[date, Event]]:
-    found = [(event.day, event) for event in world.mine() if event.answer_of(world.me.email) == "waiting"]
+def _invitations(app: CalendarApp) -> list[tuple[date, Event]]:
+    found = [(event.day, event) for event in app.mine() if event.answer_of(app.me.email) == "waiting"]
     return sorted(found, key=lambda item: (item[0], item[1].start, item[1].number))
 
 
 @site.get("/invitations")
-def invitations(world: CalendarWorld, visit: Visit) -> Page:
+def invitations(app: CalendarApp, visit: Visit) -> HtmlPage:
     rows = [
         [
             h("a", event.title, href=url(f"/event/{event.number}", date=day)),
             full_date(day),
             event.hours,
-            world.name_of(event.owner),
+            app.name_of(event.owner),
             h("div.buttons", [_answer_button(event, label, answer) for label, answer in _ANSWERS]),
         ]
-        for day, event in _invitations(world)
+        for day, event in _invitations(app)
     ]
     if not rows:
-        return Page("Invitations", h("div.card", "No invitation waits for your answer."))
-    return Page("Invitations", table(("Event", "Date", "Time", "From", "Your answer"), rows))
+        return HtmlPage("Invitations", h("div.card", "No invitation waits for your answer."))
+    return HtmlPage("Invitations", table(("Event", "Date", "Time", "From", "Your answer"), rows))
 
 
 @site.get("/people")
-def suggestions(world: CalendarWorld, visit: Visit) -> Response:
-    return json_response([person.name for person in world.find_people(visit.asked("q"))[:6]])
+def suggestions(app: CalendarApp, visit: Visit) -> Response:
+    return json_response([person.name for person in app.find_people(visit.asked("q"))[:6]])
 
 
 @site.get("/free")
-def free(world: CalendarWorld, visit: Visit) -> Page:
-    day = day_or(visit.asked("date"), world.today)
+def free(app: CalendarApp, visit: Visit) -> HtmlPage:
+    day = day_or(visit.asked("date"), app.today)
     names = visit.asked("people", 2_000)
     asking = form(
         "/free",
@@ -311,15 +307,15 @@ def free(world: CalendarWorld, visit: Visit) -> Page:
         class_="card",
     )
     rows = []
-    for person in (world.me, *addressed(names, world.people)):
-        busy = world.busy(person.email, day)
+    for person in (app.me, *addressed(names, app.people)):
+        busy = app.busy(person.email, day)
         bars = [
             h("span", style=f"left:{(start - 480) / 6.6:.1f}%;width:{(end - start) / 6.6:.1f}%") for start, end in busy
         ]
-        label = f"{person.name} (you)" if person is world.me else person.name
+        label = f"{person.name} (you)" if person is app.me else person.name
         hours = ", ".join(f"{clock(start)}–{clock(end)}" for start, end in busy)
         rows.append([label, hours or "free all day", h("div.hours", bars, aria_hidden="true")])
-    return Page(
+    return HtmlPage(
         "Find a time",
         [
             _STYLE,
@@ -344,15 +340,15 @@ def _people_field(label: str, name: str, value: str) -> Markup:
 
 
 @site.get("/new")
-def new(world: CalendarWorld, visit: Visit) -> Page:
-    day = day_or(visit.asked("date"), world.today)
-    return Page("New event", _event_form("/new", "Create event", day=day.isoformat()), trail=(("Calendar", "/"),))
+def new(app: CalendarApp, visit: Visit) -> HtmlPage:
+    day = day_or(visit.asked("date"), app.today)
+    return HtmlPage("New event", _event_form("/new", "Create event", day=day.isoformat()), trail=(("Calendar", "/"),))
 
 
 @site.get("/event/<int:number>/edit")
-def edit(world: CalendarWorld, visit: Visit, number: int) -> Page:
-    event = _mine(world, number)
-    if event.owner != world.me.email:
+def edit(app: CalendarApp, visit: Visit, number: int) -> HtmlPage:
+    event = _mine(app, number)
+    if event.owner != app.me.email:
         raise NotFound("Only whoever made an event can change it.")
     body = _event_form(
         f"/event/{number}/edit",
@@ -362,10 +358,10 @@ def edit(world: CalendarWorld, visit: Visit, number: int) -> Page:
         start=clock(event.start),
         end=clock(event.end),
         place=event.place,
-        guests=", ".join(world.name_of(email) for email, _ in event.guests),
+        guests=", ".join(app.name_of(email) for email, _ in event.guests),
         until=event.until.isoformat() if event.until else "",
     )
-    return Page(f"Edit “{event.title}”", body, trail=((event.title, f"/event/{number}"),))
+    return HtmlPage(f"Edit “{event.title}”", body, trail=((event.title, f"/event/{number}"),))
 
 
 def _event_form(
@@ -389,7 +385,7 @@ def _event_form(
     )
 
 
-def _sent(world: CalendarWorld, visit: Visit) -> dict[str, Any]:
+def _sent(app: CalendarApp, visit: Visit) -> dict[str, Any]:
     """Return the parsed fields of the event form.
 
     Raises:
@@ -402,37 +398,37 @@ def _sent(world: CalendarWorld, visit: Visit) -> dict[str, Any]:
         "start": minutes_of(visit.line("start", "The start"), "The start"),
         "end": minutes_of(visit.line("end", "The end"), "The end"),
         "place": visit.line("place", "The place", required=False),
-        "guests": [person.email for person in addressed(visit.form.get("guests", ""), world.people)],
+        "guests": [person.email for person in addressed(visit.form.get("guests", ""), app.people)],
         "until": day_of(until, "The end of the series") if until else None,
     }
 
 
 @site.post("/new")
-def create(world: CalendarWorld, visit: Visit) -> Redirect:
-    event = world.add(**_sent(world, visit))
+def create(app: CalendarApp, visit: Visit) -> Redirect:
+    event = app.add(**_sent(app, visit))
     return Redirect(f"/event/{event.number}", f"“{event.title}” is in your calendar.")
 
 
 @site.post("/event/<int:number>/edit")
-def save(world: CalendarWorld, visit: Visit, number: int) -> Redirect:
-    event = world.change(number, **_sent(world, visit))
+def save(app: CalendarApp, visit: Visit, number: int) -> Redirect:
+    event = app.change(number, **_sent(app, visit))
     return Redirect(f"/event/{number}", f"“{event.title}” was changed.")
 
 
 @site.post("/event/<int:number>/delete")
-def delete(world: CalendarWorld, visit: Visit, number: int) -> Redirect:
-    world.delete(number)
+def delete(app: CalendarApp, visit: Visit, number: int) -> Redirect:
+    app.delete(number)
     return Redirect("/", "The event was deleted.")
 
 
 @site.post("/event/<int:number>/skip")
-def skip(world: CalendarWorld, visit: Visit, number: int) -> Redirect:
+def skip(app: CalendarApp, visit: Visit, number: int) -> Redirect:
     day = day_of(visit.line("date", "The date"))
-    world.skip(number, day)
+    app.skip(number, day)
     return Redirect(f"/event/{number}", f"The event on {long_date(day)} was cancelled; the others stay.")
 
 
 @site.post("/event/<int:number>/answer")
-def answer(world: CalendarWorld, visit: Visit, number: int) -> Redirect:
-    event = world.answer(number, visit.line("answer", "Your answer"))
-    return Redirect("/invitations", f"You {event.answer_of(world.me.email)} “{event.title}”.")
+def answer(app: CalendarApp, visit: Visit, number: int) -> Redirect:
+    event = app.answer(number, visit.line("answer", "Your answer"))
+    return Redirect("/invitations", f"You {event.answer_of(app.me.email)} “{event.title}”.")

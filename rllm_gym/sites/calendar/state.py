@@ -9,9 +9,9 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any
 
-from rllm_gym.sites.colleagues import Person
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.fields import clock
+from rllm_gym.sites.people import Person
 
 WEEK = timedelta(weeks=1)
 WORKDAY = (9 * 60, 17 * 60)
@@ -197,8 +197,8 @@ class Calendar:
         """Change an event of the owner. Guests who stay keep their answers."""
         event = self._own(number)
         if guests is not None:
-            said = dict(event.guests)
-            changes["guests"] = tuple((email, said.get(email, "waiting")) for email in dict.fromkeys(guests))
+            comment = dict(event.guests)
+            changes["guests"] = tuple((email, comment.get(email, "waiting")) for email in dict.fromkeys(guests))
         event = replace(event, **changes)
         self._check(event)
         self.events[number] = event
@@ -212,35 +212,35 @@ class Calendar:
         """Cancel one day of a series of the owner."""
         event = self._own(number)
         if event.until is None or not event.takes_place(day):
-            raise Refused(f"“{event.title}” does not take place on {day.isoformat()} as part of a series.")
+            raise FormError(f"“{event.title}” does not take place on {day.isoformat()} as part of a series.")
         self.events[number] = replace(event, skipped=event.skipped | {day})
 
     def answer(self, number: int, answer: str) -> Event:
         """Accept or decline an invitation."""
         event = self.events.get(number)
         if event is None or event.owner == self.me.email or not event.answer_of(self.me.email):
-            raise Refused("You are not invited to this event.")
+            raise FormError("You are not invited to this event.")
         if answer not in ("accepted", "declined"):
-            raise Refused(f"An invitation is accepted or declined, not {answer[:40]!r}.")
-        said = dict(event.guests) | {self.me.email: answer}
-        event = self.events[number] = replace(event, guests=tuple(said.items()))
+            raise FormError(f"An invitation is accepted or declined, not {answer[:40]!r}.")
+        comment = dict(event.guests) | {self.me.email: answer}
+        event = self.events[number] = replace(event, guests=tuple(comment.items()))
         return event
 
     def _own(self, number: int) -> Event:
         event = self.events.get(number)
         if event is None or event.owner != self.me.email:
-            raise Refused("Only whoever made an event can change it.")
+            raise FormError("Only whoever made an event can change it.")
         return event
 
     def _check(self, event: Event) -> None:
         if not event.start < event.end:
-            raise Refused("An event must end after it starts.")
+            raise FormError("An event must end after it starts.")
         if event.until is not None and not event.day <= event.until <= event.day + 53 * WEEK:
-            raise Refused("A series ends after its first day and within a year.")
+            raise FormError("A series ends after its first day and within a year.")
         known = {person.email for person in self.people}
         for email, _ in event.guests:
             if email not in known:
-                raise Refused(f"{email[:80]!r} is not in the address book.")
+                raise FormError(f"{email[:80]!r} is not in the address book.")
 
 
 def _elsewhere(rng: Random) -> list[Interval]:

@@ -13,7 +13,7 @@ from datetime import datetime, time, timedelta
 from random import Random
 from typing import Any
 
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.forum.content import ADVERTS, Post, Thread, make_threads, make_users
 from rllm_gym.sites.http import Handler
 from rllm_gym.sites.wording import any_day
@@ -114,11 +114,11 @@ class Forum:
 
     def start_thread(self, board: str, title: str, text: str) -> Thread:
         if board not in self.boards:
-            raise Refused("Choose a board.")
+            raise FormError("Choose a board.")
         if board == self.closed_board and not self.moderator:
-            raise Refused(f"Only moderators can start threads in {board}.")
+            raise FormError(f"Only moderators can start threads in {board}.")
         if any(t.title.lower() == title.lower() and t.board == board for t in self.threads.values()):
-            raise Refused("There is a thread with this title in the board already.")
+            raise FormError("There is a thread with this title in the board already.")
         thread = Thread(max(self.threads) + 1, board, title)
         thread.posts.append(self._new_post(text))
         self.threads[thread.number] = thread
@@ -127,7 +127,7 @@ class Forum:
     def reply(self, number: int, text: str) -> Post:
         thread = self.thread(number)
         if thread.locked:
-            raise Refused("This thread is locked: nobody can reply to it.")
+            raise FormError("This thread is locked: nobody can reply to it.")
         post = self._new_post(text)
         thread.posts.append(post)
         return post
@@ -137,7 +137,7 @@ class Forum:
         thread, post = self.post(number)
         self._check_own(post)
         if thread.locked:
-            raise Refused("This thread is locked: its posts cannot be changed.")
+            raise FormError("This thread is locked: its posts cannot be changed.")
         post.text = text
 
     def delete(self, number: int) -> None:
@@ -146,14 +146,14 @@ class Forum:
         if not self.moderator:
             self._check_own(post)
         if post is thread.posts[0]:
-            raise Refused("The first post of a thread cannot be deleted.")
+            raise FormError("The first post of a thread cannot be deleted.")
         post.deleted = True
 
     def vote(self, number: int, value: int) -> None:
         """Vote 1 or -1 for a post. The same vote again withdraws it."""
         _, post = self.post(number)
         if post.author == self.user:
-            raise Refused("You cannot vote for your own post.")
+            raise FormError("You cannot vote for your own post.")
         if self.votes.get(number) == value:
             del self.votes[number]
         else:
@@ -162,9 +162,9 @@ class Forum:
     def report(self, number: int, reason: str) -> None:
         _, post = self.post(number)
         if reason not in REASONS:
-            raise Refused("Choose a reason.")
+            raise FormError("Choose a reason.")
         if post.number in self.reports:
-            raise Refused("You have reported this post already.")
+            raise FormError("You have reported this post already.")
         self.reports[post.number] = reason
 
     def subscribe(self, number: int, on: bool) -> None:
@@ -177,7 +177,7 @@ class Forum:
     def ignore(self, name: str, on: bool) -> None:
         member = self.member(name)
         if member == self.user:
-            raise Refused("You cannot ignore yourself.")
+            raise FormError("You cannot ignore yourself.")
         if on and member not in self.ignored:
             self.ignored.append(member)
         elif not on and member in self.ignored:
@@ -185,7 +185,7 @@ class Forum:
 
     def send(self, recipient: str, subject: str, text: str) -> None:
         if not any(recipient.lower() == user.lower() for user in self.users):
-            raise Refused(f"There is no member called {recipient}.")
+            raise FormError(f"There is no member called {recipient}.")
         self.messages.append(Message(self.user, self.member(recipient), subject, text))
 
     def lock(self, number: int, on: bool) -> None:
@@ -199,7 +199,7 @@ class Forum:
     def move(self, number: int, board: str) -> None:
         self._check_moderator()
         if board not in self.boards:
-            raise Refused("Choose a board.")
+            raise FormError("Choose a board.")
         self.thread(number).board = board
 
     def _new_post(self, text: str) -> Post:
@@ -209,11 +209,11 @@ class Forum:
 
     def _check_own(self, post: Post) -> None:
         if post.author != self.user:
-            raise Refused("This is not your post.")
+            raise FormError("This is not your post.")
 
     def _check_moderator(self) -> None:
         if not self.moderator:
-            raise Refused("Only moderators can do this.")
+            raise FormError("Only moderators can do this.")
 
 
 def build(seed: int, difficulty: int, *, moderator: bool = False) -> Forum:

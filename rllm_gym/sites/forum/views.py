@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rllm_gym.sites import pages
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.forum import state
 from rllm_gym.sites.forum.content import Post, Thread
 from rllm_gym.sites.forum.state import Forum
 from rllm_gym.sites.http import Response
 from rllm_gym.sites.markup import Content, Markup, h, join, url
-from rllm_gym.sites.pages import Frame, Page, form
+from rllm_gym.sites.pages import Frame, HtmlPage, form
 from rllm_gym.sites.site import Redirect, Site, Visit, json_response, whole_number
 from rllm_gym.sites.wording import plural, short_date
 
@@ -37,7 +37,7 @@ SITE: Site[Forum] = Site(_frame)
 
 
 @SITE.get("/")
-def boards(forum: Forum, visit: Visit) -> Page:
+def boards(forum: Forum, visit: Visit) -> HtmlPage:
     rows: list[list[Content]] = []
     for name in forum.boards:
         threads = forum.board(name)
@@ -46,11 +46,11 @@ def boards(forum: Forum, visit: Visit) -> Page:
         closed = name == forum.closed_board and [" ", pages.badge("Moderators start threads here", "warn")]
         posts = sum(len(thread.shown()) for thread in threads)
         rows.append([[h("a", name, href=_board_path(name)), closed], len(threads), posts, last])
-    return Page("Boards", pages.table(["Board", "Threads", "Posts", "Latest post"], rows, numeric=[1, 2]))
+    return HtmlPage("Boards", pages.table(["Board", "Threads", "Posts", "Latest post"], rows, numeric=[1, 2]))
 
 
 @SITE.get("/board/<name>")
-def board(forum: Forum, visit: Visit, name: str) -> Page:
+def board(forum: Forum, visit: Visit, name: str) -> HtmlPage:
     title = next((known for known in forum.boards if known.lower() == name.lower()), None)
     if title is None:
         raise NotFound(f"There is no board called {name}.")
@@ -69,23 +69,23 @@ def board(forum: Forum, visit: Visit, name: str) -> Page:
     body = [h("div.heading", h("p.muted", plural(len(threads), "thread")), sorter)]
     new = pages.link_button("New thread", url("/new", board=title), tone="")
     listing = _thread_list(threads, visit.page(), f"/board/{title.lower()}", sort=sort)
-    return Page(title, [body, listing], trail=[("Boards", "/")], actions=new)
+    return HtmlPage(title, [body, listing], trail=[("Boards", "/")], actions=new)
 
 
 @SITE.get("/search")
-def search(forum: Forum, visit: Visit) -> Page:
+def search(forum: Forum, visit: Visit) -> HtmlPage:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
     found = [t for name in forum.boards for t in forum.board(name) if all(word in t.title.lower() for word in words)]
     body = [h("p.muted", plural(len(found), "thread")), _thread_list(found, visit.page(), "/search", q=asked)]
-    return Page(f"Threads with “{asked}”" if asked else "All threads", body, query=asked)
+    return HtmlPage(f"Threads with “{asked}”" if asked else "All threads", body, query=asked)
 
 
 @SITE.get("/subscriptions")
-def subscriptions(forum: Forum, visit: Visit) -> Page:
+def subscriptions(forum: Forum, visit: Visit) -> HtmlPage:
     threads = sorted(map(forum.thread, forum.subscriptions), key=lambda t: t.latest().when, reverse=True)
     empty = h("p", "You follow no threads.")
-    return Page("Subscriptions", _thread_list(threads, visit.page(), "/subscriptions") if threads else empty)
+    return HtmlPage("Subscriptions", _thread_list(threads, visit.page(), "/subscriptions") if threads else empty)
 
 
 def _thread_list(threads: Sequence[Thread], page: int, path: str, **query: object) -> Markup:
@@ -112,7 +112,7 @@ def _marks(thread: Thread) -> list[str]:
 
 
 @SITE.get("/thread/<int:number>")
-def thread(forum: Forum, visit: Visit, number: int) -> Page:
+def thread(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     found = forum.thread(number)
     part = pages.paginate(found.shown(), visit.page(), POSTS_PER_PAGE)
     followed = number in forum.subscriptions
@@ -140,7 +140,9 @@ def thread(forum: Forum, visit: Visit, number: int) -> Page:
         pages.page_links(part, f"/thread/{number}"),
         answer,
     ]
-    return Page(found.title, body, trail=[("Boards", "/"), (found.board, _board_path(found.board))], actions=actions)
+    return HtmlPage(
+        found.title, body, trail=[("Boards", "/"), (found.board, _board_path(found.board))], actions=actions
+    )
 
 
 def _post_card(forum: Forum, post: Post, thread: Thread) -> Markup:
@@ -241,7 +243,7 @@ def move(forum: Forum, visit: Visit, number: int) -> Redirect:
 
 
 @SITE.get("/new")
-def new_thread(forum: Forum, visit: Visit) -> Page:
+def new_thread(forum: Forum, visit: Visit) -> HtmlPage:
     fields = form(
         "/new",
         pages.choice("Board", "board", forum.boards, visit.asked("board")),
@@ -249,7 +251,7 @@ def new_thread(forum: Forum, visit: Visit) -> Page:
         pages.text_area("Text", "text"),
         pages.button("Start thread"),
     )
-    return Page("New thread", pages.card(fields), trail=[("Boards", "/")])
+    return HtmlPage("New thread", pages.card(fields), trail=[("Boards", "/")])
 
 
 @SITE.post("/new")
@@ -266,18 +268,18 @@ def start_thread(forum: Forum, visit: Visit) -> Redirect:
 def vote(forum: Forum, visit: Visit, number: int) -> Redirect:
     value = visit.number("value", "The vote", low=-1, high=1)
     if not value:
-        raise Refused("A vote is for or against.")
+        raise FormError("A vote is for or against.")
     forum.vote(number, value)
     return Redirect(_place(forum, number), "Your vote is counted." if number in forum.votes else "Vote taken back.")
 
 
 @SITE.get("/post/<int:number>/edit")
-def edit_post(forum: Forum, visit: Visit, number: int) -> Page:
+def edit_post(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     thread, post = forum.post(number)
     if post.author != forum.user:
-        raise Refused("This is not your post.")
+        raise FormError("This is not your post.")
     fields = form(f"/post/{number}/edit", pages.text_area("Text", "text", post.text), pages.button("Save changes"))
-    return Page(f"Edit post {number}", pages.card(fields), trail=[(thread.title, f"/thread/{thread.number}")])
+    return HtmlPage(f"Edit post {number}", pages.card(fields), trail=[(thread.title, f"/thread/{thread.number}")])
 
 
 @SITE.post("/post/<int:number>/edit")
@@ -294,7 +296,7 @@ def delete_post(forum: Forum, visit: Visit, number: int) -> Redirect:
 
 
 @SITE.get("/post/<int:number>/report")
-def report_post(forum: Forum, visit: Visit, number: int) -> Page:
+def report_post(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     thread, post = forum.post(number)
     fields = form(
         f"/post/{number}/report",
@@ -302,7 +304,7 @@ def report_post(forum: Forum, visit: Visit, number: int) -> Page:
         pages.button("Send report"),
     )
     quoted = h("blockquote.card", pages.paragraphs(post.text), h("p.muted", f"by {post.author}"))
-    return Page(
+    return HtmlPage(
         f"Report post {number}", [quoted, pages.card(fields)], trail=[(thread.title, f"/thread/{thread.number}")]
     )
 
@@ -324,14 +326,14 @@ def _place(forum: Forum, number: int) -> str:
 
 
 @SITE.get("/members")
-def members(forum: Forum, visit: Visit) -> Page:
+def members(forum: Forum, visit: Visit) -> HtmlPage:
     part = pages.paginate(sorted(forum.users), visit.page(), MEMBERS_PER_PAGE)
     rows = [(_member(name), "Moderator" if name in forum.moderators else "Member") for name in part.items]
-    return Page("Members", [pages.table(["Name", "Role"], rows), pages.page_links(part, "/members")])
+    return HtmlPage("Members", [pages.table(["Name", "Role"], rows), pages.page_links(part, "/members")])
 
 
 @SITE.get("/user/<name>")
-def member(forum: Forum, visit: Visit, name: str) -> Page:
+def member(forum: Forum, visit: Visit, name: str) -> HtmlPage:
     user = forum.member(name)
     posts = forum.posts_of(user)
     first = min((post.when for _, post in posts), default=None)
@@ -351,7 +353,7 @@ def member(forum: Forum, visit: Visit, name: str) -> Page:
             ),
         ]
     body = [pages.card(pages.described(facts)), h("h2", "Posts"), _posts_from(forum, user, 0)]
-    return Page(user, body, actions=actions)
+    return HtmlPage(user, body, actions=actions)
 
 
 @SITE.get("/user/<name>/posts")
@@ -389,7 +391,7 @@ def ignore(forum: Forum, visit: Visit) -> Redirect:
 
 
 @SITE.get("/messages")
-def messages(forum: Forum, visit: Visit) -> Page:
+def messages(forum: Forum, visit: Visit) -> HtmlPage:
     inbox = [m for m in forum.messages if m.recipient == forum.user]
     sent = [m for m in forum.messages if m.sender == forum.user]
     new = pages.link_button("New message", "/messages/new", tone="")
@@ -397,7 +399,7 @@ def messages(forum: Forum, visit: Visit) -> Page:
         (f"Received ({len(inbox)})", [_message(m, "from", m.sender) for m in inbox[::-1]]),
         (f"Sent ({len(sent)})", [_message(m, "to", m.recipient) for m in sent[::-1]] or h("p", "Nothing sent yet.")),
     )
-    return Page("Messages", body, actions=new)
+    return HtmlPage("Messages", body, actions=new)
 
 
 def _message(message: state.Message, way: str, other: str) -> Markup:
@@ -406,7 +408,7 @@ def _message(message: state.Message, way: str, other: str) -> Markup:
 
 
 @SITE.get("/messages/new")
-def new_message(forum: Forum, visit: Visit) -> Page:
+def new_message(forum: Forum, visit: Visit) -> HtmlPage:
     fields = form(
         "/messages/new",
         pages.suggest_field("To", "to", "/suggest", visit.asked("to", 60), hint="Begin to type a member's name."),
@@ -414,14 +416,14 @@ def new_message(forum: Forum, visit: Visit) -> Page:
         pages.text_area("Message", "text"),
         pages.button("Send message"),
     )
-    return Page("New message", pages.card(fields), trail=[("Messages", "/messages")])
+    return HtmlPage("New message", pages.card(fields), trail=[("Messages", "/messages")])
 
 
 @SITE.get("/suggest")
 def suggest(forum: Forum, visit: Visit) -> Response:
     """Return the suggestions for the recipient field."""
-    begun = visit.asked("q", 60).lower()
-    return json_response([name for name in sorted(forum.users) if begun and name.lower().startswith(begun)][:8])
+    prefix = visit.asked("q", 60).lower()
+    return json_response([name for name in sorted(forum.users) if prefix and name.lower().startswith(prefix)][:8])
 
 
 @SITE.post("/messages/new")

@@ -8,15 +8,15 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from rllm_gym.sites.errand import Click, Errand, Fill, Goto
 from rllm_gym.sites.forum.content import Post, Thread
+from rllm_gym.sites.forum.navigation import DONE, START_URL, Moves, open_thread
 from rllm_gym.sites.forum.state import Forum, build
-from rllm_gym.sites.forum.steps import DONE, START, Moves, open_thread
 from rllm_gym.sites.http import Handler
+from rllm_gym.sites.task import Click, Fill, Goto, WebTask
+from rllm_gym.sites.wiki.navigation import clean_pages, look_alike, open_page
 from rllm_gym.sites.wiki.state import ORIGIN as WIKI
 from rllm_gym.sites.wiki.state import Wiki
 from rllm_gym.sites.wiki.state import build as build_wiki
-from rllm_gym.sites.wiki.steps import clean_pages, look_alike, open_page
 
 
 @dataclass
@@ -57,11 +57,11 @@ def build_with_question(seed: int, difficulty: int) -> ForumAndWiki:
     return ForumAndWiki(forum, encyclopedia, thread, page.title, fact)
 
 
-def ask_wiki(world: ForumAndWiki, rng: Random, difficulty: int) -> Errand:
+def ask_wiki(app: ForumAndWiki, rng: Random, difficulty: int) -> WebTask:
     """Return a task: reply in the forum thread with a fact from the wiki."""
-    page = world.wiki.page(world.title)
-    value, thread = page.content.fact(world.fact), world.question
-    other = look_alike(world.wiki, page)
+    page = app.wiki.page(app.title)
+    value, thread = page.content.fact(app.fact), app.question
+    other = look_alike(app.wiki, page)
     goal = rng.choice(
         [
             "In the forum thread “{title}” somebody asks for a fact. Look it up in the wiki at {wiki}/ and "
@@ -71,18 +71,25 @@ def ask_wiki(world: ForumAndWiki, rng: Random, difficulty: int) -> Errand:
         ]
     ).format(title=thread.title, wiki=WIKI)
 
-    def outcome(twin: ForumAndWiki) -> None:
-        twin.forum.reply(thread.number, value)
+    def outcome(expected: ForumAndWiki) -> None:
+        expected.forum.reply(thread.number, value)
 
     def answer(title: str, text: str) -> Moves:
         look = *open_thread(thread), Goto(f"{WIKI}/"), *open_page(title)
-        return *look, Goto(START), *open_thread(thread), Fill("Your reply", text), Click("button", "Post reply"), DONE
+        return (
+            *look,
+            Goto(START_URL),
+            *open_thread(thread),
+            Fill("Your reply", text),
+            Click("button", "Post reply"),
+            DONE,
+        )
 
-    wrong = other.content.fact(world.fact)
-    return Errand(
+    wrong = other.content.fact(app.fact)
+    return WebTask(
         goal=goal,
-        start=START,
+        start=START_URL,
         outcome=outcome,
         moves=answer(page.title, value),
-        wrong_moves=answer(other.title, wrong if wrong != value else f"{value} {world.fact}"),
+        wrong_moves=answer(other.title, wrong if wrong != value else f"{value} {app.fact}"),
     )

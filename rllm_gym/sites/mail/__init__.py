@@ -1,7 +1,7 @@
 """The mailbox: folders, labels, search, composing, rules and an address book."""
 
-from rllm_gym.sites.mail.errands import TEMPLATES
-from rllm_gym.sites.mail.pages import ORIGIN, MailWorld
-from rllm_gym.sites.mail.world import build
+from rllm_gym.sites.mail.generate import build
+from rllm_gym.sites.mail.pages import ORIGIN, MailApp
+from rllm_gym.sites.mail.tasks import TEMPLATES
 
-__all__ = ["ORIGIN", "TEMPLATES", "MailWorld", "build"]
+__all__ = ["ORIGIN", "TEMPLATES", "MailApp", "build"]

@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rllm_gym.sites.colleagues import Person, addressed, names_of
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.http import Handler, Response
 from rllm_gym.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment, Mailbox, Message, Rule
 from rllm_gym.sites.markup import Content, Markup, h, url
 from rllm_gym.sites.pages import (
     Frame,
-    Page,
+    HtmlPage,
     button,
     choice,
     field,
@@ -25,6 +24,7 @@ from rllm_gym.sites.pages import (
     post_button,
     text_area,
 )
+from rllm_gym.sites.people import Person, addressed, names_of
 from rllm_gym.sites.site import Redirect, Site, Visit, json_response, whole_number
 from rllm_gym.sites.wording import plural
 
@@ -73,7 +73,7 @@ _DONE = {
 
 
 @dataclass
-class MailWorld(Mailbox):
+class MailApp(Mailbox):
     """The mailbox with its pages.
 
     Attributes:
@@ -86,7 +86,7 @@ class MailWorld(Mailbox):
         return {ORIGIN: site.handler(self)}
 
 
-def _frame(world: MailWorld) -> Frame:
+def _frame(app: MailApp) -> Frame:
     return Frame(
         name="Postbox",
         colour="#24519e",
@@ -95,19 +95,19 @@ def _frame(world: MailWorld) -> Frame:
             ("Write", "/write"),
             ("Address book", "/contacts"),
             ("Rules", "/rules"),
-            *world.neighbours,
+            *app.neighbours,
         ),
-        today=world.today,
-        user=world.me.email,
+        today=app.today,
+        user=app.me.email,
         search=("Search mail", "/search"),
         wide=True,
     )
 
 
-site: Site[MailWorld] = Site(_frame)
+site: Site[MailApp] = Site(_frame)
 
 
-def _folders(world: MailWorld, current: str = "") -> Markup:
+def _folders(app: MailApp, current: str = "") -> Markup:
     def link(name: str, path: str, count: int = 0) -> Markup:
         here = "page" if name == current else None
         return h("li", h("a", h("span", name), h("span", count) if count else None, href=path, aria_current=here))
@@ -118,11 +118,11 @@ def _folders(world: MailWorld, current: str = "") -> Markup:
         link_button("Write a message", "/write", tone=""),
         h(
             "ul.folders",
-            [link(name, f"/folder/{name}", world.unread(name)) for name in FOLDERS],
+            [link(name, f"/folder/{name}", app.unread(name)) for name in FOLDERS],
             style="margin-top:.8rem",
         ),
         h("h3", "Labels"),
-        h("ul.folders", [link(label, url(f"/label/{label}")) for label in world.labels]),
+        h("ul.folders", [link(label, url(f"/label/{label}")) for label in app.labels]),
         aria_label="Folders",
     )
 
@@ -131,49 +131,49 @@ def _folders(world: MailWorld, current: str = "") -> Markup:
 
 
 @site.get("/")
-def inbox(world: MailWorld, visit: Visit) -> Page:
-    return _folder_page(world, visit, "Inbox")
+def inbox(app: MailApp, visit: Visit) -> HtmlPage:
+    return _folder_page(app, visit, "Inbox")
 
 
 @site.get("/folder/<name>")
-def folder(world: MailWorld, visit: Visit, name: str) -> Page:
+def folder(app: MailApp, visit: Visit, name: str) -> HtmlPage:
     if name not in FOLDERS:
         raise NotFound(f"There is no folder {name[:60]!r}.")
-    return _folder_page(world, visit, name)
+    return _folder_page(app, visit, name)
 
 
-def _folder_page(world: MailWorld, visit: Visit, name: str) -> Page:
-    messages = world.in_folder(name)
-    return Page(name, _list(world, visit, messages, f"/folder/{name}"), aside=_folders(world, name))
+def _folder_page(app: MailApp, visit: Visit, name: str) -> HtmlPage:
+    messages = app.in_folder(name)
+    return HtmlPage(name, _list(app, visit, messages, f"/folder/{name}"), aside=_folders(app, name))
 
 
 @site.get("/label/<name>")
-def labelled(world: MailWorld, visit: Visit, name: str) -> Page:
-    if name not in world.labels:
+def labelled(app: MailApp, visit: Visit, name: str) -> HtmlPage:
+    if name not in app.labels:
         raise NotFound(f"There is no label {name[:60]!r}.")
-    body = _list(world, visit, world.with_label(name), f"/label/{name}")
-    return Page(f"Label “{name}”", body, aside=_folders(world, name))
+    body = _list(app, visit, app.with_label(name), f"/label/{name}")
+    return HtmlPage(f"Label “{name}”", body, aside=_folders(app, name))
 
 
 @site.get("/search")
-def search(world: MailWorld, visit: Visit) -> Page:
+def search(app: MailApp, visit: Visit) -> HtmlPage:
     text = visit.asked("q")
-    found = world.search(text) if text else []
+    found = app.search(text) if text else []
     body = [
         h("p.muted", f"{plural(len(found), 'message')} for “{text}”. Words may follow from:, to:, subject: or label:."),
-        _list(world, visit, found, "/search", q=text),
+        _list(app, visit, found, "/search", q=text),
     ]
-    return Page("Search", body, aside=_folders(world), query=text)
+    return HtmlPage("Search", body, aside=_folders(app), query=text)
 
 
-def _list(world: MailWorld, visit: Visit, messages: Sequence[Message], path: str, **query: object) -> Content:
+def _list(app: MailApp, visit: Visit, messages: Sequence[Message], path: str, **query: object) -> Content:
     if not messages:
         return h("div.card", "There are no messages here.")
     part = paginate(messages, visit.page(), PER_PAGE)
     rows = [_row(message) for message in part.items]
     everything = h("input", type="checkbox", data_check_all="message", aria_label="Select all on this page")
     head = h("tr", h("th", everything), [h("th", name, scope="col") for name in ("From", "Subject", "Date")])
-    labels = [("", "Label as …"), *((label, label) for label in world.labels)]
+    labels = [("", "Label as …"), *((label, label) for label in app.labels)]
     bar = h(
         "div.bulk",
         h("span.count.strong"),
@@ -221,8 +221,8 @@ def _row(message: Message) -> Markup:
 
 
 @site.get("/message/<int:number>")
-def read(world: MailWorld, visit: Visit, number: int) -> Page:
-    message = world.open(number)
+def read(app: MailApp, visit: Visit, number: int) -> HtmlPage:
+    message = app.open(number)
     if message is None:
         raise NotFound(f"There is no message {number}.")
     lines: list[Content] = [
@@ -238,22 +238,22 @@ def read(world: MailWorld, visit: Visit, number: int) -> Page:
             h("dl", lines),
             h("div.written", message.text),
             _files(message.attachments),
-            _quoted(world, message),
+            _quoted(app, message),
         ),
-        _labels(world, message),
+        _labels(app, message),
     ]
-    return Page(
+    return HtmlPage(
         message.subject,
         body,
         trail=((message.folder, f"/folder/{message.folder}"),),
-        aside=_folders(world, message.folder),
+        aside=_folders(app, message.folder),
         actions=_actions(message),
     )
 
 
-def _quoted(world: MailWorld, message: Message) -> Markup | None:
+def _quoted(app: MailApp, message: Message) -> Markup | None:
     """Return the message that is replied to, or the forwarded message."""
-    other = world.messages.get(message.answers or message.forwards or 0)
+    other = app.messages.get(message.answers or message.forwards or 0)
     return _quotation(other) if other else None
 
 
@@ -292,9 +292,9 @@ def _actions(message: Message) -> list[Content]:
     ]
 
 
-def _labels(world: MailWorld, message: Message) -> Markup:
+def _labels(app: MailApp, message: Message) -> Markup:
     target = f"/message/{message.number}/act"
-    rest = [label for label in world.labels if label not in message.labels]
+    rest = [label for label in app.labels if label not in message.labels]
     return h(
         "div.card",
         h("h2", "Labels"),
@@ -319,50 +319,50 @@ def _labels(world: MailWorld, message: Message) -> Markup:
 
 
 @site.post("/message/<int:number>/act")
-def act(world: MailWorld, visit: Visit, number: int) -> Redirect:
+def act(app: MailApp, visit: Visit, number: int) -> Redirect:
     action = visit.line("act", "What to do")
-    message = world.messages.get(number)
+    message = app.messages.get(number)
     came_from = message.folder if message else "Inbox"
-    _do(world, number, action, visit.form.get("label", ""))
+    _do(app, number, action, visit.form.get("label", ""))
     stay = action in ("star", "unstar", "label", "unlabel")
     return Redirect(f"/message/{number}" if stay else f"/folder/{came_from}", f"The message was {_DONE[action]}.")
 
 
 @site.post("/bulk")
-def bulk(world: MailWorld, visit: Visit) -> Redirect:
+def bulk(app: MailApp, visit: Visit) -> Redirect:
     action = visit.line("act", "What to do")
     numbers = [number for value in visit.values("message") if (number := whole_number(value)) is not None]
     if not numbers:
-        raise Refused("No message was selected.")
+        raise FormError("No message was selected.")
     for number in dict.fromkeys(numbers):
-        _do(world, number, action, visit.form.get("label", ""))
+        _do(app, number, action, visit.form.get("label", ""))
     back = visit.form.get("back", "/")
     safe = back if re.fullmatch(r"/(folder|label|search)[/?][^\\\r\n]*", back) else "/"
     return Redirect(safe, f"{plural(len(set(numbers)), 'message')} {_DONE[action]}.")
 
 
-def _do(world: MailWorld, number: int, action: str, label: str) -> None:
+def _do(app: MailApp, number: int, action: str, label: str) -> None:
     if action in _MOVES:
-        world.move(number, _MOVES[action])
+        app.move(number, _MOVES[action])
     elif action in ("read", "unread"):
-        world.mark(number, read=action == "read")
+        app.mark(number, read=action == "read")
     elif action in ("star", "unstar"):
-        world.star(number, action == "star")
+        app.star(number, action == "star")
     elif action in ("label", "unlabel"):
-        world.label(number, label, action == "label")
+        app.label(number, label, action == "label")
     else:
-        raise Refused(f"Messages cannot be {action[:40]!r}.")
+        raise FormError(f"Messages cannot be {action[:40]!r}.")
 
 
 # Composing
 
 
 @site.get("/write")
-def write(world: MailWorld, visit: Visit) -> Page:
+def write(app: MailApp, visit: Visit) -> HtmlPage:
     to, copy, subject, fixed, title = visit.asked("to"), "", "", [], "Write a message"
     original, forwarding = None, False
     for name in ("reply", "all", "forward"):
-        original = world.messages.get(whole_number(visit.asked(name)) or 0)
+        original = app.messages.get(whole_number(visit.asked(name)) or 0)
         if original is not None:
             break
     if original is not None and name == "forward":
@@ -371,7 +371,7 @@ def write(world: MailWorld, visit: Visit) -> Page:
     elif original is not None:
         title = "Reply" if name == "reply" else "Reply to all"
         to = original.sender.email
-        others = [email for email in (*original.to, *original.copy) if email not in (world.me.email, to)]
+        others = [email for email in (*original.to, *original.copy) if email not in (app.me.email, to)]
         copy = ", ".join(others) if name == "all" else ""
         subject = original.subject if original.subject.startswith("Re: ") else f"Re: {original.subject}"
         fixed = [hidden("answers", original.number)]
@@ -387,7 +387,7 @@ def write(world: MailWorld, visit: Visit) -> Page:
         h("div", button("Send"), style="margin-top:1rem"),
         class_="card",
     )
-    return Page(title, body, aside=_folders(world))
+    return HtmlPage(title, body, aside=_folders(app))
 
 
 def _people_field(label: str, name: str, value: str) -> Markup:
@@ -406,18 +406,18 @@ def _people_field(label: str, name: str, value: str) -> Markup:
 
 
 @site.get("/people")
-def suggestions(world: MailWorld, visit: Visit) -> Response:
-    found = world.find_people(visit.asked("q"))
+def suggestions(app: MailApp, visit: Visit) -> Response:
+    found = app.find_people(visit.asked("q"))
     return json_response([person.email for person in found[:6]])
 
 
 @site.post("/write")
-def send(world: MailWorld, visit: Visit) -> Redirect:
-    message = world.send(
-        _recipients(visit.form.get("to", ""), world.contacts),
+def send(app: MailApp, visit: Visit) -> Redirect:
+    message = app.send(
+        _recipients(visit.form.get("to", ""), app.contacts),
         visit.line("subject", "The subject"),
         visit.text("text", "The message"),
-        copy=_recipients(visit.form.get("copy", ""), world.contacts),
+        copy=_recipients(visit.form.get("copy", ""), app.contacts),
         answers=whole_number(visit.form.get("answers", "")),
         forwards=whole_number(visit.form.get("forwards", "")),
     )
@@ -444,11 +444,9 @@ def _recipients(text: str, contacts: list[Person]) -> list[str]:
 
 
 @site.get("/contacts")
-def contacts(world: MailWorld, visit: Visit) -> Page:
+def contacts(app: MailApp, visit: Visit) -> HtmlPage:
     text = visit.asked("name")
-    rows = [
-        h("tr", h("td", person.name), h("td", person.email), _writing(person)) for person in world.find_people(text)
-    ]
+    rows = [h("tr", h("td", person.name), h("td", person.email), _writing(person)) for person in app.find_people(text)]
     asking = form(
         "/contacts",
         field("Name or address", "name", text),
@@ -458,7 +456,7 @@ def contacts(world: MailWorld, visit: Visit) -> Page:
     )
     head = h("thead", h("tr", [h("th", name, scope="col") for name in ("Name", "Address", "")]))
     found: Content = h("div.table", h("table", head, h("tbody", rows))) if rows else h("div.card", "Nobody was found.")
-    return Page("Address book", [asking, found], aside=_folders(world))
+    return HtmlPage("Address book", [asking, found], aside=_folders(app))
 
 
 def _writing(person: Person) -> Markup:
@@ -466,7 +464,7 @@ def _writing(person: Person) -> Markup:
 
 
 @site.get("/rules")
-def rules(world: MailWorld, visit: Visit) -> Page:
+def rules(app: MailApp, visit: Visit) -> HtmlPage:
     rows = [
         h(
             "tr",
@@ -474,7 +472,7 @@ def rules(world: MailWorld, visit: Visit) -> Page:
             h("td", _effect(rule)),
             h("td", post_button("Delete", f"/rules/{index}/delete", tone="danger", confirm="Delete this rule?")),
         )
-        for index, rule in enumerate(world.rules)
+        for index, rule in enumerate(app.rules)
     ]
     head = h("thead", h("tr", [h("th", name, scope="col") for name in ("When a message comes", "do this", "")]))
     listed: Content = (
@@ -488,12 +486,12 @@ def rules(world: MailWorld, visit: Visit) -> Page:
             field("Sender contains", "sender", hint="An address or part of it."),
             field("Subject contains", "subject"),
             choice("Move to", "folder", [("", "stay in the inbox"), *((name, name) for name in RULE_FOLDERS)]),
-            choice("Add label", "label", [("", "none"), *((label, label) for label in world.labels)]),
+            choice("Add label", "label", [("", "none"), *((label, label) for label in app.labels)]),
         ),
         button("Create rule"),
         class_="card",
     )
-    return Page("Rules", [listed, making], aside=_folders(world))
+    return HtmlPage("Rules", [listed, making], aside=_folders(app))
 
 
 def _condition(rule: Rule) -> str:
@@ -510,8 +508,8 @@ def _effect(rule: Rule) -> str:
 
 
 @site.post("/rules")
-def add_rule(world: MailWorld, visit: Visit) -> Redirect:
-    world.add_rule(
+def add_rule(app: MailApp, visit: Visit) -> Redirect:
+    app.add_rule(
         Rule(
             visit.line("sender", "The sender", required=False).lower(),
             visit.line("subject", "The subject", required=False),
@@ -523,6 +521,6 @@ def add_rule(world: MailWorld, visit: Visit) -> Redirect:
 
 
 @site.post("/rules/<int:index>/delete")
-def delete_rule(world: MailWorld, visit: Visit, index: int) -> Redirect:
-    world.delete_rule(index)
+def delete_rule(app: MailApp, visit: Visit, index: int) -> Redirect:
+    app.delete_rule(index)
     return Redirect("/rules", "The rule was deleted.")

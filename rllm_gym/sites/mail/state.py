@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from rllm_gym.sites.colleagues import Person
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.fields import clock
+from rllm_gym.sites.people import Person
 from rllm_gym.sites.wording import short_date
 
 FOLDERS = ("Inbox", "Archive", "Sent", "Spam", "Bin")
@@ -181,9 +181,9 @@ class Mailbox:
     def move(self, number: int, folder: str) -> None:
         message = self._get(number)
         if message.folder == "Sent" and folder != "Bin":
-            raise Refused("Messages that you sent can only be deleted.")
+            raise FormError("Messages that you sent can only be deleted.")
         if folder not in FOLDERS or folder == "Sent":
-            raise Refused(f"Messages cannot be moved to {folder[:40]!r}.")
+            raise FormError(f"Messages cannot be moved to {folder[:40]!r}.")
         self._put(message, folder=folder)
 
     def mark(self, number: int, *, read: bool) -> None:
@@ -195,7 +195,7 @@ class Mailbox:
     def label(self, number: int, label: str, wanted: bool = True) -> None:
         """Add a label to a message, or remove it."""
         if label not in self.labels:
-            raise Refused(f"There is no label {label[:40]!r}.")
+            raise FormError(f"There is no label {label[:40]!r}.")
         message = self._get(number)
         self._put(message, labels=tuple(sorted({*message.labels, label} if wanted else {*message.labels} - {label})))
 
@@ -216,7 +216,7 @@ class Mailbox:
         """
         to, copy = tuple(dict.fromkeys(to)), tuple(dict.fromkeys(copy))
         if not to:
-            raise Refused("Nobody stands in the To line.")
+            raise FormError("Nobody stands in the To line.")
         number = max(self.messages, default=0) + 1
         passed_on = self.messages.get(forwards) if forwards is not None else None
         message = Message(
@@ -238,26 +238,26 @@ class Mailbox:
 
     def add_rule(self, rule: Rule) -> None:
         if not (rule.sender or rule.subject):
-            raise Refused("A rule needs a sender or words of the subject to look for.")
+            raise FormError("A rule needs a sender or words of the subject to look for.")
         if not (rule.folder or rule.label):
-            raise Refused("A rule needs a folder or a label to act with.")
+            raise FormError("A rule needs a folder or a label to act with.")
         if rule.folder and rule.folder not in RULE_FOLDERS:
-            raise Refused(f"A rule cannot move messages to {rule.folder[:40]!r}.")
+            raise FormError(f"A rule cannot move messages to {rule.folder[:40]!r}.")
         if rule.label and rule.label not in self.labels:
-            raise Refused(f"There is no label {rule.label[:40]!r}.")
+            raise FormError(f"There is no label {rule.label[:40]!r}.")
         if rule in self.rules:
-            raise Refused("This rule exists already.")
+            raise FormError("This rule exists already.")
         self.rules.append(rule)
 
     def delete_rule(self, index: int) -> None:
         if not 0 <= index < len(self.rules):
-            raise Refused("There is no such rule.")
+            raise FormError("There is no such rule.")
         del self.rules[index]
 
     def _get(self, number: int) -> Message:
         message = self.messages.get(number)
         if message is None:
-            raise Refused(f"There is no message {number}.")
+            raise FormError(f"There is no message {number}.")
         return message
 
     def _put(self, message: Message, **changes: Any) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rllm_gym.sites import pages
 from rllm_gym.sites.errors import NotFound
 from rllm_gym.sites.markup import Content, Markup, h, join, url
-from rllm_gym.sites.pages import Page, form
+from rllm_gym.sites.pages import HtmlPage, form
 from rllm_gym.sites.shop import state
 from rllm_gym.sites.shop.state import Address, Line, Order, Shop
 from rllm_gym.sites.shop.views import SITE, availability, product_of
@@ -21,7 +21,7 @@ ORDERS_PER_PAGE = 8
 
 
 @SITE.get("/orders")
-def orders(shop: Shop, visit: Visit) -> Page:
+def orders(shop: Shop, visit: Visit) -> HtmlPage:
     part = pages.paginate(shop.orders[::-1], visit.page(), ORDERS_PER_PAGE)
     rows = [
         [
@@ -34,11 +34,11 @@ def orders(shop: Shop, visit: Visit) -> Page:
         for order in part.items
     ]
     body = [pages.table(["Order", "Date", "Products", "Status", "Total"], rows, numeric=[4])]
-    return Page("Your orders", [body, pages.page_links(part, "/orders")])
+    return HtmlPage("Your orders", [body, pages.page_links(part, "/orders")])
 
 
 @SITE.get("/orders/<int:number>")
-def order(shop: Shop, visit: Visit, number: int) -> Page:
+def order(shop: Shop, visit: Visit, number: int) -> HtmlPage:
     found = shop.order(number)
     rows = [_order_row(shop, found, line) for line in found.lines]
     cancel = found.status == "Processing" and pages.post_button(
@@ -56,7 +56,7 @@ def order(shop: Shop, visit: Visit, number: int) -> Page:
         pages.card(pages.described(facts)),
         pages.table(["Product", "Colour", "Quantity", "Price", "Return"], rows, numeric=[2, 3]),
     ]
-    return Page(f"Order {number}", body, trail=[("Your orders", "/orders")], actions=cancel or None)
+    return HtmlPage(f"Order {number}", body, trail=[("Your orders", "/orders")], actions=cancel or None)
 
 
 def _order_row(shop: Shop, order: Order, line: Line) -> list[Content]:
@@ -101,7 +101,7 @@ def ask_for_return(shop: Shop, visit: Visit, number: int) -> Redirect:
 
 
 @SITE.get("/wishes")
-def wishes(shop: Shop, visit: Visit) -> Page:
+def wishes(shop: Shop, visit: Visit) -> HtmlPage:
     rows = [
         [
             h("a", item.name, href=f"/product/{item.number}"),
@@ -112,7 +112,7 @@ def wishes(shop: Shop, visit: Visit) -> Page:
         for item in map(shop.product, shop.wishes)
     ]
     empty = h("p", "There is nothing on your wish list.")
-    return Page("Wish list", pages.table(["Product", "Price", "Stock", ""], rows, numeric=[1]) if rows else empty)
+    return HtmlPage("Wish list", pages.table(["Product", "Price", "Stock", ""], rows, numeric=[1]) if rows else empty)
 
 
 @SITE.post("/wishes/add")
@@ -130,7 +130,7 @@ def remove_wish(shop: Shop, visit: Visit) -> Redirect:
 
 
 @SITE.get("/addresses")
-def addresses(shop: Shop, visit: Visit) -> Page:
+def addresses(shop: Shop, visit: Visit) -> HtmlPage:
     cards = [
         pages.card(
             h("div.split", h("h2", a.label), a.label == shop.default_address and pages.badge("Default", "good")),
@@ -145,24 +145,24 @@ def addresses(shop: Shop, visit: Visit) -> Page:
         for a in shop.addresses
     ]
     new = pages.link_button("Add an address", "/addresses/new", tone="")
-    return Page("Addresses", h("div.grid", cards), actions=new)
+    return HtmlPage("Addresses", h("div.grid", cards), actions=new)
 
 
 @SITE.get("/addresses/new")
-def new_address(shop: Shop, visit: Visit) -> Page:
+def new_address(shop: Shop, visit: Visit) -> HtmlPage:
     fields = form("/addresses/new", pages.field("Label", "label"), _address_fields(None), pages.button("Save address"))
-    return Page("New address", pages.card(fields), trail=[("Addresses", "/addresses")])
+    return HtmlPage("New address", pages.card(fields), trail=[("Addresses", "/addresses")])
 
 
 @SITE.get("/addresses/edit")
-def edit_address(shop: Shop, visit: Visit) -> Page:
+def edit_address(shop: Shop, visit: Visit) -> HtmlPage:
     label = visit.asked("label")
     found = next((a for a in shop.addresses if a.label == label), None)
     if found is None:
         raise NotFound(f"You have no address called {label}.")
     fixed = pages.hidden("label", label)
     fields = form("/addresses/edit", fixed, _address_fields(found), pages.button("Save address"))
-    return Page(f"Edit address: {label}", pages.card(fields), trail=[("Addresses", "/addresses")])
+    return HtmlPage(f"Edit address: {label}", pages.card(fields), trail=[("Addresses", "/addresses")])
 
 
 def _address_fields(address: Address | None) -> Markup:

@@ -90,7 +90,7 @@ def make_products(rng: Random, difficulty: int) -> list[Product]:
         prices = rng.sample(range(9, 240), count)
         # Neighbouring codes differ only in the last word, then in the series, which gives similar names.
         names = rng.sample(range(len(BRANDS) * len(SERIES) * len(nouns)), count)
-        for code, whole in zip(names, prices):
+        for code, dollars in zip(names, prices):
             noun = nouns[code % len(nouns)]
             brand = BRANDS[code // (len(SERIES) * len(nouns))]
             series = SERIES[code // len(nouns) % len(SERIES)]
@@ -107,7 +107,7 @@ def make_products(rng: Random, difficulty: int) -> list[Product]:
                     name=f"{brand} {series} {noun}",
                     brand=brand,
                     category=category,
-                    price=whole * 100 - rng.choice((1, 5, 10, 50)),
+                    price=dollars * 100 - rng.choice((1, 5, 10, 50)),
                     rating=rng.randint(29, 49),
                     ratings=rng.randint(3, 900),
                     colours=colours,

@@ -14,7 +14,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.http import Handler
 from rllm_gym.sites.shop.catalogue import BLAME, PRAISE, Product, Review, make_products
 from rllm_gym.sites.wording import any_day, money, people
@@ -25,7 +25,7 @@ SHIPPING = {"Standard": 490, "Express": 1250, "Economy": 250}
 
 RETURN_REASONS = ("Arrived damaged", "Wrong item", "Does not fit", "Changed my mind")
 RETURN_DAYS = 30
-MOST_OF_ONE = 20
+MAX_QUANTITY = 20
 STREETS = ("Mill Lane", "Harbour Street", "Station Road", "Linden Avenue", "Church Hill", "Market Square", "Elm Close")
 CITIES = ("Ashford", "Bexley", "Carrick", "Dunmore", "Eastvale", "Fairhaven", "Glenrock", "Hollins")
 LABELS = ("Home", "Office", "Parents", "Holiday flat", "Workshop")
@@ -188,7 +188,7 @@ class Shop:
     def add(self, number: int, colour: str, quantity: int) -> None:
         product = self.product(number)
         if product.colours and colour not in product.colours:
-            raise Refused(f"Choose a colour of {product.name}.")
+            raise FormError(f"Choose a colour of {product.name}.")
         colour = colour if product.colours else ""
         line = self._line(number, colour)
         self._check_stock(product, colour, quantity + (line.quantity if line else 0))
@@ -201,7 +201,7 @@ class Shop:
         """Set the quantity of a basket line; 0 removes it."""
         line = self._line(number, colour)
         if line is None:
-            raise Refused("This is no longer in your basket.")
+            raise FormError("This is no longer in your basket.")
         if quantity:
             self._check_stock(line.product, colour, quantity)
             line.quantity = quantity
@@ -212,11 +212,11 @@ class Shop:
     def apply_coupon(self, code: str) -> None:
         coupon = self.coupons.get(code.upper())
         if coupon is None:
-            raise Refused(f"There is no coupon {code}.")
+            raise FormError(f"There is no coupon {code}.")
         if coupon.last < self.today:
-            raise Refused(f"The coupon {coupon.code} has expired.")
+            raise FormError(f"The coupon {coupon.code} has expired.")
         if not self.basket:
-            raise Refused("Your basket is empty.")
+            raise FormError("Your basket is empty.")
         self.coupon = coupon.code
 
     def remove_coupon(self) -> None:
@@ -225,12 +225,12 @@ class Shop:
     def place_order(self, label: str, shipping: str) -> Order:
         """Buy the contents of the basket."""
         if not self.basket:
-            raise Refused("Your basket is empty.")
+            raise FormError("Your basket is empty.")
         address = next((a for a in self.addresses if a.label == label), None)
         if address is None:
-            raise Refused("Choose an address.")
+            raise FormError("Choose an address.")
         if shipping not in SHIPPING:
-            raise Refused("Choose a way of shipping.")
+            raise FormError("Choose a way of shipping.")
         total = self.goods(self.basket) - self.discount(self.basket, self.coupon) + SHIPPING[shipping]
         number = max(order.number for order in self.orders) + 1
         order = Order(number, self.today, self.basket, "Processing", address, shipping, self.coupon, total)
@@ -247,18 +247,18 @@ class Shop:
         left = self.left(product, colour)
         named = f"{product.name} in {colour}" if colour else product.name
         if left == 0:
-            raise Refused(f"{named} is sold out.")
+            raise FormError(f"{named} is sold out.")
         if quantity > left:
-            raise Refused(f"Only {left} of {named} left in stock.")
-        if quantity > MOST_OF_ONE:
-            raise Refused(f"At most {MOST_OF_ONE} of one product can be ordered.")
+            raise FormError(f"Only {left} of {named} left in stock.")
+        if quantity > MAX_QUANTITY:
+            raise FormError(f"At most {MAX_QUANTITY} of one product can be ordered.")
 
     # Orders
 
     def cancel(self, number: int) -> None:
         order = self.order(number)
         if order.status != "Processing":
-            raise Refused(f"Order {number} cannot be cancelled: it is {order.status.lower()}.")
+            raise FormError(f"Order {number} cannot be cancelled: it is {order.status.lower()}.")
         order.status = "Cancelled"
         for line in order.lines:
             self.stock[line.product.number, line.colour] += line.quantity
@@ -270,13 +270,13 @@ class Shop:
         order = self.order(number)
         line = next((x for x in order.lines if x.product.number == product and x.colour == colour), None)
         if line is None:
-            raise Refused(f"This is not part of order {number}.")
+            raise FormError(f"This is not part of order {number}.")
         if not self.returnable(order):
-            raise Refused(f"Order {number} cannot be returned: only within {RETURN_DAYS} days and after delivery.")
+            raise FormError(f"Order {number} cannot be returned: only within {RETURN_DAYS} days and after delivery.")
         if line.returned:
-            raise Refused("A return of this was asked for already.")
+            raise FormError("A return of this was asked for already.")
         if reason not in RETURN_REASONS:
-            raise Refused("Choose a reason.")
+            raise FormError("Choose a reason.")
         line.returned = reason
 
     # Wish list, reviews, addresses
@@ -293,14 +293,14 @@ class Shop:
         """Write the customer's review of a product. A second review replaces the first."""
         product = self.product(number)
         if not any(order.holds(product) and order.status == "Delivered" for order in self.orders):
-            raise Refused("Only customers who have received a product can review it.")
+            raise FormError("Only customers who have received a product can review it.")
         self.reviews[number] = Review(self.user, stars, title, text)
 
     def add_address(self, address: Address) -> None:
         if any(a.label.casefold() == address.label.casefold() for a in self.addresses):
-            raise Refused(f"You have an address called {address.label} already.")
+            raise FormError(f"You have an address called {address.label} already.")
         if len(self.addresses) >= 20:
-            raise Refused("You can keep at most 20 addresses.")
+            raise FormError("You can keep at most 20 addresses.")
         self.addresses.append(address)
 
     def change_address(self, label: str, address: Address) -> None:
@@ -314,7 +314,7 @@ class Shop:
         for i, address in enumerate(self.addresses):
             if address.label == label:
                 return i
-        raise Refused(f"You have no address called {label}.")
+        raise FormError(f"You have no address called {label}.")
 
 
 def build(seed: int, difficulty: int) -> Shop:

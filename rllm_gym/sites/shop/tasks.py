@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rllm_gym.sites.errand import Template
-from rllm_gym.sites.shop.buying import basket, build_with_basket, buy, buy_cheapest
-from rllm_gym.sites.shop.keeping import (
+from rllm_gym.sites.shop.account_tasks import (
     build_with_wishes,
     cancel,
     change_address,
@@ -14,24 +12,26 @@ from rllm_gym.sites.shop.keeping import (
     wish_brand,
     wish_sold_out,
 )
-from rllm_gym.sites.shop.reading import cheapest, count, specification, spent
+from rllm_gym.sites.shop.buying_tasks import basket, build_with_basket, buy, buy_cheapest
+from rllm_gym.sites.shop.reading_tasks import cheapest, count, specification, spent
 from rllm_gym.sites.shop.state import build
+from rllm_gym.sites.task import WebTaskTemplate
 
 LEVELS = (1, 2, 3, 4, 5)
 
 TEMPLATES = (
-    Template("shop/cheapest", build, cheapest, LEVELS),
-    Template("shop/count", build, count, LEVELS),
-    Template("shop/specification", build, specification, LEVELS),
-    Template("shop/spent", build, spent, LEVELS),
-    Template("shop/buy", build, buy, LEVELS),
-    Template("shop/buy-cheapest", build, buy_cheapest, LEVELS),
-    Template("shop/basket", build_with_basket, basket, LEVELS),
-    Template("shop/cancel", build, cancel, LEVELS),
-    Template("shop/return", build, send_back, LEVELS),
-    Template("shop/review", build, review, LEVELS),
-    Template("shop/wish-brand", build, wish_brand, LEVELS),
-    Template("shop/wish-sold-out", build_with_wishes, wish_sold_out, LEVELS),
-    Template("shop/change-address", build, change_address, LEVELS),
-    Template("shop/new-address", build, new_address, LEVELS),
+    WebTaskTemplate("shop/cheapest", build, cheapest, LEVELS),
+    WebTaskTemplate("shop/count", build, count, LEVELS),
+    WebTaskTemplate("shop/specification", build, specification, LEVELS),
+    WebTaskTemplate("shop/spent", build, spent, LEVELS),
+    WebTaskTemplate("shop/buy", build, buy, LEVELS),
+    WebTaskTemplate("shop/buy-cheapest", build, buy_cheapest, LEVELS),
+    WebTaskTemplate("shop/basket", build_with_basket, basket, LEVELS),
+    WebTaskTemplate("shop/cancel", build, cancel, LEVELS),
+    WebTaskTemplate("shop/return", build, send_back, LEVELS),
+    WebTaskTemplate("shop/review", build, review, LEVELS),
+    WebTaskTemplate("shop/wish-brand", build, wish_brand, LEVELS),
+    WebTaskTemplate("shop/wish-sold-out", build_with_wishes, wish_sold_out, LEVELS),
+    WebTaskTemplate("shop/change-address", build, change_address, LEVELS),
+    WebTaskTemplate("shop/new-address", build, new_address, LEVELS),
 )

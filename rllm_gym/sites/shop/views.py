@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rllm_gym.sites import pages
 from rllm_gym.sites.errors import NotFound
 from rllm_gym.sites.markup import Content, Markup, h, join, url
-from rllm_gym.sites.pages import Frame, Page, form
+from rllm_gym.sites.pages import Frame, HtmlPage, form
 from rllm_gym.sites.shop import state
 from rllm_gym.sites.shop.catalogue import Product
 from rllm_gym.sites.shop.state import Line, Shop
@@ -36,14 +36,14 @@ SITE: Site[Shop] = Site(_frame)
 
 
 @SITE.get("/")
-def home(shop: Shop, visit: Visit) -> Page:
+def home(shop: Shop, visit: Visit) -> HtmlPage:
     cards = []
     for category in shop.categories:
         count = sum(product.category == category for product in shop.products.values())
         heading = h("h2", h("a", category, href=_category_path(category)))
         cards.append(pages.card(heading, h("p.muted", plural(count, "product"))))
     best = sorted(shop.products.values(), key=lambda p: (-p.rating, p.number))[:3]
-    return Page(
+    return HtmlPage(
         "Welcome",
         [
             h("h2", "Categories"),
@@ -55,7 +55,7 @@ def home(shop: Shop, visit: Visit) -> Page:
 
 
 @SITE.get("/category/<name>")
-def category(shop: Shop, visit: Visit, name: str) -> Page:
+def category(shop: Shop, visit: Visit, name: str) -> HtmlPage:
     title = next((known for known in shop.categories if known.lower() == name.lower()), None)
     if title is None:
         raise NotFound(f"There is no category called {name}.")
@@ -64,7 +64,7 @@ def category(shop: Shop, visit: Visit, name: str) -> Page:
 
 
 @SITE.get("/search")
-def search(shop: Shop, visit: Visit) -> Page:
+def search(shop: Shop, visit: Visit) -> HtmlPage:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
     found = [p for p in shop.products.values() if all(word in f"{p.name} {p.category}".lower() for word in words)]
@@ -80,7 +80,7 @@ def _listing(
     *,
     q: str = "",
     trail: Sequence[tuple[str, str]] = (),
-) -> Page:
+) -> HtmlPage:
     """Return a page of products, sorted and paginated, with filters beside them."""
     brand, low, high = visit.asked("brand"), whole_number(visit.asked("min")), whole_number(visit.asked("max"))
     stars, available, sort = whole_number(visit.asked("stars")), visit.asked("available"), visit.asked("sort")
@@ -130,7 +130,7 @@ def _listing(
         h("div.grid", [_card(shop, product) for product in part.items]) if shown else h("p", "Nothing matches."),
         pages.page_links(part, path, **chosen, sort=sort),
     ]
-    return Page(title, body, aside=aside, trail=trail, query=q)
+    return HtmlPage(title, body, aside=aside, trail=trail, query=q)
 
 
 def _card(shop: Shop, product: Product) -> Markup:
@@ -164,14 +164,14 @@ def _category_path(name: str) -> str:
 
 
 @SITE.get("/product/<int:number>")
-def product(shop: Shop, visit: Visit, number: int) -> Page:
+def product(shop: Shop, visit: Visit, number: int) -> HtmlPage:
     item = shop.product(number)
     colours = [(colour, shop.colour_label(item, colour)) for colour in item.colours]
     buy = form(
         "/basket/add",
         pages.hidden("product", number),
         colours and pages.choice("Colour", "colour", [("", "Choose a colour"), *colours]),
-        pages.field("Quantity", "quantity", 1, type="number", min=1, max=state.MOST_OF_ONE),
+        pages.field("Quantity", "quantity", 1, type="number", min=1, max=state.MAX_QUANTITY),
         pages.button("Add to basket") if shop.left(item) else h("p.strong", "This product is sold out."),
     )
     wished = number in shop.wishes
@@ -190,7 +190,9 @@ def product(shop: Shop, visit: Visit, number: int) -> Page:
             ("Reviews", _reviews(shop, item)),
         ),
     ]
-    return Page(item.name, body, trail=[("Products", "/"), (item.category, _category_path(item.category))], aside=aside)
+    return HtmlPage(
+        item.name, body, trail=[("Products", "/"), (item.category, _category_path(item.category))], aside=aside
+    )
 
 
 def _reviews(shop: Shop, item: Product) -> Markup:
@@ -237,9 +239,9 @@ def product_of(shop: Shop, visit: Visit) -> Product:
 
 
 @SITE.get("/basket")
-def basket(shop: Shop, visit: Visit) -> Page:
+def basket(shop: Shop, visit: Visit) -> HtmlPage:
     if not shop.basket:
-        return Page("Basket", [h("p", "Your basket is empty."), pages.link_button("Look at our products", "/")])
+        return HtmlPage("Basket", [h("p", "Your basket is empty."), pages.link_button("Look at our products", "/")])
     rows = [_basket_row(line) for line in shop.basket]
     code = form(
         "/basket/coupon",
@@ -252,7 +254,7 @@ def basket(shop: Shop, visit: Visit) -> Page:
         f"Coupon {shop.coupon}: {shop.coupons[shop.coupon].percent}% off ",
         pages.post_button("Remove coupon", "/basket/coupon/remove"),
     )
-    return Page(
+    return HtmlPage(
         "Basket",
         [
             pages.table(["Product", "Price", "Quantity", "Total", ""], rows, numeric=[1, 3]),
@@ -272,7 +274,7 @@ def _basket_row(line: Line) -> list[Content]:
         value=line.quantity,
         aria_label="Quantity",
         min=0,
-        max=state.MOST_OF_ONE,
+        max=state.MAX_QUANTITY,
     )
     return [
         [h("a", line.product.name, href=f"/product/{line.product.number}"), line.colour and f" ({line.colour})"],
@@ -296,7 +298,7 @@ def _summary(shop: Shop, lines: list[Line], code: str) -> Markup:
 @SITE.post("/basket/add")
 def add(shop: Shop, visit: Visit) -> Redirect:
     item = product_of(shop, visit)
-    quantity = visit.number("quantity", "The quantity", low=1, high=state.MOST_OF_ONE)
+    quantity = visit.number("quantity", "The quantity", low=1, high=state.MAX_QUANTITY)
     shop.add(item.number, visit.line("colour", "The colour", required=False), quantity)
     return Redirect(f"/product/{item.number}", f"{quantity} × {item.name} added to your basket.")
 
@@ -304,7 +306,7 @@ def add(shop: Shop, visit: Visit) -> Redirect:
 @SITE.post("/basket/change")
 def change_basket(shop: Shop, visit: Visit) -> Redirect:
     item = product_of(shop, visit)
-    quantity = visit.number("quantity", "The quantity", low=0, high=state.MOST_OF_ONE)
+    quantity = visit.number("quantity", "The quantity", low=0, high=state.MAX_QUANTITY)
     shop.set_quantity(item.number, visit.line("colour", "The colour", required=False), quantity)
     return Redirect("/basket", f"{item.name} changed." if quantity else f"{item.name} removed.")
 
@@ -322,9 +324,9 @@ def remove_coupon(shop: Shop, visit: Visit) -> Redirect:
 
 
 @SITE.get("/checkout")
-def checkout(shop: Shop, visit: Visit) -> Page:
+def checkout(shop: Shop, visit: Visit) -> HtmlPage:
     if not shop.basket:
-        return Page("Checkout", [h("p", "Your basket is empty."), pages.link_button("Look at our products", "/")])
+        return HtmlPage("Checkout", [h("p", "Your basket is empty."), pages.link_button("Look at our products", "/")])
     addresses = [(address.label, address.choice) for address in shop.addresses]
     shipping = [(name, state.shipping_label(name)) for name in state.SHIPPING]
     rows = [(line.named, line.quantity, money(line.product.price)) for line in shop.basket]
@@ -337,7 +339,7 @@ def checkout(shop: Shop, visit: Visit) -> Page:
         confirm="Place this order now?",
     )
     aside = _summary(shop, shop.basket, shop.coupon)
-    return Page("Checkout", body, trail=[("Basket", "/basket")], aside=aside)
+    return HtmlPage("Checkout", body, trail=[("Basket", "/basket")], aside=aside)
 
 
 @SITE.post("/checkout")

@@ -10,7 +10,7 @@ from rllm_gym.sites.http import Handler
 from rllm_gym.sites.markup import Content, Markup, h, url
 from rllm_gym.sites.pages import (
     Frame,
-    Page,
+    HtmlPage,
     button,
     checkbox,
     choice,
@@ -54,7 +54,7 @@ _PRIORITY_TONES = {"Low": "", "Medium": "", "High": ".warn", "Urgent": ".bad"}
 
 
 @dataclass
-class TrackerWorld(Tracker):
+class TrackerApp(Tracker):
     """The tracker with its pages.
 
     Attributes:
@@ -67,84 +67,84 @@ class TrackerWorld(Tracker):
         return {ORIGIN: site.handler(self)}
 
 
-def _frame(world: TrackerWorld) -> Frame:
+def _frame(app: TrackerApp) -> Frame:
     return Frame(
         name="Trackside",
         colour="#5b3a8c",
-        navigation=(("Projects", "/"), ("My issues", "/mine"), ("People", "/people"), *world.neighbours),
-        today=world.today,
-        user=world.me.name,
+        navigation=(("Projects", "/"), ("My issues", "/mine"), ("People", "/people"), *app.neighbours),
+        today=app.today,
+        user=app.me.name,
         search=("Search issues", "/search"),
         wide=True,
     )
 
 
-site: Site[TrackerWorld] = Site(_frame)
+site: Site[TrackerApp] = Site(_frame)
 
 
-def _project(world: TrackerWorld, key: str) -> Project:
-    if key not in world.projects:
+def _project(app: TrackerApp, key: str) -> Project:
+    if key not in app.projects:
         raise NotFound(f"There is no project {key[:40]!r}.")
-    return world.projects[key]
+    return app.projects[key]
 
 
-def _issue(world: TrackerWorld, key: str) -> Issue:
-    if key not in world.issues:
+def _issue(app: TrackerApp, key: str) -> Issue:
+    if key not in app.issues:
         raise NotFound(f"There is no issue {key[:40]!r}.")
-    return world.issues[key]
+    return app.issues[key]
 
 
 # Lists
 
 
 @site.get("/")
-def projects(world: TrackerWorld, visit: Visit) -> Page:
+def projects(app: TrackerApp, visit: Visit) -> HtmlPage:
     cards = [
         h(
             "section.card",
             h("h2", h("a", project.name, href=f"/project/{project.key}")),
             h("p.muted", f"Key {project.key}"),
-            h("p", f"{plural(len(world.of_project(project.key, Filter())), 'open issue')}"),
+            h("p", f"{plural(len(app.of_project(project.key, Filter())), 'open issue')}"),
             h("p", h("a", f"Board of {project.name}", href=f"/project/{project.key}/board")),
         )
-        for project in world.projects.values()
+        for project in app.projects.values()
     ]
-    return Page("Projects", h("div.grid", cards))
+    return HtmlPage("Projects", h("div.grid", cards))
 
 
 @site.get("/people")
-def people(world: TrackerWorld, visit: Visit) -> Page:
+def people(app: TrackerApp, visit: Visit) -> HtmlPage:
     rows = [
-        (person.name, person.email, sum(i.assignee == person.email and not i.closed for i in world.issues.values()))
-        for person in world.members
+        (person.name, person.email, sum(i.assignee == person.email and not i.closed for i in app.issues.values()))
+        for person in app.members
     ]
-    return Page("People", table(("Name", "Address", "Open issues"), rows, numeric=(2,)))
+    return HtmlPage("People", table(("Name", "Address", "Open issues"), rows, numeric=(2,)))
 
 
 @site.get("/mine")
-def mine(world: TrackerWorld, visit: Visit) -> Page:
-    found = [issue for issue in world.issues.values() if issue.assignee == world.me.email and not issue.closed]
-    return Page("My issues", [_STYLE, _table(world, found) if found else h("div.card", "No open issue is yours.")])
+def mine(app: TrackerApp, visit: Visit) -> HtmlPage:
+    found = [issue for issue in app.issues.values() if issue.assignee == app.me.email and not issue.closed]
+    return HtmlPage("My issues", [_STYLE, _table(app, found) if found else h("div.card", "No open issue is yours.")])
 
 
 @site.get("/search")
-def search(world: TrackerWorld, visit: Visit) -> Page:
+def search(app: TrackerApp, visit: Visit) -> HtmlPage:
     text = visit.asked("q")
     asked = Filter(state="", text=text)
-    found = [issue for issue in world.issues.values() if text and asked.accepts(issue)]
+    found = [issue for issue in app.issues.values() if text and asked.accepts(issue)]
     part = paginate(found, visit.page(), PER_PAGE)
     body = [
         _STYLE,
         h("p.muted", f"{plural(len(found), 'issue')} for “{text}”, open and closed, in all projects"),
-        _table(world, part.items) if found else h("div.card", "No issue was found."),
+        _table(app, part.items) if found else h("div.card", "No issue was found."),
         page_links(part, "/search", q=text),
     ]
-    return Page("Search", body, query=text)
+    return HtmlPage("Search", body, query=text)
 
 
 @site.get("/project/<key>")
-def issues(world: TrackerWorld, visit: Visit, key: str) -> Page:
-    project = _project(world, key)
+def issues(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
+    project = _project(app, key)
     asked = Filter(
         state=visit.asked("state") or "open",
         kind=visit.asked("kind"),
@@ -155,18 +155,18 @@ def issues(world: TrackerWorld, visit: Visit, key: str) -> Page:
         text=visit.asked("text"),
     )
     sort = visit.asked("sort") if visit.asked("sort") in SORTS else "newest"
-    part = paginate(world.of_project(key, asked, sort), visit.page(), PER_PAGE)
+    part = paginate(app.of_project(key, asked, sort), visit.page(), PER_PAGE)
     shown = {name: getattr(asked, name) for name in Filter.__dataclass_fields__} | {"sort": sort}
     body = [
         _STYLE,
         h("p.muted", f"{plural(part.total, 'issue')} found, page {part.page} of {part.pages}"),
-        _table(world, part.items) if part.items else h("div.card", "No issue was found."),
+        _table(app, part.items) if part.items else h("div.card", "No issue was found."),
         page_links(part, f"/project/{key}", **shown),
     ]
-    return Page(
+    return HtmlPage(
         project.name,
         body,
-        aside=_filters(world, project, asked, sort),
+        aside=_filters(app, project, asked, sort),
         actions=[
             link_button("Board", f"/project/{key}/board"),
             link_button("Milestones", f"/project/{key}/milestones"),
@@ -175,14 +175,14 @@ def issues(world: TrackerWorld, visit: Visit, key: str) -> Page:
     )
 
 
-def _filters(world: TrackerWorld, project: Project, asked: Filter, sort: str) -> Markup:
+def _filters(app: TrackerApp, project: Project, asked: Filter, sort: str) -> Markup:
     anything = ("", "any")
     return form(
         f"/project/{project.key}",
         choice("State", "state", [("open", "open"), ("closed", "closed"), ("all", "open and closed")], asked.state),
         choice("Kind", "kind", [anything, *((kind, kind) for kind in KINDS)], asked.kind),
         choice("Label", "label", [anything, *((label, label) for label in project.labels)], asked.label),
-        choice("Assignee", "assignee", [anything, ("none", "nobody"), *_members(world)], asked.assignee),
+        choice("Assignee", "assignee", [anything, ("none", "nobody"), *_members(app)], asked.assignee),
         choice("Milestone", "milestone", [anything, ("none", "none"), *_pairs(project.milestones)], asked.milestone),
         choice("Priority", "priority", [anything, *_pairs(PRIORITIES)], asked.priority),
         field("Text contains", "text", asked.text),
@@ -192,15 +192,15 @@ def _filters(world: TrackerWorld, project: Project, asked: Filter, sort: str) ->
     )
 
 
-def _members(world: TrackerWorld) -> list[tuple[str, str]]:
-    return [(person.email, person.name) for person in world.members]
+def _members(app: TrackerApp) -> list[tuple[str, str]]:
+    return [(person.email, person.name) for person in app.members]
 
 
 def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(name, name) for name in names]
 
 
-def _table(world: TrackerWorld, found: Iterable[Issue]) -> Markup:
+def _table(app: TrackerApp, found: Iterable[Issue]) -> Markup:
     rows = [
         (
             h("span.once", issue.key),
@@ -211,7 +211,7 @@ def _table(world: TrackerWorld, found: Iterable[Issue]) -> Markup:
             ),
             issue.kind,
             h(f"span.badge{_PRIORITY_TONES[issue.priority]}", issue.priority),
-            world.name_of(issue.assignee) if issue.assignee else "nobody",
+            app.name_of(issue.assignee) if issue.assignee else "nobody",
             issue.milestone or "none",
             h("span.once", short_date(issue.created)),
             len(issue.comments),
@@ -233,14 +233,14 @@ def _state(issue: Issue) -> Markup:
 
 
 @site.get("/project/<key>/board")
-def board(world: TrackerWorld, visit: Visit, key: str) -> Page:
-    project = _project(world, key)
-    found = world.of_project(key, Filter(), "oldest")
-    lanes = [
+def board(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
+    project = _project(app, key)
+    found = app.of_project(key, Filter(), "oldest")
+    loops = [
         h(
             "section.lane",
             h("h2", f"{column} ({sum(issue.column == column for issue in found)})"),
-            [_card(world, issue) for issue in found if issue.column == column],
+            [_card(app, issue) for issue in found if issue.column == column],
             role="group",
             aria_label=column,
             tabindex=0,
@@ -248,25 +248,25 @@ def board(world: TrackerWorld, visit: Visit, key: str) -> Page:
         )
         for column in COLUMNS
     ]
-    return Page(
+    return HtmlPage(
         f"Board of {project.name}",
         [
             _STYLE,
             h("p.muted", "Drag a card to another column, or choose one and press Move."),
-            h("div.board", lanes),
+            h("div.board", loops),
             _DRAGGING,
         ],
         trail=((project.name, f"/project/{key}"),),
     )
 
 
-def _card(world: TrackerWorld, issue: Issue) -> Markup:
+def _card(app: TrackerApp, issue: Issue) -> Markup:
     others = [(column, column) for column in COLUMNS if column != issue.column]
     return h(
         "div.card",
         h("p.muted.small", f"{issue.key} · {issue.kind}"),
         h("p", h("a", issue.title, href=f"/issue/{issue.key}")),
-        h("p.small", world.name_of(issue.assignee) if issue.assignee else "nobody"),
+        h("p.small", app.name_of(issue.assignee) if issue.assignee else "nobody"),
         form(
             f"/issue/{issue.key}/column",
             h(
@@ -283,11 +283,11 @@ def _card(world: TrackerWorld, issue: Issue) -> Markup:
 
 
 @site.get("/project/<key>/milestones")
-def milestones(world: TrackerWorld, visit: Visit, key: str) -> Page:
-    project = _project(world, key)
+def milestones(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
+    project = _project(app, key)
     rows = []
     for milestone in project.milestones.values():
-        inside = world.of_project(key, Filter(state="", milestone=milestone.name))
+        inside = app.of_project(key, Filter(state="", milestone=milestone.name))
         done = sum(bool(issue.closed) for issue in inside)
         path = url(f"/project/{key}", milestone=milestone.name, state="all")
         closing = post_button(
@@ -304,7 +304,7 @@ def milestones(world: TrackerWorld, visit: Visit, key: str) -> Page:
                 h("span.badge", "closed") if milestone.closed else closing,
             )
         )
-    return Page(
+    return HtmlPage(
         f"Milestones of {project.name}",
         table(("Milestone", "Due", "Issues", ""), rows),
         trail=((project.name, f"/project/{key}"),),
@@ -312,9 +312,9 @@ def milestones(world: TrackerWorld, visit: Visit, key: str) -> Page:
 
 
 @site.post("/project/<key>/milestones/close")
-def close_milestone(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
+def close_milestone(app: TrackerApp, visit: Visit, key: str) -> Redirect:
     name = visit.line("name", "The milestone")
-    world.close_milestone(key, name)
+    app.close_milestone(key, name)
     return Redirect(f"/project/{key}/milestones", f"The milestone {name} was closed.")
 
 
@@ -322,13 +322,13 @@ def close_milestone(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
 
 
 @site.get("/issue/<key>")
-def show(world: TrackerWorld, visit: Visit, key: str) -> Page:
-    issue = _issue(world, key)
-    project = world.projects[issue.project]
-    said = [
+def show(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
+    issue = _issue(app, key)
+    project = app.projects[issue.project]
+    comment_text = [
         h(
             "div.said",
-            h("p.muted", f"{world.name_of(comment.author)} on {long_date(comment.day)}"),
+            h("p.muted", f"{app.name_of(comment.author)} on {long_date(comment.day)}"),
             comment.text,
         )
         for comment in issue.comments
@@ -345,23 +345,23 @@ def show(world: TrackerWorld, visit: Visit, key: str) -> Page:
             "p",
             _state(issue),
             " ",
-            h("span.muted", f"reported by {world.name_of(issue.author)} on {long_date(issue.created)}"),
+            h("span.muted", f"reported by {app.name_of(issue.author)} on {long_date(issue.created)}"),
         ),
         h("div.card", h("div.written", issue.text or "No description.")),
         h("h2", plural(len(issue.comments), "comment")),
-        said,
+        comment_text,
         commenting,
     ]
-    return Page(
+    return HtmlPage(
         f"{issue.key} {issue.title}",
         body,
         trail=((project.name, f"/project/{project.key}"),),
-        aside=_sidebar(world, issue, project),
+        aside=_sidebar(app, issue, project),
         actions=_closing(issue),
     )
 
 
-def _sidebar(world: TrackerWorld, issue: Issue, project: Project) -> list[Markup]:
+def _sidebar(app: TrackerApp, issue: Issue, project: Project) -> list[Markup]:
     def picker(label: str, name: str, options: list[tuple[str, str]], chosen: str) -> Markup:
         return form(
             f"/issue/{issue.key}/{name}",
@@ -372,7 +372,7 @@ def _sidebar(world: TrackerWorld, issue: Issue, project: Project) -> list[Markup
     open_ones = [m.name for m in project.milestones.values() if not m.closed or m.name == issue.milestone]
     return [
         h("div.card", h("p", h("span.muted", "Kind "), issue.kind), h("p", h("span.muted", "Column "), issue.column)),
-        picker("Assignee", "assignee", [("", "nobody"), *_members(world)], issue.assignee),
+        picker("Assignee", "assignee", [("", "nobody"), *_members(app)], issue.assignee),
         picker("Milestone", "milestone", [("", "none"), *_pairs(open_ones)], issue.milestone),
         picker("Priority", "priority", _pairs(PRIORITIES), issue.priority),
         form(
@@ -409,52 +409,52 @@ def _closing(issue: Issue) -> Content:
 
 
 @site.post("/issue/<key>/assignee")
-def assign(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.assign(key, visit.form.get("assignee", ""))
+def assign(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.assign(key, visit.form.get("assignee", ""))
     return Redirect(f"/issue/{key}", "The assignee was set.")
 
 
 @site.post("/issue/<key>/milestone")
-def set_milestone(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.set_milestone(key, visit.form.get("milestone", ""))
+def set_milestone(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.set_milestone(key, visit.form.get("milestone", ""))
     return Redirect(f"/issue/{key}", "The milestone was set.")
 
 
 @site.post("/issue/<key>/priority")
-def set_priority(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.set_priority(key, visit.form.get("priority", ""))
+def set_priority(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.set_priority(key, visit.form.get("priority", ""))
     return Redirect(f"/issue/{key}", "The priority was set.")
 
 
 @site.post("/issue/<key>/labels")
-def set_labels(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.set_labels(key, visit.values("label"))
+def set_labels(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.set_labels(key, visit.values("label"))
     return Redirect(f"/issue/{key}", "The labels were saved.")
 
 
 @site.post("/issue/<key>/column")
-def move(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
+def move(app: TrackerApp, visit: Visit, key: str) -> Redirect:
     column = visit.line("column", "The column")
-    world.move(key, column)
-    return Redirect(f"/project/{world.issues[key].project}/board", f"{key} was moved to {column}.")
+    app.move(key, column)
+    return Redirect(f"/project/{app.issues[key].project}/board", f"{key} was moved to {column}.")
 
 
 @site.post("/issue/<key>/comment")
-def comment(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.comment(key, visit.text("text", "The comment"))
+def comment(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.comment(key, visit.text("text", "The comment"))
     return Redirect(f"/issue/{key}", "Your comment was added.")
 
 
 @site.post("/issue/<key>/close")
-def close(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
+def close(app: TrackerApp, visit: Visit, key: str) -> Redirect:
     duplicate_of = visit.line("duplicate_of", "The other issue", required=False).upper()
-    world.close(key, visit.line("reason", "The reason"), duplicate_of)
+    app.close(key, visit.line("reason", "The reason"), duplicate_of)
     return Redirect(f"/issue/{key}", f"{key} was closed.")
 
 
 @site.post("/issue/<key>/reopen")
-def reopen(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.reopen(key)
+def reopen(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.reopen(key)
     return Redirect(f"/issue/{key}", f"{key} is open again.")
 
 
@@ -462,8 +462,8 @@ def reopen(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
 
 
 @site.get("/project/<key>/new")
-def new(world: TrackerWorld, visit: Visit, key: str) -> Page:
-    project = _project(world, key)
+def new(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
+    project = _project(app, key)
     body = form(
         f"/project/{key}/new",
         field("Title", "title"),
@@ -472,14 +472,14 @@ def new(world: TrackerWorld, visit: Visit, key: str) -> Page:
             "div.two",
             choice("Kind", "kind", KINDS, "Task"),
             choice("Priority", "priority", PRIORITIES, "Medium"),
-            choice("Assignee", "assignee", [("", "nobody"), *_members(world)]),
+            choice("Assignee", "assignee", [("", "nobody"), *_members(app)]),
             choice("Milestone", "milestone", [("", "none"), *_pairs(_open_milestones(project))]),
         ),
         h("fieldset", h("legend", "Labels"), [checkbox(label, "label", value=label) for label in project.labels]),
         button("Create issue"),
         class_="card",
     )
-    return Page("New issue", body, trail=((project.name, f"/project/{key}"),))
+    return HtmlPage("New issue", body, trail=((project.name, f"/project/{key}"),))
 
 
 def _open_milestones(project: Project) -> list[str]:
@@ -487,8 +487,8 @@ def _open_milestones(project: Project) -> list[str]:
 
 
 @site.post("/project/<key>/new")
-def create(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    issue = world.report(
+def create(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    issue = app.report(
         key,
         visit.line("title", "The title"),
         visit.text("text", "The description", required=False),
@@ -502,8 +502,8 @@ def create(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
 
 
 @site.get("/issue/<key>/edit")
-def edit(world: TrackerWorld, visit: Visit, key: str) -> Page:
-    issue = _issue(world, key)
+def edit(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
+    issue = _issue(app, key)
     body = form(
         f"/issue/{key}/edit",
         field("Title", "title", issue.title),
@@ -511,10 +511,10 @@ def edit(world: TrackerWorld, visit: Visit, key: str) -> Page:
         button("Save"),
         class_="card",
     )
-    return Page(f"Edit {key}", body, trail=((f"{key} {issue.title}", f"/issue/{key}"),))
+    return HtmlPage(f"Edit {key}", body, trail=((f"{key} {issue.title}", f"/issue/{key}"),))
 
 
 @site.post("/issue/<key>/edit")
-def save(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
-    world.edit(key, visit.line("title", "The title"), visit.text("text", "The description", required=False))
+def save(app: TrackerApp, visit: Visit, key: str) -> Redirect:
+    app.edit(key, visit.line("title", "The title"), visit.text("text", "The description", required=False))
     return Redirect(f"/issue/{key}", "The issue was saved.")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from rllm_gym.sites.colleagues import Person
-from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.errors import FormError
+from rllm_gym.sites.people import Person
 
 KINDS = ("Bug", "Feature", "Task")
 COLUMNS = ("Backlog", "In progress", "Review", "Done")
@@ -124,8 +124,8 @@ class Filter:
         )
 
     def _says(self, issue: Issue) -> bool:
-        said = f"{issue.key} {issue.title} {issue.text}".lower()
-        return all(word in said for word in self.text.lower().split()[:20])
+        comment = f"{issue.key} {issue.title} {issue.text}".lower()
+        return all(word in comment for word in self.text.lower().split()[:20])
 
 
 @dataclass
@@ -189,7 +189,7 @@ class Tracker:
     ) -> Issue:
         """Create an issue reported by the user."""
         if project not in self.projects:
-            raise Refused(f"There is no project {project[:40]!r}.")
+            raise FormError(f"There is no project {project[:40]!r}.")
         _one_of("kind", kind, KINDS)
         _one_of("priority", priority, PRIORITIES)
         number = 1 + max((issue.number for issue in self.issues.values() if issue.project == project), default=0)
@@ -226,7 +226,7 @@ class Tracker:
         _one_of("column", column, COLUMNS)
         issue = self._get(key)
         if issue.closed:
-            raise Refused(f"{key} is closed: reopen it before it is moved on the board.")
+            raise FormError(f"{key} is closed: reopen it before it is moved on the board.")
         self._put(issue, column=column)
 
     def comment(self, key: str, text: str) -> None:
@@ -238,11 +238,11 @@ class Tracker:
         issue = self._get(key)
         _one_of("reason", reason, REASONS)
         if issue.closed:
-            raise Refused(f"{key} is closed already.")
+            raise FormError(f"{key} is closed already.")
         if reason == "duplicate":
             other = self.issues.get(duplicate_of)
             if other is None or other.project != issue.project or duplicate_of == key:
-                raise Refused(f"A duplicate names another issue of {issue.project}, not {duplicate_of[:40]!r}.")
+                raise FormError(f"A duplicate names another issue of {issue.project}, not {duplicate_of[:40]!r}.")
         else:
             duplicate_of = ""
         self._put(issue, closed=reason, duplicate_of=duplicate_of, column="Done")
@@ -251,17 +251,17 @@ class Tracker:
         """Reopen a closed issue in the backlog."""
         issue = self._get(key)
         if not issue.closed:
-            raise Refused(f"{key} is open.")
+            raise FormError(f"{key} is open.")
         self._put(issue, closed="", duplicate_of="", column="Backlog")
 
     def close_milestone(self, project: str, name: str) -> None:
         """Close a milestone without open issues."""
         milestone = self.projects[project].milestones.get(name) if project in self.projects else None
         if milestone is None or milestone.closed:
-            raise Refused(f"There is no open milestone {name[:40]!r}.")
+            raise FormError(f"There is no open milestone {name[:40]!r}.")
         left = self.of_project(project, Filter(milestone=name))
         if left:
-            raise Refused(f"“{name}” still has {len(left)} open issue{'s' * (len(left) > 1)}.")
+            raise FormError(f"“{name}” still has {len(left)} open issue{'s' * (len(left) > 1)}.")
         self.projects[project].milestones[name] = replace(milestone, closed=True)
 
     def _check(self, issue: Issue, assignee: str, milestone: str, labels: Iterable[str]) -> None:
@@ -275,7 +275,7 @@ class Tracker:
     def _get(self, key: str) -> Issue:
         issue = self.issues.get(key)
         if issue is None:
-            raise Refused(f"There is no issue {key[:40]!r}.")
+            raise FormError(f"There is no issue {key[:40]!r}.")
         return issue
 
     def _put(self, issue: Issue, **changes: Any) -> Issue:
@@ -285,4 +285,4 @@ class Tracker:
 
 def _one_of(name: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
-        raise Refused(f"{value[:40]!r} is no {name}.")
+        raise FormError(f"{value[:40]!r} is no {name}.")

@@ -12,7 +12,7 @@ from datetime import datetime, time, timedelta
 from random import Random
 from typing import Any
 
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.http import Handler
 from rllm_gym.sites.wiki.content import KINDS, NONSENSE, NUMBERS, Content, make_pages, number_in, with_number
 from rllm_gym.sites.wording import any_day
@@ -129,9 +129,9 @@ class Wiki:
     def edit(self, title: str, content: Content, summary: str) -> None:
         page = self.page(title)
         if page.protected:
-            raise Refused(f"The page {title} is protected: only administrators can change it.")
+            raise FormError(f"The page {title} is protected: only administrators can change it.")
         if page.content == content:
-            raise Refused("Nothing was changed.")
+            raise FormError("Nothing was changed.")
         page.revisions.append(self._new_revision(content, summary))
 
     def edit_fact(self, title: str, name: str, value: str, summary: str) -> None:
@@ -148,18 +148,18 @@ class Wiki:
 
     def create(self, title: str, content: Content, summary: str) -> None:
         if any(title.lower() == other.lower() for other in self.pages):
-            raise Refused(f"There is a page called {title} already.")
+            raise FormError(f"There is a page called {title} already.")
         if any(c in title for c in "[]|#<>{}/\\") or title.startswith("."):
-            raise Refused("A title must not hold any of [ ] | # < > { } / \\, and does not begin with a dot.")
+            raise FormError("A title must not hold any of [ ] | # < > { } / \\, and does not begin with a dot.")
         if content.redirect and content.redirect not in self.pages:
-            raise Refused(f"There is no page called {content.redirect}.")
+            raise FormError(f"There is no page called {content.redirect}.")
         self.pages[title] = WikiPage(title, [self._new_revision(content, summary)])
 
     def move(self, title: str, new_title: str) -> None:
         """Rename a page with all its versions, and make the old title a redirect to it."""
         page = self.page(title)
         if page.protected:
-            raise Refused(f"The page {title} is protected: only administrators can move it.")
+            raise FormError(f"The page {title} is protected: only administrators can move it.")
         self.create(new_title, Content(), "Moved")  # rejects invalid titles
         page.title = new_title
         self.pages[new_title] = page

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from rllm_gym.sites import pages
-from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.markup import Content as Html
 from rllm_gym.sites.markup import Markup, h, join, url
-from rllm_gym.sites.pages import Frame, Page, form
+from rllm_gym.sites.pages import Frame, HtmlPage, form
 from rllm_gym.sites.site import Redirect, Site, Visit, one_line, whole_number
 from rllm_gym.sites.wiki.content import KINDS, NUMBERS, Content, number_in
 from rllm_gym.sites.wiki.state import Wiki, WikiPage
@@ -34,7 +34,7 @@ SITE: Site[Wiki] = Site(_frame)
 
 
 @SITE.get("/")
-def main_page(wiki: Wiki, visit: Visit) -> Page:
+def main_page(wiki: Wiki, visit: Visit) -> HtmlPage:
     kinds = [
         pages.card(
             h("h2", kind),
@@ -44,7 +44,7 @@ def main_page(wiki: Wiki, visit: Visit) -> Page:
         for kind in KINDS
     ]
     others = [name for name in wiki.categories() if name not in KINDS]
-    return Page(
+    return HtmlPage(
         "Main page",
         [
             h("p", "An encyclopedia of the March country that everybody can improve."),
@@ -55,23 +55,23 @@ def main_page(wiki: Wiki, visit: Visit) -> Page:
 
 
 @SITE.get("/search")
-def search(wiki: Wiki, visit: Visit) -> Page:
+def search(wiki: Wiki, visit: Visit) -> HtmlPage:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
     found = [title for title in sorted(wiki.pages) if all(word in title.lower() for word in words)]
     # Exact matches and titles that begin with the query come first.
     found.sort(key=lambda title: (title.lower() != asked.lower(), not title.lower().startswith(asked.lower())))
     body = [h("p.muted", plural(len(found), "page")), _titles(found, visit.page(), "/search", q=asked)]
-    return Page(f"Pages with “{asked}” in the title" if asked else "All pages", body, query=asked)
+    return HtmlPage(f"Pages with “{asked}” in the title" if asked else "All pages", body, query=asked)
 
 
 @SITE.get("/category/<name>")
-def category(wiki: Wiki, visit: Visit, name: str) -> Page:
+def category(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     found = [page.title for page in wiki.of_kind(name)]
     if not found:
         raise NotFound(f"There is no page in the category {one_line(name)}.")
     body = [h("p.muted", plural(len(found), "page")), _titles(found, visit.page(), f"/category/{name}")]
-    return Page(f"Category: {name}", body, trail=[("Main page", "/")])
+    return HtmlPage(f"Category: {name}", body, trail=[("Main page", "/")])
 
 
 def _titles(titles: Sequence[str], page: int, path: str, **query: object) -> Markup:
@@ -81,7 +81,7 @@ def _titles(titles: Sequence[str], page: int, path: str, **query: object) -> Mar
 
 
 @SITE.get("/table/<name>")
-def table(wiki: Wiki, visit: Visit, name: str) -> Page:
+def table(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     kind = name.capitalize()
     if kind not in KINDS:
         raise NotFound(f"There is no table of {one_line(name)}.")
@@ -101,7 +101,7 @@ def table(wiki: Wiki, visit: Visit, name: str) -> Page:
         [_link(page.title), *(page.content.fact(column) for column in columns)] for page in part.items
     ]
     body = [pages.table(heads, cells, numeric=numeric), pages.page_links(part, path, sort=sort)]
-    return Page(f"Table of {kind.lower()}", body, trail=[("Main page", "/")])
+    return HtmlPage(f"Table of {kind.lower()}", body, trail=[("Main page", "/")])
 
 
 def _sort_key(value: str) -> tuple[int, str]:
@@ -109,18 +109,18 @@ def _sort_key(value: str) -> tuple[int, str]:
 
 
 @SITE.get("/recent")
-def recent(wiki: Wiki, visit: Visit) -> Page:
+def recent(wiki: Wiki, visit: Visit) -> HtmlPage:
     part = pages.paginate(wiki.changes(), visit.page(), 20)
     rows = [
         (_when(revision.when), _link(page.title), _editor(revision.author), revision.summary)
         for page, revision in part.items
     ]
     body = [pages.table(["When", "Page", "Editor", "Summary"], rows), pages.page_links(part, "/recent")]
-    return Page("Recent changes", body)
+    return HtmlPage("Recent changes", body)
 
 
 @SITE.get("/user/<name>")
-def editor(wiki: Wiki, visit: Visit, name: str) -> Page:
+def editor(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     if name not in wiki.editors:
         raise NotFound(f"There is no editor called {one_line(name)}.")
     changes = [(page, revision) for page, revision in wiki.changes() if revision.author == name]
@@ -131,13 +131,13 @@ def editor(wiki: Wiki, visit: Visit, name: str) -> Page:
         pages.table(["When", "Page", "Summary"], rows),
         pages.page_links(part, f"/user/{name}"),
     ]
-    return Page(f"Editor: {name}", body)
+    return HtmlPage(f"Editor: {name}", body)
 
 
 @SITE.get("/watched")
-def watched(wiki: Wiki, visit: Visit) -> Page:
+def watched(wiki: Wiki, visit: Visit) -> HtmlPage:
     if not wiki.watched:
-        return Page("Watch list", h("p", "You watch no pages."))
+        return HtmlPage("Watch list", h("p", "You watch no pages."))
     rows = [
         (
             _link(title),
@@ -147,14 +147,14 @@ def watched(wiki: Wiki, visit: Visit) -> Page:
         )
         for title in sorted(wiki.watched)
     ]
-    return Page("Watch list", pages.table(["Page", "Last change", "Editor", ""], rows))
+    return HtmlPage("Watch list", pages.table(["Page", "Last change", "Editor", ""], rows))
 
 
 # A page
 
 
 @SITE.get("/page/<path:title>")
-def article(wiki: Wiki, visit: Visit, title: str) -> Page | Redirect:
+def article(wiki: Wiki, visit: Visit, title: str) -> HtmlPage | Redirect:
     page = wiki.page(title)
     target = page.content.redirect
     if target and not visit.asked("stay") and target in wiki.pages and not wiki.pages[target].content.redirect:
@@ -166,7 +166,7 @@ def article(wiki: Wiki, visit: Visit, title: str) -> Page | Redirect:
         h("p", "This page leads to ", _link(target), ".") if target else _shown(page.title, page.content, edit=True),
         h("p.muted.small", f"Last change: {_when(last.when)} by ", _editor(last.author), "."),
     ]
-    return Page(page.title, body, actions=_actions(wiki, page))
+    return HtmlPage(page.title, body, actions=_actions(wiki, page))
 
 
 def _tools(page: WikiPage, current: str) -> Markup:
@@ -230,11 +230,11 @@ def _between(items: list[Markup]) -> list[Html]:
 
 
 @SITE.get("/links/<path:title>")
-def links(wiki: Wiki, visit: Visit, title: str) -> Page:
+def links(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = wiki.page(title)
     found = wiki.links_to(page.title)
     shown = h("ul", [h("li", _link(other, stay=True)) for other in found]) if found else h("p", "No page links here.")
-    return Page(f"What links to {page.title}", [_tools(page, "What links here"), pages.card(shown)])
+    return HtmlPage(f"What links to {page.title}", [_tools(page, "What links here"), pages.card(shown)])
 
 
 @SITE.post("/watch")
@@ -248,7 +248,7 @@ def watch(wiki: Wiki, visit: Visit) -> Redirect:
 
 
 @SITE.get("/history/<path:title>")
-def history(wiki: Wiki, visit: Visit, title: str) -> Page:
+def history(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = wiki.page(title)
     part = pages.paginate(page.revisions[::-1], visit.page(), VERSIONS_PER_PAGE)
     rows: list[list[Html]] = [
@@ -267,11 +267,11 @@ def history(wiki: Wiki, visit: Visit, title: str) -> Page:
         pages.table(["Version", "When", "Editor", "Summary", ""], rows),
         pages.page_links(part, f"/history/{title}"),
     ]
-    return Page(f"History of {page.title}", body)
+    return HtmlPage(f"History of {page.title}", body)
 
 
 @SITE.get("/version/<int:number>")
-def version(wiki: Wiki, visit: Visit, number: int) -> Page:
+def version(wiki: Wiki, visit: Visit, number: int) -> HtmlPage:
     page, revision = wiki.revision(number)
     newest = revision is page.revisions[-1]
     restore = (
@@ -284,7 +284,7 @@ def version(wiki: Wiki, visit: Visit, number: int) -> Page:
     note = h("p.muted", f"Version {number} of {_when(revision.when)} by ", _editor(revision.author), ".")
     facts = _shown(page.title, revision.content, edit=False)
     trail = [(page.title, url(f"/page/{page.title}")), ("History", url(f"/history/{page.title}"))]
-    return Page(f"{page.title}, version {number}", [note, facts], trail=trail, actions=restore)
+    return HtmlPage(f"{page.title}, version {number}", [note, facts], trail=trail, actions=restore)
 
 
 @SITE.post("/version/<int:number>/restore")
@@ -297,7 +297,7 @@ def restore(wiki: Wiki, visit: Visit, number: int) -> Redirect:
 
 
 @SITE.get("/edit-facts/<path:title>")
-def edit_facts(wiki: Wiki, visit: Visit, title: str) -> Page:
+def edit_facts(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     fields = [pages.field(name, f"fact-{i}", value) for i, (name, value) in enumerate(page.content.facts)]
     return _edit_page(page, f"Edit facts of {title}", "/edit-facts", fields)
@@ -311,7 +311,7 @@ def save_facts(wiki: Wiki, visit: Visit, title: str) -> Redirect:
 
 
 @SITE.get("/edit-section/<path:title>")
-def edit_section(wiki: Wiki, visit: Visit, title: str) -> Page:
+def edit_section(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     number = _section(page, visit.asked("section"))
     heading, text = page.content.sections[number]
@@ -327,7 +327,7 @@ def save_section(wiki: Wiki, visit: Visit, title: str) -> Redirect:
 
 
 @SITE.get("/edit-categories/<path:title>")
-def edit_categories(wiki: Wiki, visit: Visit, title: str) -> Page:
+def edit_categories(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     boxes = [
         pages.checkbox(name, "category", value=name, checked=name in page.content.categories)
@@ -343,7 +343,7 @@ def save_categories(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     chosen = set(visit.values("category"))
     known = [name for name in wiki.categories() if name in chosen]
     if not known:
-        raise Refused("A page is in one category at least.")
+        raise FormError("A page is in one category at least.")
     # The original order, so that ticking and unticking changes nothing.
     kept = [name for name in page.content.categories if name in chosen]
     categories = (*kept, *(name for name in known if name not in kept))
@@ -351,14 +351,14 @@ def save_categories(wiki: Wiki, visit: Visit, title: str) -> Redirect:
 
 
 @SITE.get("/move/<path:title>")
-def move_form(wiki: Wiki, visit: Visit, title: str) -> Page:
+def move_form(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     fields = form(
         url(f"/move/{title}"),
         pages.field("New title", "new", title, hint="The old title will lead to the page."),
         pages.button("Move page"),
     )
-    return Page(f"Move {title}", pages.card(fields), trail=[(page.title, url(f"/page/{page.title}"))])
+    return HtmlPage(f"Move {title}", pages.card(fields), trail=[(page.title, url(f"/page/{page.title}"))])
 
 
 @SITE.post("/move/<path:title>")
@@ -369,7 +369,7 @@ def move(wiki: Wiki, visit: Visit, title: str) -> Redirect:
 
 
 @SITE.get("/new")
-def new_page(wiki: Wiki, visit: Visit) -> Page:
+def new_page(wiki: Wiki, visit: Visit) -> HtmlPage:
     names = wiki.categories()
     text = form(
         "/new",
@@ -385,7 +385,7 @@ def new_page(wiki: Wiki, visit: Visit) -> Page:
         pages.field("Leads to", "target"),
         pages.button("Create redirect"),
     )
-    return Page("New page", pages.tabs(("Page with text", pages.card(text)), ("Redirect", pages.card(lead))))
+    return HtmlPage("New page", pages.tabs(("Page with text", pages.card(text)), ("Redirect", pages.card(lead))))
 
 
 @SITE.post("/new")
@@ -393,7 +393,7 @@ def create(wiki: Wiki, visit: Visit) -> Redirect:
     title = visit.line("title", "The title", limit=80)
     name = visit.line("category", "The category")
     if name not in wiki.categories():
-        raise Refused("Choose a category.")
+        raise FormError("Choose a category.")
     text = visit.text("text", "The text")
     content = Content(sections=(("Overview", text),), categories=(name,))
     wiki.create(title, content, visit.line("summary", "The summary", required=False))
@@ -410,7 +410,7 @@ def create_redirect(wiki: Wiki, visit: Visit) -> Redirect:
 def _editable(wiki: Wiki, title: str) -> WikiPage:
     page = wiki.page(title)
     if page.protected:
-        raise Refused(f"The page {page.title} is protected: only administrators can change it.")
+        raise FormError(f"The page {page.title} is protected: only administrators can change it.")
     return page
 
 
@@ -421,9 +421,9 @@ def _section(page: WikiPage, asked: str) -> int:
     return number
 
 
-def _edit_page(page: WikiPage, heading: str, path: str, fields: Html) -> Page:
+def _edit_page(page: WikiPage, heading: str, path: str, fields: Html) -> HtmlPage:
     body = form(url(f"{path}/{page.title}"), fields, pages.field("Summary", "summary"), pages.button("Save changes"))
-    return Page(heading, pages.card(body), trail=[(page.title, url(f"/page/{page.title}"))])
+    return HtmlPage(heading, pages.card(body), trail=[(page.title, url(f"/page/{page.title}"))])
 
 
 def _save(wiki: Wiki, visit: Visit, page: WikiPage, content: Content) -> Redirect:
@@ -435,7 +435,7 @@ def _save(wiki: Wiki, visit: Visit, page: WikiPage, content: Content) -> Redirec
 
 
 @SITE.get("/talk/<path:title>")
-def talk(wiki: Wiki, visit: Visit, title: str) -> Page:
+def talk(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = wiki.page(title)
     comments = [
         pages.card(h("h2", heading), pages.paragraphs(text), h("p.muted", "by ", _editor(author)))
@@ -449,7 +449,7 @@ def talk(wiki: Wiki, visit: Visit, title: str) -> Page:
         pages.button("Add comment"),
     )
     body = [_tools(page, "Talk"), comments or h("p", "Nobody has written here yet."), pages.card(write)]
-    return Page(f"Talk: {page.title}", body)
+    return HtmlPage(f"Talk: {page.title}", body)
 
 
 @SITE.post("/talk/<path:title>")

@@ -141,7 +141,7 @@ class E:
 def f(x):
     for o in gc.get_objects():
         if type(o) is dict and 'passed' in o: o['passed']=True
-        if hasattr(o,'__dict__') and type(o).__name__ in ('Peer','CodeSide'):
+        if hasattr(o,'__dict__') and type(o).__name__ in ('Peer','ProgramSide'):
             o._serve = lambda op, args: True
     return []
 
@@ -424,7 +424,7 @@ def test_it_is_not_rewarded(pool: SandboxPool, styles: list[str], part: int) -> 
     )
     assert [case for case, verdict in zip(cases, verdicts) if verdict.correct] == []
     for case, verdict in zip(cases, verdicts):
-        assert verdict.error or any(not each.passed for each in verdict.outcomes), case
+        assert verdict.error or any(not item.passed for item in verdict.outcomes), case
 
 
 def test_honest_programs_are_rewarded(pool: SandboxPool) -> None:

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.grading.code.inside.guard import GuardedPeer, Served
+from rllm_gym.grading.code.inside.guard import GuardedPeer, ObjectServer
 from rllm_gym.grading.code.inside.operations import Operations
-from rllm_gym.grading.code.inside.peer import Broken, Peer
+from rllm_gym.grading.code.inside.peer import ConversationError, Peer
 
 
 class Pipe:
@@ -48,7 +48,7 @@ class Pair:
         there: queue.SimpleQueue[Any] = queue.SimpleQueue()
         here: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._there = there
-        served = Served(__name__)
+        served = ObjectServer(__name__)
         self.tests = GuardedPeer(Pipe(there, here), served)
         served.peer = self.tests
         operations = Operations()
@@ -68,7 +68,7 @@ class Pair:
     def _run(self) -> None:
         try:
             self.code.serve_for_ever()
-        except Broken:
+        except ConversationError:
             return
 
     def close(self) -> None:
@@ -78,9 +78,9 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    made = Pair()
-    yield made
-    made.close()
+    created = Pair()
+    yield created
+    created.close()
 
 
 HASHABLE = st.recursive(
@@ -160,9 +160,9 @@ def test_shared_and_cyclic_containers_keep_their_shape(pair: Pair) -> None:
     answer = pair.tests.ask("echo", (outer, inner))
     assert answer[0] is outer
     assert answer[1] is inner
-    made = pair.tests.ask("apply", lambda: [outer, outer["a"]])
-    assert made[0] is outer
-    assert made[1] is inner
+    created = pair.tests.ask("apply", lambda: [outer, outer["a"]])
+    assert created[0] is outer
+    assert created[1] is inner
 
 
 def test_what_one_side_changes_the_other_sees(pair: Pair) -> None:
@@ -318,10 +318,10 @@ class Once:
     )
 )
 def test_no_message_does_more_than_break_the_conversation(message: dict[str, Any]) -> None:
-    peer = GuardedPeer(Once(json.dumps(message).encode()), Served(__name__))
+    peer = GuardedPeer(Once(json.dumps(message).encode()), ObjectServer(__name__))
     try:
         peer.ask("anything")
-    except Broken:
+    except ConversationError:
         assert peer.broken
     except StopIteration:
         pytest.fail("the end of an iteration was raised where nothing iterates")
@@ -331,8 +331,8 @@ def test_no_message_does_more_than_break_the_conversation(message: dict[str, Any
 
 def test_what_is_no_message_breaks_the_conversation() -> None:
     for data in (b"", b"[]", b"\xff", b"[" * 100_000, b'{"answer":"ok"}', b'{"v":1e999999}'):
-        with pytest.raises(Broken):
-            GuardedPeer(Once(data), Served(__name__)).ask("anything")
+        with pytest.raises(ConversationError):
+            GuardedPeer(Once(data), ObjectServer(__name__)).ask("anything")
 
 
 def test_decimals_and_such_are_exact(pair: Pair) -> None:

@@ -147,9 +147,9 @@ def test_statements_are_tests_however_they_are_written(pool: SandboxPool) -> Non
         "if __name__ == '__main__':\n    assert f(1) == 2",
         "import unittest\nunittest.TestCase().assertEqual(f(1), 2)",
     ]
-    for way in ways:
-        tests = FunctionTests("f", way, "assert", limits=LIMITS)
-        assert grade_program_sync(pool, "def f(x): return 2 * x", tests).correct, way
-        assert not grade_program_sync(pool, "def f(x): return 3 * x", tests).correct, way
+    for path in ways:
+        tests = FunctionTests("f", path, "assert", limits=LIMITS)
+        assert grade_program_sync(pool, "def f(x): return 2 * x", tests).correct, path
+        assert not grade_program_sync(pool, "def f(x): return 3 * x", tests).correct, path
     empty = FunctionTests("f", "for value in f(1):\n    assert value in (1, 2)", "assert", limits=LIMITS)
     assert not grade_program_sync(pool, "def f(x): return []", empty).correct

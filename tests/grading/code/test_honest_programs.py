@@ -623,7 +623,7 @@ def test_it_is_right(pool: SandboxPool) -> None:
     ]
     for name, verdict in zip(HONEST, grade_many(pool, programs, show_expected=True), strict=True):
         assert verdict.error == "", name
-        assert [(name, each.name, each.message) for each in verdict.outcomes if not each.passed] == []
+        assert [(name, item.name, item.message) for item in verdict.outcomes if not item.passed] == []
         assert verdict.correct, name
         assert verdict.fraction == 1, name
 

@@ -43,7 +43,7 @@ EQUALITIES = [
 ]
 
 
-def test_equality_is_believed_of_classes_that_tell_objects_apart(pool: SandboxPool) -> None:
+def test_equality_is_trusted_for_classes_that_distinguish_objects(pool: SandboxPool) -> None:
     tests = FunctionTests("Point", POINTS, "assert", limits=LIMITS)
     verdicts = grade_many(pool, [(POINT.replace("{equal}", equal), tests) for equal, _ in EQUALITIES])
     assert [(equal, verdict.correct) for (equal, _), verdict in zip(EQUALITIES, verdicts)] == EQUALITIES
@@ -92,7 +92,7 @@ def test_subclasses_of_numbers_are_compared_by_what_they_hold(pool: SandboxPool)
     assert [(program, verdict.correct) for (program, _), verdict in zip(SUBCLASSES, verdicts)] == SUBCLASSES
 
 
-def test_a_program_without_what_is_tested_says_so(pool: SandboxPool) -> None:
+def test_a_program_without_the_tested_function_is_reported(pool: SandboxPool) -> None:
     for style, text in {
         "check": "def check(candidate):\n    assert candidate(1) == 1",
         "assert": "assert f(1) == 1",
@@ -161,7 +161,7 @@ def test_what_a_test_replaces_reaches_the_program(pool: SandboxPool) -> None:
         "def read(p):\n    with open(p) as f: return f.read()"
     )
     verdict = grade_program_sync(pool, program, FunctionTests("ask", PATCHED, "pytest", limits=LIMITS))
-    assert [each.name for each in verdict.outcomes if not each.passed] == []
+    assert [item.name for item in verdict.outcomes if not item.passed] == []
     assert verdict.total == 4
 
 
@@ -176,7 +176,7 @@ def test_the_share_of_tests_that_passed(pool: SandboxPool) -> None:
     assert len(stopped.outcomes) == 1
 
 
-def test_what_was_expected_is_told_only_when_asked(pool: SandboxPool) -> None:
+def test_expected_values_are_reported_only_when_asked(pool: SandboxPool) -> None:
     tests = FunctionTests("f", "def check(candidate):\n    assert candidate(5) == 31337", "check", limits=LIMITS)
     hidden = grade_program_sync(pool, "def f(x): return 1", tests)
     assert "31337" not in hidden.outcomes[0].message

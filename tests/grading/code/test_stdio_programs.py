@@ -34,7 +34,7 @@ def test_honest_programs_are_right(pool: SandboxPool) -> None:
         verdict = graded(pool, source)
         assert verdict.correct, (source, verdict)
         assert verdict.fraction == 1
-        assert [each.name for each in verdict.outcomes] == ["1", "2", "3", "4", "5", "6"]
+        assert [item.name for item in verdict.outcomes] == ["1", "2", "3", "4", "5", "6"]
 
 
 # Programs, and what ended them, if not they themselves.
@@ -58,17 +58,17 @@ def test_wrong_programs_are_wrong_whatever_they_say_at_the_end(pool: SandboxPool
         limits = SOON if ended is Ended.CPU else LIMITS
         verdict = graded(pool, source, StdioTests(DOUBLE.tests, limits=limits), stop_at_first_failure=True)
         assert not verdict.correct, source
-        failed = next(each for each in verdict.outcomes if not each.passed)
+        failed = next(item for item in verdict.outcomes if not item.passed)
         assert failed.ended == ended, source
 
 
 def test_the_share_of_all_tests(pool: SandboxPool) -> None:
     verdict = graded(pool, "x = int(input())\nprint(2 * x if x < 4 else 0)")
     assert verdict.fraction == 0.5
-    assert [each.passed for each in verdict.outcomes] == [True] * 3 + [False] * 3
+    assert [item.passed for item in verdict.outcomes] == [True] * 3 + [False] * 3
 
 
-def test_what_was_expected_is_told_only_when_asked(pool: SandboxPool) -> None:
+def test_expected_values_are_reported_only_when_asked(pool: SandboxPool) -> None:
     tests = StdioTests((StdioTest("5\n", "31337\n"),), limits=LIMITS)
     hidden = graded(pool, "print(1)", tests).outcomes[0].message
     assert "input:\n5" in hidden
@@ -77,14 +77,14 @@ def test_what_was_expected_is_told_only_when_asked(pool: SandboxPool) -> None:
     assert "expected '31337'" in graded(pool, "print(1)", tests, show_expected=True).outcomes[0].message
 
 
-def test_a_syntax_error_is_told_and_nothing_is_run_again(pool: SandboxPool) -> None:
+def test_a_syntax_error_is_reported_and_nothing_is_run_again(pool: SandboxPool) -> None:
     verdict = graded(pool, "print(1\nprint(2)")
     assert "SyntaxError: '(' was never closed" in verdict.error
     assert "line 1" in verdict.error
     assert (verdict.correct, verdict.fraction, verdict.outcomes) == (False, 0, ())
 
 
-def test_an_exception_is_told(pool: SandboxPool) -> None:
+def test_an_exception_is_reported(pool: SandboxPool) -> None:
     message = graded(pool, "print([][1])", stop_at_first_failure=True).outcomes[0].message
     assert "IndexError: list index out of range" in message
 

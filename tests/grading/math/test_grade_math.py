@@ -49,7 +49,7 @@ def test_being_wrong_is_mutual():
     assert [case for case in asked if grade_math(boxed(case[1]), case[2]).correct] == []
 
 
-def test_known_wrong_verdicts_of_math_verify_are_mended():
+def test_known_wrong_verdicts_of_math_verify_are_fixed():
     for gold, answer, right in [
         ("5", "6=5", False),
         (r"\frac{1}{2006!}", r"\frac{1}{2004!}", False),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.grading import agrade_math, grade_math
 from rllm_gym.grading.math import grade
-from rllm_gym.grading.math.notation import squeeze, tidy
+from rllm_gym.grading.math.normalize import normalize, normalize_spelling
 from rllm_gym.parsing.boxed import last_boxed
 from rllm_gym.workers import MemoryExceeded
 
@@ -151,7 +151,7 @@ def test_long_answers_are_compared_by_spelling_only():
 
 def test_a_memory_hog_is_killed_at_its_cap():
     # The cap is the pool's; here it is shown that the verdict is one, with a hog in place of math-verify.
-    _, grammar = grade._lanes()
+    _, grammar = grade._worker_pools()
     with pytest.raises(MemoryExceeded, match="256 MB"):
         grammar.run(lambda: [bytearray(10**7) for _ in range(10**4)], timeout=PATIENT)
 
@@ -250,7 +250,7 @@ def test_no_text_raises(response, gold):
     # The quick part alone for speed; what it leaves to workers cannot raise here.
     for text in (response, f"\\boxed{{{response}}}"):
         for extract in ("boxed", "any"):
-            grade._quick(text, gold, extract, 1.0)
+            grade._decide_fast(text, gold, extract, 1.0)
 
 
 @given(response=anything, gold=golds)
@@ -265,7 +265,7 @@ def test_no_text_raises_in_a_worker_either(response, gold):
 @settings(deadline=None, max_examples=200)
 def test_every_answer_equals_itself(answer):
     balanced = last_boxed(f"\\boxed{{{answer}}}") == answer.strip()
-    if balanced and squeeze(tidy(answer)):
+    if balanced and normalize_spelling(normalize(answer)):
         assert grade_math(f"\\boxed{{{answer}}}", answer, timeout=PATIENT).correct
 
 
@@ -331,7 +331,7 @@ def test_importing_the_grader_imports_no_sympy_and_no_torch():
 
 
 def test_what_math_verify_is_never_asked_starts_no_worker(monkeypatch):
-    monkeypatch.setattr(grade, "_lanes", lambda: (_NoPool(), _NoPool()))
+    monkeypatch.setattr(grade, "_worker_pools", lambda: (_NoPool(), _NoPool()))
     for answer in ("9**9**9**9", "9^{9^{9^9}}", "seven apples + x", "((10!)!)!"):
         verdict = grade_math(rf"\boxed{{{answer}}}", r"\int x dx")
         assert (verdict.correct, verdict.method) == (False, "symbolic")
@@ -348,10 +348,10 @@ def test_no_text_reaches_an_evaluator_in_the_grammar_worker():
         import sympy
         import sympy.parsing.sympy_parser as parser
 
-        from rllm_gym.grading.math import by_grammar
+        from rllm_gym.grading.math import math_verify_worker
 
         found = [
-            by_grammar.decide(gold, answer)
+            math_verify_worker.decide(gold, answer)
             for gold, answer in (("6", r"\sum_{i=1}^{3} i"), ("5", "2+3"), ("2.5", r"\frac{5}{2}"))
         ]
         for text in ("__import__('os')", "2+3", "x", "Integer(5)", "(1)", "1;2"):
@@ -360,5 +360,5 @@ def test_no_text_reaches_an_evaluator_in_the_grammar_worker():
                     found.append(f"evaluated {evaluate(text)}")
         return found
 
-    _, grammar = grade._lanes()
+    _, grammar = grade._worker_pools()
     assert grammar.run(evaluated, timeout=PATIENT) == [True, True, True]

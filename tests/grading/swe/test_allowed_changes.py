@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from little_repository import FILES, FIXED, PRICING, TESTS, changes, write
+from small_repository import FILES, FIXED, PRICING, TESTS, changes, write
 
-from rllm_gym.grading.swe import Allowed, RepositoryTests, allowed_changes, is_test_path
-from rllm_gym.grading.swe.pytest_tables import Unmergeable, merge_pyproject, merge_setup_cfg, pytest_table
-from rllm_gym.grading.swe.screen import reaches_for_the_runner
+from rllm_gym.grading.swe import AllowedChanges, RepositoryTests, allowed_changes, is_test_path
+from rllm_gym.grading.swe.pytest_config_merge import Unmergeable, merge_pyproject, merge_setup_cfg, pytest_table
+from rllm_gym.grading.swe.runner_use import reaches_for_the_runner
 from rllm_gym.sandbox import TreeFile
 
 PYPROJECT = FILES["pyproject.toml"]
@@ -113,7 +113,7 @@ def test_new_modules_at_the_top_are_named_for_the_runtime_to_judge(base: Path) -
     assert set(allowed.new_modules) == {("numpy", "numpy.py"), ("yaml", "src/yaml/__init__.py")}
 
 
-def screened(base: Path, written: dict[str, str]) -> Allowed:
+def screened(base: Path, written: dict[str, str]) -> AllowedChanges:
     return allowed_changes(base, changes(written), TESTS)
 
 
@@ -195,7 +195,7 @@ UNCLEAR = [
 ]
 
 
-def test_what_cannot_be_told_apart_is_left_as_the_base_has_it() -> None:
+def test_indistinguishable_changes_are_left_as_in_the_base() -> None:
     for changed in UNCLEAR:
         with pytest.raises(Unmergeable):
             merge_pyproject(PYPROJECT.encode(), changed)

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from little_repository import FIXED, GOLD, HIDDEN_PRICING_TESTS, PRICING, PRICING_TESTS, TESTS, changes, write
+from small_repository import FIXED, GOLD, HIDDEN_PRICING_TESTS, PRICING, PRICING_TESTS, TESTS, changes, write
 
 from rllm_gym.grading.swe import allowed_changes, grade_repository_sync
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile
@@ -144,7 +144,7 @@ for manager in gc.get_objects():
 
 import gc
 for teller in gc.get_objects():
-    if type(teller).__name__ == "Teller":
+    if type(teller).__name__ == "EventWriter":
         told = type(teller).tell
         def tell(self, event, **more):
             if event == "test":
@@ -157,7 +157,7 @@ for teller in gc.get_objects():
 
 import gc, os
 for teller in gc.get_objects():
-    if type(teller).__name__ == "Teller":
+    if type(teller).__name__ == "EventWriter":
         good = [["setup", "passed"], ["call", "passed"], ["teardown", "passed"]]
         names = {list(TESTS.listed)!r}
         teller.tell("collected", tests=len(names))

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from little_repository import FILES, FIXED, GOLD, PRICING, STOCK_TESTS, TESTS, changes, write
+from small_repository import FILES, FIXED, GOLD, PRICING, STOCK_TESTS, TESTS, changes, write
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.grading.swe import (
@@ -409,7 +409,7 @@ def test_a_good_task_has_nothing_wrong_with_it(pool: SandboxPool, base: Path) ->
     assert check_repository_task_sync(pool, base, GOLD, TESTS) == []
 
 
-def test_what_is_wrong_with_a_task_is_said(pool: SandboxPool, base: Path) -> None:
+def test_problems_of_a_task_are_reported(pool: SandboxPool, base: Path) -> None:
     tests = dataclasses.replace(
         TESTS,
         fail_to_pass=(*TESTS.fail_to_pass, "tests/test_stock.py::test_take"),

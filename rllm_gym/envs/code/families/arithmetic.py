@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from rllm_gym.envs.code.families import draw
-from rllm_gym.envs.code.families.pieces import Source
+from rllm_gym.envs.code.families import inputs
+from rllm_gym.envs.code.families.building_blocks import Source
 
 
 def primes_up_to(n):
@@ -94,19 +94,19 @@ _N_SAY = "`n` is an integer of at least {}."
 SOURCES: dict[str, tuple[Source, ...]] = {
     "lists": (
         Source(list_given, (("values", "numbers"),), "numbers", "`values` is a list of integers.", "",
-               lambda rng, size: (draw.numbers(rng, size),), (([],), ([7],), ([0, 0],), ([-4, 3, -4],)), {}, 0),
+               lambda rng, size: (inputs.numbers(rng, size),), (([],), ([7],), ([0, 0],), ([-4, 3, -4],)), {}, 0),
     ),
     "strings": (
         Source(text_given, (("text", "text"),), "text", "`text` is a string.", "",
-               lambda rng, size: (draw.text(rng, size),), (("",), ("a",), ("Aa",), ("eee",)), {}, 0),
+               lambda rng, size: (inputs.text(rng, size),), (("",), ("a",), ("Aa",), ("eee",)), {}, 0),
     ),
     "words": (
         Source(words_given, (("words", "words"),), "words", "`words` is a list of words.", "",
-               lambda rng, size: (draw.words(rng, size),), (([],), (["a"],), (["on", "no", "on"],)), {}, 0),
+               lambda rng, size: (inputs.words(rng, size),), (([],), (["a"],), (["on", "no", "on"],)), {}, 0),
     ),
     "integers": (
         Source(number_given, (("number", "number"),), "number", "`number` is an integer.", "",
-               lambda rng, size: (draw.number(rng, size),), ((0,), (1,), (-1,), (100,)), {}, 0),
+               lambda rng, size: (inputs.number(rng, size),), ((0,), (1,), (-1,), (100,)), {}, 0),
     ),
     "primes": (
         Source(primes_up_to, _N, "numbers", _N_SAY.format(0),

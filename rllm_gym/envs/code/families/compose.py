@@ -33,7 +33,7 @@ from rllm_gym.envs.code.families import (
     texts,
     words,
 )
-from rllm_gym.envs.code.families.pieces import KINDS, Options, Source, Step
+from rllm_gym.envs.code.families.building_blocks import KINDS, Op, Options, Source
 
 DIFFICULTIES = (1, 2, 3, 4, 5)
 
@@ -49,11 +49,11 @@ FAMILIES: dict[str, tuple[Source, ...]] = {
 """Sources by family. A family is drawn first, then one of its sources, then a difficulty, then the steps."""
 
 _STEPS = (*lists.STEPS, *texts.STEPS, *words.STEPS, *numbers.STEPS, *grids.STEPS)
-_BY_NAME: dict[str, Source | Step] = {
+_BY_NAME: dict[str, Source | Op] = {
     **{step.name: step for step in _STEPS},
     **{source.name: source for sources in FAMILIES.values() for source in sources},
 }
-_BY_KIND: dict[str, tuple[Step, ...]] = {kind: tuple(step for step in _STEPS if step.takes == kind) for kind in KINDS}
+_BY_KIND: dict[str, tuple[Op, ...]] = {kind: tuple(step for step in _STEPS if step.takes == kind) for kind in KINDS}
 
 ENTRY_POINT = "solve"
 PUBLIC_TESTS = 3
@@ -67,7 +67,7 @@ Recipe = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
-class Mixture:
+class CodeTaskMixture:
     """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:
@@ -87,13 +87,13 @@ class Mixture:
         difficulty = rng.randint(self.lowest, self.highest)
         for _ in range(_MOST_ATTEMPTS):
             recipe = _drawn(rng, FAMILIES[family], difficulty)
-            said = statement(recipe)
+            message = statement(recipe)
             # Checked this early because most of the work comes after it.
-            if split_of(said) != self.split:
+            if split_of(message) != self.split:
                 continue
             inputs = _probes(rng, recipe, difficulty)
             if inputs is not None:
-                return said, _data(rng, recipe, inputs, family, difficulty)
+                return message, _data(rng, recipe, inputs, family, difficulty)
         raise TaskError(
             f"the family {family!r} has no problem of difficulty {difficulty} in the split {self.split!r}: none of "
             f"{_MOST_ATTEMPTS} has results that differ; ask for another difficulty"
@@ -131,7 +131,7 @@ def _number_of_steps(rng: random.Random, level: int, difficulty: int) -> int:
     return min(3, max(rng.choice((1, 2)), difficulty - level + 1))
 
 
-def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -> Step | None:
+def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -> Op | None:
     steps = [step for step in _BY_KIND[kind] if step.name not in used and (difficulty > 1 or step.level == 1)]
     if not steps:
         return None
@@ -140,7 +140,7 @@ def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -
     return rng.choice(same if same and rng.random() < 0.5 else steps)
 
 
-def _with_parameters(rng: random.Random, piece: Source | Step) -> Piece:
+def _with_parameters(rng: random.Random, piece: Source | Op) -> Piece:
     options: Options = piece.options
     return piece.name, {name: rng.choice(values) for name, values in options.items()}
 
@@ -149,14 +149,14 @@ def _probes(rng: random.Random, recipe: Recipe, size: int) -> list[tuple[Any, ..
     """Return inputs that distinguish the problem from simpler ones, ``None`` if there are too few."""
     source = _source(recipe)
     inputs = [source.draw(rng, size) for _ in range(_PROBES)]
-    results = [results_of(recipe, given) for given in inputs]
+    results = [results_of(recipe, values) for values in inputs]
     written = [repr(result[-1]) for result in results]
     if max(map(len, written)) > _MOST_CHARS:
         return None
     # Results must differ, no result may belong to more than half of the inputs, and results may not equal the inputs.
     if len(set(written)) < 4 or max(map(written.count, written)) > _PROBES // 2:
         return None
-    if sum(text == repr(value) for text, given in zip(written, inputs) for value in given) > 2:
+    if sum(text == repr(value) for text, values in zip(written, inputs) for value in values) > 2:
         return None
     if not all(_matters(recipe, at, results) for at in range(1, len(recipe))):
         return None
@@ -166,7 +166,7 @@ def _probes(rng: random.Random, recipe: Recipe, size: int) -> list[tuple[Any, ..
 def _matters(recipe: Recipe, at: int, results: list[list[Any]]) -> bool:
     """Return whether the result changes without the step at this position."""
     step = _BY_NAME[recipe[at][0]]
-    if isinstance(step, Step) and step.gives != step.takes:
+    if isinstance(step, Op) and step.gives != step.takes:
         return True
     return any(_run(recipe[at + 1 :], before[at - 1]) != before[-1] for before in results)
 
@@ -180,10 +180,10 @@ def _source(recipe: Recipe) -> Source:
 # Expected results
 
 
-def results_of(recipe: Recipe, given: tuple[Any, ...]) -> list[Any]:
+def results_of(recipe: Recipe, values: tuple[Any, ...]) -> list[Any]:
     """Return the results of the source and of each step; the last one is the result of the problem."""
     name, parameters = recipe[0]
-    results = [_source(recipe).function(*given, **parameters)]
+    results = [_source(recipe).function(*values, **parameters)]
     for name, parameters in recipe[1:]:
         results.append(_BY_NAME[name].function(results[-1], **parameters))
     return results
@@ -200,25 +200,25 @@ def _data(
 ) -> dict[str, Any]:
     """Return the data of a task in row format, with the recipe and the family."""
     source = _source(recipe)
-    hidden = list({repr(given): given for given in (*probes, *source.edges)}.values())
-    seen = {repr(given) for given in hidden}
+    hidden = list({repr(values): values for values in (*probes, *source.edges)}.values())
+    seen = {repr(values) for values in hidden}
     public: list[tuple[Any, ...]] = []
     for attempt in range(400):
         if len(public) == PUBLIC_TESTS and len(hidden) >= HIDDEN_TESTS:
             break
-        given = source.draw(rng, difficulty + attempt // 40)
-        if repr(given) in seen:
+        values = source.draw(rng, difficulty + attempt // 40)
+        if repr(values) in seen:
             continue
-        seen.add(repr(given))
-        (public if len(public) < PUBLIC_TESTS else hidden).append(given)
-    expected = [results_of(recipe, given)[-1] for given in (*public, *hidden)]
+        seen.add(repr(values))
+        (public if len(public) < PUBLIC_TESTS else hidden).append(values)
+    expected = [results_of(recipe, values)[-1] for values in (*public, *hidden)]
     cases = list(zip((*public, *hidden), expected))
-    made = {"family": family, "difficulty": difficulty, "recipe": [list(piece) for piece in recipe]}
+    created = {"family": family, "difficulty": difficulty, "recipe": [list(piece) for piece in recipe]}
     if kind_of(recipe) == "stdio":
-        written = [{"stdin": _input_text(source, given), "stdout": _output_text(recipe, result)}
-                   for given, result in cases]  # fmt: skip
-        return {"kind": "stdio", "tests": written, "public_tests": len(public), "time_limit_s": 2.0, **made}
-    assertions = [f"assert {ENTRY_POINT}({', '.join(map(repr, given))}) == {result!r}" for given, result in cases]
+        written = [{"stdin": _input_text(source, values), "stdout": _output_text(recipe, result)}
+                   for values, result in cases]  # fmt: skip
+        return {"kind": "stdio", "tests": written, "public_tests": len(public), "time_limit_s": 2.0, **created}
+    assertions = [f"assert {ENTRY_POINT}({', '.join(map(repr, values))}) == {result!r}" for values, result in cases]
     return {
         "kind": "function",
         "entry_point": ENTRY_POINT,
@@ -226,12 +226,12 @@ def _data(
         "test_style": "assert",
         "public_tests": assertions[: len(public)],
         "time_limit_s": 2.0,
-        **made,
+        **created,
     }
 
 
-def _input_text(source: Source, given: tuple[Any, ...]) -> str:
-    return "".join(f"{KINDS[kind].shown(value)}\n" for (_, kind), value in zip(source.inputs, given))
+def _input_text(source: Source, values: tuple[Any, ...]) -> str:
+    return "".join(f"{KINDS[kind].shown(value)}\n" for (_, kind), value in zip(source.inputs, values))
 
 
 def _output_text(recipe: Recipe, result: Any) -> str:
@@ -250,14 +250,14 @@ def kind_of(recipe: Recipe) -> str:
 def statement(recipe: Recipe) -> str:
     """Return the problem statement."""
     source = _source(recipe)
-    given = source.given.format(**_spoken(recipe[0][1]))
+    values = source.given.format(**_spoken(recipe[0][1]))
     pieces = recipe if source.says else recipe[1:]
     instructions = [_BY_NAME[name].says.format(**_spoken(parameters)) for name, parameters in pieces]
     if len(instructions) == 1:
-        parts = [given, instructions[0]]
+        parts = [values, instructions[0]]
     else:
         listed = "\n".join(f"{number}. {instruction}" for number, instruction in enumerate(instructions, start=1))
-        parts = [given, f"Do this, one after the other:\n{listed}"]
+        parts = [values, f"Do this, one after the other:\n{listed}"]
     result = KINDS[_BY_NAME[recipe[-1][0]].gives]
     if kind_of(recipe) == "function":
         names = ", ".join(name for name, _ in source.inputs)
@@ -356,7 +356,7 @@ def code_tasks(
     # Ordered as in the table, so that the order in which families are given has no effect.
     lowest, highest = _levels(difficulty)
     split = check_split("train" if split is None else split)
-    mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), lowest, highest, split)
+    mixture = CodeTaskMixture(tuple(family for family in FAMILIES if family in chosen), lowest, highest, split)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 

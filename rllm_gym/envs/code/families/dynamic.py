@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 
-from rllm_gym.envs.code.families import draw
-from rllm_gym.envs.code.families.pieces import Source
+from rllm_gym.envs.code.families import inputs
+from rllm_gym.envs.code.families.building_blocks import Source
 
 
 def fewest_coins(coins, amount):
@@ -115,7 +115,7 @@ def _sums(rng: random.Random, size: int) -> tuple[list[int], int]:
 
 
 def _values(rng: random.Random, size: int) -> tuple[list[int]]:
-    return (draw.numbers(rng, size),)
+    return (inputs.numbers(rng, size),)
 
 
 def _texts(rng: random.Random, size: int) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from rllm_gym.envs.code.families.pieces import Source
+from rllm_gym.envs.code.families.building_blocks import Source
 
 
 def road_distances(n, roads, start):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from rllm_gym.envs.code.families.pieces import Source, Step
+from rllm_gym.envs.code.families.building_blocks import Op, Source
 
 
 def island_sizes(grid, touch):
@@ -267,26 +267,26 @@ SOURCES: dict[str, tuple[Source, ...]] = {
 _G, _L, _N, _T = "grid", "numbers", "number", "text"
 _MARKS = {"c": tuple("#o.*")}
 
-STEPS: tuple[Step, ...] = (
-    Step(turn_grid, _G, _G, "Turn the picture by a quarter, clockwise."),
-    Step(transpose_grid, _G, _G, "Exchange rows and columns."),
-    Step(mirror_grid, _G, _G, "Reverse every row."),
-    Step(flip_grid, _G, _G, "Reverse the order of the rows."),
-    Step(exchange_characters, _G, _G, "Replace every \"{a}\" by \"{b}\", and every \"{b}\" by \"{a}\", "
+STEPS: tuple[Op, ...] = (
+    Op(turn_grid, _G, _G, "Turn the picture by a quarter, clockwise."),
+    Op(transpose_grid, _G, _G, "Exchange rows and columns."),
+    Op(mirror_grid, _G, _G, "Reverse every row."),
+    Op(flip_grid, _G, _G, "Reverse the order of the rows."),
+    Op(exchange_characters, _G, _G, "Replace every \"{a}\" by \"{b}\", and every \"{b}\" by \"{a}\", "
          "at the same time.", {"a": tuple("#*"), "b": tuple("o.")}),
-    Step(shift_rows, _G, _G,
+    Op(shift_rows, _G, _G,
          "Rotate every row {k} places to the left (its first character goes to its end, {k} times).",
          {"k": (1, 2, 3)}),
-    Step(stagger_rows, _G, _G, "Rotate row i, counted from 0, by i places to the left (its first character goes to its "
+    Op(stagger_rows, _G, _G, "Rotate row i, counted from 0, by i places to the left (its first character goes to its "
          "end, i times).", level=2),
-    Step(drop_rows, _G, _G, "Remove every {k_th} row: those at the positions {k}, 2·{k}, … counted from 1.",
+    Op(drop_rows, _G, _G, "Remove every {k_th} row: those at the positions {k}, 2·{k}, … counted from 1.",
          {"k": (2, 3, 4)}),
-    Step(row_counts, _G, _L, "Make a list of how often \"{c}\" occurs in each row.", _MARKS),
-    Step(column_runs, _G, _L,
+    Op(row_counts, _G, _L, "Make a list of how often \"{c}\" occurs in each row.", _MARKS),
+    Op(column_runs, _G, _L,
          "Make a list of the number of runs of equal characters in each column, from top to bottom.",
          level=2),
-    Step(count_in_grid, _G, _N, "Count how often \"{c}\" occurs.", _MARKS),
-    Step(diagonal_text, _G, _T, "Join the characters of the diagonal: the first of the first row, the second of the "
+    Op(count_in_grid, _G, _N, "Count how often \"{c}\" occurs.", _MARKS),
+    Op(diagonal_text, _G, _T, "Join the characters of the diagonal: the first of the first row, the second of the "
          "second, and so on, as far as there are any."),
-    Step(snake_text, _G, _T, "Join all rows, every second one of them (the second, the fourth, …) backwards."),
+    Op(snake_text, _G, _T, "Join all rows, every second one of them (the second, the fourth, …) backwards."),
 )  # fmt: skip

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from rllm_gym.envs.code.families import draw
-from rllm_gym.envs.code.families.pieces import Source
+from rllm_gym.envs.code.families import inputs
+from rllm_gym.envs.code.families.building_blocks import Source
 
 
 def merge_intervals(spans, gap):
@@ -172,7 +172,7 @@ def _heights(rng: random.Random, size: int) -> tuple[list[int]]:
 
 
 def _values(rng: random.Random, size: int) -> tuple[list[int]]:
-    return (draw.numbers(rng, size),)
+    return (inputs.numbers(rng, size),)
 
 
 def _machine(rng: random.Random, size: int) -> tuple[list[str]]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from rllm_gym.envs.code.families.pieces import Step
+from rllm_gym.envs.code.families.building_blocks import Op
 
 
 def keep_multiples(values, k):
@@ -379,125 +379,125 @@ _L, _N, _T = "numbers", "number", "text"
 _K = {"k": (2, 3, 4, 5, 6, 7)}
 _SMALL = {"k": (2, 3, 4)}
 
-STEPS: tuple[Step, ...] = (
-    Step(keep_multiples, _L, _L, "Keep only the values that are divisible by {k}.", {"k": (2, 3, 4, 5)}),
-    Step(drop_multiples, _L, _L, "Remove the values that are divisible by {k}.", {"k": (2, 3, 4, 5, 7)}),
-    Step(keep_greater, _L, _L, "Keep only the values greater than {k}.", {"k": range(-6, 13)}),
-    Step(keep_less, _L, _L, "Keep only the values less than {k}.", {"k": range(4, 25)}),
-    Step(keep_remainder, _L, _L, "Keep only the values whose non-negative remainder modulo {k} is that of {r}.",
+STEPS: tuple[Op, ...] = (
+    Op(keep_multiples, _L, _L, "Keep only the values that are divisible by {k}.", {"k": (2, 3, 4, 5)}),
+    Op(drop_multiples, _L, _L, "Remove the values that are divisible by {k}.", {"k": (2, 3, 4, 5, 7)}),
+    Op(keep_greater, _L, _L, "Keep only the values greater than {k}.", {"k": range(-6, 13)}),
+    Op(keep_less, _L, _L, "Keep only the values less than {k}.", {"k": range(4, 25)}),
+    Op(keep_remainder, _L, _L, "Keep only the values whose non-negative remainder modulo {k} is that of {r}.",
          {"k": (3, 4, 5), "r": (1, 2)}),
-    Step(multiply_all, _L, _L, "Multiply every value by {k}.", {"k": (-3, -2, 2, 3, 4, 5, 6, 7, 9)}),
-    Step(add_to_all, _L, _L, "Add {k} to every value.", {"k": (-9, -7, -5, -4, -3, -2, -1, *range(1, 12))}),
-    Step(square_all, _L, _L, "Replace every value by its square."),
-    Step(absolute_values, _L, _L, "Replace every value by its absolute value."),
-    Step(remainders, _L, _L, "Replace every value by its remainder modulo {k} (from 0 to {k_less}, also for negative "
+    Op(multiply_all, _L, _L, "Multiply every value by {k}.", {"k": (-3, -2, 2, 3, 4, 5, 6, 7, 9)}),
+    Op(add_to_all, _L, _L, "Add {k} to every value.", {"k": (-9, -7, -5, -4, -3, -2, -1, *range(1, 12))}),
+    Op(square_all, _L, _L, "Replace every value by its square."),
+    Op(absolute_values, _L, _L, "Replace every value by its absolute value."),
+    Op(remainders, _L, _L, "Replace every value by its remainder modulo {k} (from 0 to {k_less}, also for negative "
          "values).", {"k": range(3, 14)}),
-    Step(clip_all, _L, _L, "Replace every value less than {low} by {low}, and every value greater than {high} by "
+    Op(clip_all, _L, _L, "Replace every value less than {low} by {low}, and every value greater than {high} by "
          "{high}.", {"low": range(-5, 4), "high": range(6, 18)}),
-    Step(reverse_list, _L, _L, "Reverse the order of the list."),
-    Step(sort_up, _L, _L, "Sort the list in ascending order."),
-    Step(sort_down, _L, _L, "Sort the list in descending order."),
-    Step(sort_by_size, _L, _L, "Sort the list by absolute value; of equal absolute values the negative comes first."),
-    Step(sort_by_remainder, _L, _L, "Sort the list by the remainder modulo {k} (from 0 to {k_less}); equal remainders "
+    Op(reverse_list, _L, _L, "Reverse the order of the list."),
+    Op(sort_up, _L, _L, "Sort the list in ascending order."),
+    Op(sort_down, _L, _L, "Sort the list in descending order."),
+    Op(sort_by_size, _L, _L, "Sort the list by absolute value; of equal absolute values the negative comes first."),
+    Op(sort_by_remainder, _L, _L, "Sort the list by the remainder modulo {k} (from 0 to {k_less}); equal remainders "
          "by value, ascending.", {"k": range(3, 12)}),
-    Step(unique_first, _L, _L, "Keep only the first occurrence of every value."),
-    Step(only_repeated, _L, _L, "Keep only the values that occur more than once, each once, in the order of their "
+    Op(unique_first, _L, _L, "Keep only the first occurrence of every value."),
+    Op(only_repeated, _L, _L, "Keep only the values that occur more than once, each once, in the order of their "
          "first occurrence."),
-    Step(running_sums, _L, _L, "Replace every value by the sum of all values up to and including it."),
-    Step(running_largest, _L, _L, "Replace every value by the largest of all values up to and including it."),
-    Step(running_smallest, _L, _L, "Replace every value by the smallest of all values up to and including it."),
-    Step(differences, _L, _L, "Replace the list by the differences between each value and the one {gap} places before "
+    Op(running_sums, _L, _L, "Replace every value by the sum of all values up to and including it."),
+    Op(running_largest, _L, _L, "Replace every value by the largest of all values up to and including it."),
+    Op(running_smallest, _L, _L, "Replace every value by the smallest of all values up to and including it."),
+    Op(differences, _L, _L, "Replace the list by the differences between each value and the one {gap} places before "
          "it (later minus earlier); the first {gap} values have none.", {"gap": (1, 2, 3)}),
-    Step(neighbour_sums, _L, _L, "Replace the list by the sums of each two neighbouring values."),
-    Step(rotate_left, _L, _L, "Rotate the list {k} places to the left (the first value goes to the end, {k} times).",
+    Op(neighbour_sums, _L, _L, "Replace the list by the sums of each two neighbouring values."),
+    Op(rotate_left, _L, _L, "Rotate the list {k} places to the left (the first value goes to the end, {k} times).",
          {"k": range(1, 8)}),
-    Step(take_first, _L, _L, "Keep only the first {k} values (all, if there are fewer).", {"k": range(3, 8)}),
-    Step(drop_first, _L, _L, "Remove the first {k} values (all, if there are fewer).", {"k": (1, 2, 3)}),
-    Step(drop_last, _L, _L, "Remove the last {k} values (all, if there are fewer).", {"k": (1, 2, 3)}),
-    Step(every_kth, _L, _L, "Keep only every {k_th} value: those at the positions {k}, 2·{k}, … counted from 1.",
+    Op(take_first, _L, _L, "Keep only the first {k} values (all, if there are fewer).", {"k": range(3, 8)}),
+    Op(drop_first, _L, _L, "Remove the first {k} values (all, if there are fewer).", {"k": (1, 2, 3)}),
+    Op(drop_last, _L, _L, "Remove the last {k} values (all, if there are fewer).", {"k": (1, 2, 3)}),
+    Op(every_kth, _L, _L, "Keep only every {k_th} value: those at the positions {k}, 2·{k}, … counted from 1.",
          _SMALL),
-    Step(drop_every_kth, _L, _L, "Remove every {k_th} value: those at the positions {k}, 2·{k}, … counted from 1.",
+    Op(drop_every_kth, _L, _L, "Remove every {k_th} value: those at the positions {k}, 2·{k}, … counted from 1.",
          {"k": (2, 3, 4, 5)}),
-    Step(chunk_sums, _L, _L, "Cut the list into pieces of {k} values (the last may be shorter) and replace each by "
+    Op(chunk_sums, _L, _L, "Cut the list into pieces of {k} values (the last may be shorter) and replace each by "
          "its sum.", _SMALL),
-    Step(chunk_largest, _L, _L, "Cut the list into pieces of {k} values (the last may be shorter) and replace each by "
+    Op(chunk_largest, _L, _L, "Cut the list into pieces of {k} values (the last may be shorter) and replace each by "
          "its largest value.", _SMALL),
-    Step(reverse_chunks, _L, _L, "Cut the list into pieces of {k} values (the last may be shorter) and reverse each "
+    Op(reverse_chunks, _L, _L, "Cut the list into pieces of {k} values (the last may be shorter) and reverse each "
          "piece where it stands.", {"k": (2, 3, 4, 5)}, level=2),
-    Step(window_largest, _L, _L, "Replace the list by the largest value of each {k} consecutive values, from left to "
+    Op(window_largest, _L, _L, "Replace the list by the largest value of each {k} consecutive values, from left to "
          "right (none, if there are fewer than {k}).", _SMALL, level=2),
-    Step(window_sums, _L, _L, "Replace the list by the sum of each {k} consecutive values, from left to right (none, "
+    Op(window_sums, _L, _L, "Replace the list by the sum of each {k} consecutive values, from left to right (none, "
          "if there are fewer than {k}).", _SMALL, level=2),
-    Step(swap_pairs, _L, _L, "Swap the first with the second value, the third with the fourth, and so on; a last value "
+    Op(swap_pairs, _L, _L, "Swap the first with the second value, the third with the fourth, and so on; a last value "
          "without a partner stays."),
-    Step(interleave_halves, _L, _L, "Cut the list in two halves (the first is the longer one, if they differ) and mix "
+    Op(interleave_halves, _L, _L, "Cut the list in two halves (the first is the longer one, if they differ) and mix "
          "them: first value of the first half, first of the second, second of the first, and so on.", level=2),
-    Step(ranks, _L, _L, "Replace every value by its rank: 1 for the smallest of the different values, 2 for the next, "
+    Op(ranks, _L, _L, "Replace every value by its rank: 1 for the smallest of the different values, 2 for the next, "
          "and so on.", level=2),
-    Step(smaller_before, _L, _L, "Replace every value by the number of smaller values before it.", level=2),
-    Step(greater_after, _L, _L, "Replace every value by the number of greater values after it.", level=2),
-    Step(occurrences, _L, _L, "Replace every value by how often it occurs in the list."),
-    Step(times_position, _L, _L, "Multiply every value by its position, counted from 1."),
-    Step(move_to_end, _L, _L, "Move all values equal to {k} to the end; the others keep their order.",
+    Op(smaller_before, _L, _L, "Replace every value by the number of smaller values before it.", level=2),
+    Op(greater_after, _L, _L, "Replace every value by the number of greater values after it.", level=2),
+    Op(occurrences, _L, _L, "Replace every value by how often it occurs in the list."),
+    Op(times_position, _L, _L, "Multiply every value by its position, counted from 1."),
+    Op(move_to_end, _L, _L, "Move all values equal to {k} to the end; the others keep their order.",
          {"k": (0, 1, 2, 3)}),
-    Step(evens_first, _L, _L, "Put the even values before the odd ones; both keep their order."),
-    Step(negate_every_kth, _L, _L, "Change the sign of every {k_th} value: those at the positions {k}, 2·{k}, … "
+    Op(evens_first, _L, _L, "Put the even values before the odd ones; both keep their order."),
+    Op(negate_every_kth, _L, _L, "Change the sign of every {k_th} value: those at the positions {k}, 2·{k}, … "
          "counted from 1.", _SMALL),
-    Step(collapse_runs, _L, _L, "Of equal neighbouring values keep only one."),
-    Step(run_lengths, _L, _L, "Replace every run of equal neighbouring values by its length.", level=2),
-    Step(peaks, _L, _L, "Keep only the values that are greater than both their neighbours (the first and the last "
+    Op(collapse_runs, _L, _L, "Of equal neighbouring values keep only one."),
+    Op(run_lengths, _L, _L, "Replace every run of equal neighbouring values by its length.", level=2),
+    Op(peaks, _L, _L, "Keep only the values that are greater than both their neighbours (the first and the last "
          "value have only one, and are removed).", level=2),
-    Step(digit_sums, _L, _L, "Replace every value by the sum of the decimal digits of its absolute value."),
-    Step(next_greater, _L, _L, "Replace every value by the first greater value after it, or by -1 if there is none.",
+    Op(digit_sums, _L, _L, "Replace every value by the sum of the decimal digits of its absolute value."),
+    Op(next_greater, _L, _L, "Replace every value by the first greater value after it, or by -1 if there is none.",
          level=2),
-    Step(remove_smallest, _L, _L, "Remove the smallest value (its first occurrence)."),
-    Step(fold_ends, _L, _L, "Fold the list: replace it by first plus last value, second plus second last, and so on; "
+    Op(remove_smallest, _L, _L, "Remove the smallest value (its first occurrence)."),
+    Op(fold_ends, _L, _L, "Fold the list: replace it by first plus last value, second plus second last, and so on; "
          "a value in the middle stays as it is.", level=2),
-    Step(exclusive_or_running, _L, _L, "Begin with {k}; replace every value by the bitwise exclusive or of what was "
+    Op(exclusive_or_running, _L, _L, "Begin with {k}; replace every value by the bitwise exclusive or of what was "
          "there before it and its absolute value, where what was there before the first is {k}.", {"k": range(16)},
          level=2),
-    Step(total, _L, _N, "Take the sum of the list (0 for an empty one)."),
-    Step(product_modulo, _L, _N, "Take the product of the list modulo {m} (from 0 to {m_less}; the product of an empty "
+    Op(total, _L, _N, "Take the sum of the list (0 for an empty one)."),
+    Op(product_modulo, _L, _N, "Take the product of the list modulo {m} (from 0 to {m_less}; the product of an empty "
          "list is 1).", {"m": (97, 101, 997, 1009, 10007)}),
-    Step(spread, _L, _N, "Take the largest value minus the smallest (0 for an empty list)."),
-    Step(count_different, _L, _N, "Count the different values."),
-    Step(count_greater, _L, _N, "Count the values greater than {k}.", {"k": range(8)}),
-    Step(count_multiples, _L, _N, "Count the values divisible by {k}.", {"k": (2, 3)}),
-    Step(alternating_sum, _L, _N, "Take the first value minus the second plus the third minus the fourth, and so on "
+    Op(spread, _L, _N, "Take the largest value minus the smallest (0 for an empty list)."),
+    Op(count_different, _L, _N, "Count the different values."),
+    Op(count_greater, _L, _N, "Count the values greater than {k}.", {"k": range(8)}),
+    Op(count_multiples, _L, _N, "Count the values divisible by {k}.", {"k": (2, 3)}),
+    Op(alternating_sum, _L, _N, "Take the first value minus the second plus the third minus the fourth, and so on "
          "(0 for an empty list)."),
-    Step(kth_largest, _L, _N, "Take the {k_th} largest of the different values, or -1 if there are fewer than {k}.",
+    Op(kth_largest, _L, _N, "Take the {k_th} largest of the different values, or -1 if there are fewer than {k}.",
          {"k": (2, 3, 4)}),
-    Step(most_frequent, _L, _N, "Take the value that occurs most often, the smallest of several (0 for an empty "
+    Op(most_frequent, _L, _N, "Take the value that occurs most often, the smallest of several (0 for an empty "
          "list).", level=2),
-    Step(lower_median, _L, _N, "Take the median: the middle value in ascending order, the lower of two (0 for an empty "
+    Op(lower_median, _L, _N, "Take the median: the middle value in ascending order, the lower of two (0 for an empty "
          "list)."),
-    Step(longest_rise, _L, _N, "Take the length of the longest run of neighbouring values each greater than the one "
+    Op(longest_rise, _L, _N, "Take the length of the longest run of neighbouring values each greater than the one "
          "before (0 for an empty list).", level=2),
-    Step(best_run_sum, _L, _N, "Take the largest sum of neighbouring values, where choosing none (sum 0) is allowed.",
+    Op(best_run_sum, _L, _N, "Take the largest sum of neighbouring values, where choosing none (sum 0) is allowed.",
          level=2),
-    Step(inversions, _L, _N, "Count the pairs of positions where the earlier value is greater than the later one.",
+    Op(inversions, _L, _N, "Count the pairs of positions where the earlier value is greater than the later one.",
          level=2),
-    Step(pairs_with_sum, _L, _N, "Count the pairs of positions whose values add up to {k}.", {"k": range(3, 12)},
+    Op(pairs_with_sum, _L, _N, "Count the pairs of positions whose values add up to {k}.", {"k": range(3, 12)},
          level=2),
-    Step(pairs_divisible, _L, _N, "Count the pairs of positions whose values have a sum divisible by {k}.", _K,
+    Op(pairs_divisible, _L, _N, "Count the pairs of positions whose values have a sum divisible by {k}.", _K,
          level=2),
-    Step(largest_gap, _L, _N, "Take the largest difference between values that are neighbours in ascending order (0 "
+    Op(largest_gap, _L, _N, "Take the largest difference between values that are neighbours in ascending order (0 "
          "for fewer than two values)."),
-    Step(sign_changes, _L, _N, "Leave zeros out and count how often the sign changes from one value to the next.",
+    Op(sign_changes, _L, _N, "Leave zeros out and count how often the sign changes from one value to the next.",
          level=2),
-    Step(longest_increasing, _L, _N, "Take the length of the longest strictly increasing subsequence (its values need "
+    Op(longest_increasing, _L, _N, "Take the length of the longest strictly increasing subsequence (its values need "
          "not be neighbours; 0 for an empty list).", level=2),
-    Step(longest_run_within, _L, _N, "Take the length of the longest run of neighbouring values whose largest and "
+    Op(longest_run_within, _L, _N, "Take the length of the longest run of neighbouring values whose largest and "
          "smallest differ by at most {k} (0 for an empty list).", _K, level=2),
-    Step(smallest_missing, _L, _N, "Take the smallest integer of at least 0 that is not in the list."),
-    Step(weighted_sum, _L, _N, "Take the sum in which the values count once, twice, … {k} times, and then again once, "
+    Op(smallest_missing, _L, _N, "Take the smallest integer of at least 0 that is not in the list."),
+    Op(weighted_sum, _L, _N, "Take the sum in which the values count once, twice, … {k} times, and then again once, "
          "twice, and so on.", {"k": (2, 3, 4, 5)}),
-    Step(value_at, _L, _N, "Take the value at index {k} modulo the length of the list, indices counted from 0 (0 for "
+    Op(value_at, _L, _N, "Take the value at index {k} modulo the length of the list, indices counted from 0 (0 for "
          "an empty list).", {"k": range(1, 12)}),
-    Step(to_letters, _L, _T, "Replace every value by a letter, 0 by a, 1 by b, … 25 by z, other values by their "
+    Op(to_letters, _L, _T, "Replace every value by a letter, 0 by a, 1 by b, … 25 by z, other values by their "
          "remainder modulo 26 (never negative), and join the letters."),
-    Step(joined_with, _L, _T, "Write the values one after the other with \"{mark}\" between them.",
+    Op(joined_with, _L, _T, "Write the values one after the other with \"{mark}\" between them.",
          {"mark": (",", "-", ";", "+", "/", "|", ":")}),
-    Step(compare_neighbours, _L, _T, "Write for each two neighbouring values <, > or =, as the first compares with the "
+    Op(compare_neighbours, _L, _T, "Write for each two neighbouring values <, > or =, as the first compares with the "
          "second."),
 )  # fmt: skip

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from rllm_gym.envs.code.families.pieces import Step
+from rllm_gym.envs.code.families.building_blocks import Op
 
 
 def add_number(number, k):
@@ -138,38 +138,38 @@ def column_name(number):
 
 _N, _T, _L = "number", "text", "numbers"
 
-STEPS: tuple[Step, ...] = (
-    Step(add_number, _N, _N, "Add {k}.", {"k": (*range(-20, 0), *range(1, 40))}),
-    Step(multiply_number, _N, _N, "Multiply by {k}.", {"k": (-7, -5, -3, -2, *range(2, 30))}),
-    Step(modulo, _N, _N, "Take the remainder modulo {m} (from 0 to {m_less}).", {"m": (17, 19, 23, 29, 31, 97, 101)}),
-    Step(square_number, _N, _N, "Square it."),
-    Step(absolute, _N, _N, "Take the absolute value."),
-    Step(digit_sum, _N, _N, "Take the sum of the decimal digits of its absolute value."),
-    Step(digital_root, _N, _N, "Take the sum of the decimal digits of its absolute value, and again, until one digit "
+STEPS: tuple[Op, ...] = (
+    Op(add_number, _N, _N, "Add {k}.", {"k": (*range(-20, 0), *range(1, 40))}),
+    Op(multiply_number, _N, _N, "Multiply by {k}.", {"k": (-7, -5, -3, -2, *range(2, 30))}),
+    Op(modulo, _N, _N, "Take the remainder modulo {m} (from 0 to {m_less}).", {"m": (17, 19, 23, 29, 31, 97, 101)}),
+    Op(square_number, _N, _N, "Square it."),
+    Op(absolute, _N, _N, "Take the absolute value."),
+    Op(digit_sum, _N, _N, "Take the sum of the decimal digits of its absolute value."),
+    Op(digital_root, _N, _N, "Take the sum of the decimal digits of its absolute value, and again, until one digit "
          "is left."),
-    Step(reverse_digits, _N, _N, "Reverse its decimal digits; the sign stays, leading zeros are dropped."),
-    Step(sort_digits, _N, _N, "Sort the decimal digits of its absolute value in descending order."),
-    Step(count_ones, _N, _N, "Count the ones in the binary form of its absolute value."),
-    Step(exclusive_or, _N, _N, "Take the bitwise exclusive or of its absolute value and {k}.", {"k": range(1, 64)}),
-    Step(distance_to_multiple, _N, _N, "Take its distance to the nearest multiple of {k}.", {"k": range(7, 40)}),
-    Step(next_multiple, _N, _N, "Round it up to a multiple of {k}.", {"k": range(3, 30)}),
-    Step(whole_root, _N, _N, "Take the whole part of the square root of its absolute value."),
-    Step(triangular, _N, _N, "Take the sum of all integers from 1 to its absolute value (0 for 0)."),
-    Step(drop_digit, _N, _N, "Remove every digit {d} from the decimal form of its absolute value (0, if none is left).",
+    Op(reverse_digits, _N, _N, "Reverse its decimal digits; the sign stays, leading zeros are dropped."),
+    Op(sort_digits, _N, _N, "Sort the decimal digits of its absolute value in descending order."),
+    Op(count_ones, _N, _N, "Count the ones in the binary form of its absolute value."),
+    Op(exclusive_or, _N, _N, "Take the bitwise exclusive or of its absolute value and {k}.", {"k": range(1, 64)}),
+    Op(distance_to_multiple, _N, _N, "Take its distance to the nearest multiple of {k}.", {"k": range(7, 40)}),
+    Op(next_multiple, _N, _N, "Round it up to a multiple of {k}.", {"k": range(3, 30)}),
+    Op(whole_root, _N, _N, "Take the whole part of the square root of its absolute value."),
+    Op(triangular, _N, _N, "Take the sum of all integers from 1 to its absolute value (0 for 0)."),
+    Op(drop_digit, _N, _N, "Remove every digit {d} from the decimal form of its absolute value (0, if none is left).",
          {"d": range(10)}),
-    Step(divide_while, _N, _N, "Take its absolute value and divide it by {k} as long as that leaves no remainder (0 "
+    Op(divide_while, _N, _N, "Take its absolute value and divide it by {k} as long as that leaves no remainder (0 "
          "stays 0).", {"k": (2, 3, 5)}),
-    Step(collatz_steps, _N, _N, "Take 1 plus the remainder of its absolute value modulo 1000; then count how often one "
+    Op(collatz_steps, _N, _N, "Take 1 plus the remainder of its absolute value modulo 1000; then count how often one "
          "has to halve it if it is even, and else multiply it by 3 and add 1, until it is 1.", level=2),
-    Step(count_divisors, _N, _N, "Take 1 plus the remainder of its absolute value modulo 1000, and count the positive "
+    Op(count_divisors, _N, _N, "Take 1 plus the remainder of its absolute value modulo 1000, and count the positive "
          "divisors of that.", level=2),
-    Step(in_base, _N, _T, "Write it in base {base}, with the digits 0123456789abcdef and a minus sign if it is "
+    Op(in_base, _N, _T, "Write it in base {base}, with the digits 0123456789abcdef and a minus sign if it is "
          "negative.", {"base": (2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16)}),
-    Step(with_separators, _N, _T, "Write it in decimal form with \"{mark}\" between groups of three digits, from the "
+    Op(with_separators, _N, _T, "Write it in decimal form with \"{mark}\" between groups of three digits, from the "
          "right.", {"mark": (",", "'", "_", ".")}),
-    Step(digits_of, _N, _L, "Make a list of the decimal digits of its absolute value."),
-    Step(roman, _N, _T, "Take 1 plus the remainder of its absolute value modulo 3999, and write that as a Roman "
+    Op(digits_of, _N, _L, "Make a list of the decimal digits of its absolute value."),
+    Op(roman, _N, _T, "Take 1 plus the remainder of its absolute value modulo 3999, and write that as a Roman "
          "numeral (with IV, IX, XL, XC, CD and CM).", level=2),
-    Step(column_name, _N, _T, "Take its absolute value and write the name of the column with that index in a "
+    Op(column_name, _N, _T, "Take its absolute value and write the name of the column with that index in a "
          "spreadsheet, indices counted from 0: 0 is A, 25 is Z, 26 is AA.", level=2),
 )  # fmt: skip

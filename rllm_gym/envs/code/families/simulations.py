@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from rllm_gym.envs.code.families import draw
-from rllm_gym.envs.code.families.pieces import Source
+from rllm_gym.envs.code.families import inputs
+from rllm_gym.envs.code.families.building_blocks import Source
 
 
 def robot_distances(moves, width):
@@ -200,7 +200,7 @@ def _cells(rng: random.Random, size: int) -> tuple[str]:
 
 
 def _values(rng: random.Random, size: int) -> tuple[list[int]]:
-    return (draw.numbers(rng, size),)
+    return (inputs.numbers(rng, size),)
 
 
 def _piles(rng: random.Random, size: int) -> tuple[list[int]]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from rllm_gym.envs.code.families.pieces import Step
+from rllm_gym.envs.code.families.building_blocks import Op
 
 
 def reverse_text(text):
@@ -266,75 +266,75 @@ _LETTERS = {"c": tuple("aeioustrln")}
 _FEW = {"k": (2, 3)}
 _GROUPS = {"k": (2, 3, 4, 5)}
 
-STEPS: tuple[Step, ...] = (
-    Step(reverse_text, _T, _T, "Reverse the string."),
-    Step(upper_text, _T, _T, "Make all letters upper case."),
-    Step(lower_text, _T, _T, "Make all letters lower case."),
-    Step(swap_case, _T, _T, "Make upper-case letters lower case, and lower-case letters upper case."),
-    Step(shift_letters, _T, _T, "Move every letter {k} places on in the alphabet, from z on to a; case is kept, other "
+STEPS: tuple[Op, ...] = (
+    Op(reverse_text, _T, _T, "Reverse the string."),
+    Op(upper_text, _T, _T, "Make all letters upper case."),
+    Op(lower_text, _T, _T, "Make all letters lower case."),
+    Op(swap_case, _T, _T, "Make upper-case letters lower case, and lower-case letters upper case."),
+    Op(shift_letters, _T, _T, "Move every letter {k} places on in the alphabet, from z on to a; case is kept, other "
          "characters stay.", {"k": range(1, 26)}),
-    Step(shift_by_position, _T, _T, "Move every lower-case letter on in the alphabet, from z on to a, by {k} times its "
+    Op(shift_by_position, _T, _T, "Move every lower-case letter on in the alphabet, from z on to a, by {k} times its "
          "index in the string (counted from 0); other characters stay.", {"k": (1, 2, 3, 4, 5, 7, 9)}, level=2),
-    Step(mirror_alphabet, _T, _T, "Replace every lower-case letter by its mirror image in the alphabet: a by z, b by "
+    Op(mirror_alphabet, _T, _T, "Replace every lower-case letter by its mirror image in the alphabet: a by z, b by "
          "y, and so on."),
-    Step(without_vowels, _T, _T, "Remove the vowels (a, e, i, o, u in either case)."),
-    Step(only_letters, _T, _T, "Remove everything that is not a letter."),
-    Step(without_character, _T, _T, "Remove every \"{c}\".", _LETTERS),
-    Step(replace_character, _T, _T, "Replace every \"{c}\" by \"{d}\".", {"c": tuple("aeiost"), "d": tuple("xyz*_#")}),
-    Step(hide_vowels, _T, _T, "Replace every vowel (a, e, i, o, u in either case) by \"{mark}\".",
+    Op(without_vowels, _T, _T, "Remove the vowels (a, e, i, o, u in either case)."),
+    Op(only_letters, _T, _T, "Remove everything that is not a letter."),
+    Op(without_character, _T, _T, "Remove every \"{c}\".", _LETTERS),
+    Op(replace_character, _T, _T, "Replace every \"{c}\" by \"{d}\".", {"c": tuple("aeiost"), "d": tuple("xyz*_#")}),
+    Op(hide_vowels, _T, _T, "Replace every vowel (a, e, i, o, u in either case) by \"{mark}\".",
          {"mark": tuple("*-.#_")}),
-    Step(repeat_characters, _T, _T, "Write every character {k} times.", _FEW),
-    Step(repeat_vowels, _T, _T, "Write every lower-case vowel (a, e, i, o, u) {k} times.", _FEW),
-    Step(collapse_repeats, _T, _T, "Of equal neighbouring characters keep only one."),
-    Step(first_occurrences, _T, _T, "Keep only the first occurrence of every character."),
-    Step(sort_characters, _T, _T, "Sort the characters by their code points."),
-    Step(every_kth_character, _T, _T, "Keep only the characters at the indices 0, {k}, 2·{k}, …", _FEW),
-    Step(rotate_text, _T, _T, "Rotate the string {k} places to the left (the first character goes to the end, {k} "
+    Op(repeat_characters, _T, _T, "Write every character {k} times.", _FEW),
+    Op(repeat_vowels, _T, _T, "Write every lower-case vowel (a, e, i, o, u) {k} times.", _FEW),
+    Op(collapse_repeats, _T, _T, "Of equal neighbouring characters keep only one."),
+    Op(first_occurrences, _T, _T, "Keep only the first occurrence of every character."),
+    Op(sort_characters, _T, _T, "Sort the characters by their code points."),
+    Op(every_kth_character, _T, _T, "Keep only the characters at the indices 0, {k}, 2·{k}, …", _FEW),
+    Op(rotate_text, _T, _T, "Rotate the string {k} places to the left (the first character goes to the end, {k} "
          "times).", {"k": range(1, 8)}),
-    Step(run_length_text, _T, _T, "Replace every run of equal characters by the character and the length of the run, "
+    Op(run_length_text, _T, _T, "Replace every run of equal characters by the character and the length of the run, "
          "as in \"aab\" to \"a2b1\".", level=2),
-    Step(capitalise_words, _T, _T, "Make the first character of every word upper case, and leave the others (words are "
+    Op(capitalise_words, _T, _T, "Make the first character of every word upper case, and leave the others (words are "
          "separated by single spaces)."),
-    Step(reverse_each_word, _T, _T, "Reverse every word where it stands (words are separated by single spaces)."),
-    Step(reverse_word_order, _T, _T, "Reverse the order of the words and separate them by single spaces."),
-    Step(spaces_to, _T, _T, "Replace every space by \"{mark}\".", {"mark": tuple("_-.+/|~")}),
-    Step(swap_halves, _T, _T, "Cut the string in two halves (the first is the longer one, if they differ) and swap "
+    Op(reverse_each_word, _T, _T, "Reverse every word where it stands (words are separated by single spaces)."),
+    Op(reverse_word_order, _T, _T, "Reverse the order of the words and separate them by single spaces."),
+    Op(spaces_to, _T, _T, "Replace every space by \"{mark}\".", {"mark": tuple("_-.+/|~")}),
+    Op(swap_halves, _T, _T, "Cut the string in two halves (the first is the longer one, if they differ) and swap "
          "them."),
-    Step(alternate_case, _T, _T, "Make the characters at even indices (from 0) upper case and the others lower case."),
-    Step(swap_neighbours, _T, _T, "Swap the first with the second character, the third with the fourth, and so on; a "
+    Op(alternate_case, _T, _T, "Make the characters at even indices (from 0) upper case and the others lower case."),
+    Op(swap_neighbours, _T, _T, "Swap the first with the second character, the third with the fourth, and so on; a "
          "last one without a partner stays."),
-    Step(reverse_groups, _T, _T, "Cut the string into pieces of {k} characters (the last may be shorter) and reverse "
+    Op(reverse_groups, _T, _T, "Cut the string into pieces of {k} characters (the last may be shorter) and reverse "
          "each where it stands.", _GROUPS),
-    Step(rails, _T, _T, "Deal the characters out in turn to {k} rows, and write the rows one after the other.", _GROUPS,
+    Op(rails, _T, _T, "Deal the characters out in turn to {k} rows, and write the rows one after the other.", _GROUPS,
          level=2),
-    Step(zigzag, _T, _T, "Write the characters in a zigzag over {k} rows (down to the last row, up to the first, down "
+    Op(zigzag, _T, _T, "Write the characters in a zigzag over {k} rows (down to the last row, up to the first, down "
          "again, one character a row), and then the rows one after the other.", {"k": (3, 4, 5)}, level=2),
-    Step(strip_pairs, _T, _T, "Remove two equal neighbouring characters, again and again from the left, until there "
+    Op(strip_pairs, _T, _T, "Remove two equal neighbouring characters, again and again from the left, until there "
          "are none.", level=2),
-    Step(move_vowels_first, _T, _T, "Put the lower-case vowels (a, e, i, o, u) before all other characters; both keep "
+    Op(move_vowels_first, _T, _T, "Put the lower-case vowels (a, e, i, o, u) before all other characters; both keep "
          "their order."),
-    Step(by_frequency, _T, _T, "Write every different character once, the most frequent first; equally frequent ones "
+    Op(by_frequency, _T, _T, "Write every different character once, the most frequent first; equally frequent ones "
          "by code point.", level=2),
-    Step(text_length, _T, _N, "Take the length of the string."),
-    Step(count_vowels, _T, _N, "Count the vowels (a, e, i, o, u in either case)."),
-    Step(count_character, _T, _N, "Count how often \"{c}\" occurs.", _LETTERS),
-    Step(count_different_characters, _T, _N, "Count the different characters."),
-    Step(longest_repeat, _T, _N, "Take the length of the longest run of equal characters (0 for an empty string)."),
-    Step(letter_sum, _T, _N, "Add up the lower-case letters, a for 1, b for 2, … z for 26; other characters count "
+    Op(text_length, _T, _N, "Take the length of the string."),
+    Op(count_vowels, _T, _N, "Count the vowels (a, e, i, o, u in either case)."),
+    Op(count_character, _T, _N, "Count how often \"{c}\" occurs.", _LETTERS),
+    Op(count_different_characters, _T, _N, "Count the different characters."),
+    Op(longest_repeat, _T, _N, "Take the length of the longest run of equal characters (0 for an empty string)."),
+    Op(letter_sum, _T, _N, "Add up the lower-case letters, a for 1, b for 2, … z for 26; other characters count "
          "nothing."),
-    Step(polynomial_hash, _T, _N, "Begin with 0; for every character, from the left, multiply by {base}, add its code "
+    Op(polynomial_hash, _T, _N, "Begin with 0; for every character, from the left, multiply by {base}, add its code "
          "point, and take the remainder modulo {m}.", {"base": (31, 33, 131, 257), "m": (997, 1009, 65521, 1000003)}),
-    Step(longest_distinct, _T, _N, "Take the length of the longest piece of neighbouring characters that are all "
+    Op(longest_distinct, _T, _N, "Take the length of the longest piece of neighbouring characters that are all "
          "different.", level=2),
-    Step(longest_palindrome, _T, _N, "Take the length of the longest piece of neighbouring characters that reads the "
+    Op(longest_palindrome, _T, _N, "Take the length of the longest piece of neighbouring characters that reads the "
          "same backwards.", level=2),
-    Step(count_substring, _T, _N, "Count the places where \"{part}\" occurs (they may overlap).",
+    Op(count_substring, _T, _N, "Count the places where \"{part}\" occurs (they may overlap).",
          {"part": ("an", "er", "is", "st", "a", "e", "in", "to")}),
-    Step(letter_positions, _T, _L, "Make a list of the positions of its lower-case letters in the alphabet, a for 1 to "
+    Op(letter_positions, _T, _L, "Make a list of the positions of its lower-case letters in the alphabet, a for 1 to "
          "z for 26; other characters are left out."),
-    Step(places_of, _T, _L, "Make a list of the indices (from 0) where \"{c}\" stands.", _LETTERS),
-    Step(text_run_lengths, _T, _L, "Make a list of the lengths of its runs of equal characters."),
-    Step(character_counts, _T, _L, "Make a list of how often each of its different characters occurs, in the order of "
+    Op(places_of, _T, _L, "Make a list of the indices (from 0) where \"{c}\" stands.", _LETTERS),
+    Op(text_run_lengths, _T, _L, "Make a list of the lengths of its runs of equal characters."),
+    Op(character_counts, _T, _L, "Make a list of how often each of its different characters occurs, in the order of "
          "their code points."),
-    Step(split_words, _T, _W, "Split the string at spaces into a list of words."),
+    Op(split_words, _T, _W, "Split the string at spaces into a list of words."),
 )  # fmt: skip

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from rllm_gym.envs.code.families.pieces import Step
+from rllm_gym.envs.code.families.building_blocks import Op
 
 
 def sort_words(words):
@@ -229,69 +229,69 @@ _MARKS = {"mark": tuple("-_+|.*~")}
 _W, _T, _N, _L = "words", "text", "number", "numbers"
 _LETTERS = {"c": tuple("aeioustrln")}
 
-STEPS: tuple[Step, ...] = (
-    Step(sort_words, _W, _W, "Sort the words (by code points)."),
-    Step(sort_words_down, _W, _W, "Sort the words in descending order (by code points)."),
-    Step(reverse_words, _W, _W, "Reverse the order of the words."),
-    Step(sort_words_by_length, _W, _W, "Sort the words by length, ascending; words of equal length keep their order."),
-    Step(sort_words_by_last, _W, _W, "Sort the words by their last character; words with the same one by the whole "
+STEPS: tuple[Op, ...] = (
+    Op(sort_words, _W, _W, "Sort the words (by code points)."),
+    Op(sort_words_down, _W, _W, "Sort the words in descending order (by code points)."),
+    Op(reverse_words, _W, _W, "Reverse the order of the words."),
+    Op(sort_words_by_length, _W, _W, "Sort the words by length, ascending; words of equal length keep their order."),
+    Op(sort_words_by_last, _W, _W, "Sort the words by their last character; words with the same one by the whole "
          "word."),
-    Step(sort_words_by_vowels, _W, _W, "Sort the words by the number of lower-case vowels (a, e, i, o, u) in them; "
+    Op(sort_words_by_vowels, _W, _W, "Sort the words by the number of lower-case vowels (a, e, i, o, u) in them; "
          "equal numbers by the word itself.", level=2),
-    Step(keep_long, _W, _W, "Keep only the words of more than {k} characters.", {"k": (2, 3, 4)}),
-    Step(keep_short, _W, _W, "Keep only the words of at most {k} characters.", {"k": (3, 4, 5, 6)}),
-    Step(keep_with, _W, _W, "Keep only the words that contain \"{c}\".", _LETTERS),
-    Step(drop_with, _W, _W, "Remove the words that contain \"{c}\".", _LETTERS),
-    Step(unique_words, _W, _W, "Keep only the first occurrence of every word."),
-    Step(repeated_words, _W, _W, "Keep only the words that occur more than once, each once, and sort them."),
-    Step(reverse_letters, _W, _W, "Reverse the characters of every word."),
-    Step(upper_words, _W, _W, "Make all letters upper case."),
-    Step(capitals, _W, _W, "Make the first character of every word upper case, and leave the others."),
-    Step(rotate_words, _W, _W, "Rotate the list {k} places to the left (the first word goes to the end, {k} times).",
+    Op(keep_long, _W, _W, "Keep only the words of more than {k} characters.", {"k": (2, 3, 4)}),
+    Op(keep_short, _W, _W, "Keep only the words of at most {k} characters.", {"k": (3, 4, 5, 6)}),
+    Op(keep_with, _W, _W, "Keep only the words that contain \"{c}\".", _LETTERS),
+    Op(drop_with, _W, _W, "Remove the words that contain \"{c}\".", _LETTERS),
+    Op(unique_words, _W, _W, "Keep only the first occurrence of every word."),
+    Op(repeated_words, _W, _W, "Keep only the words that occur more than once, each once, and sort them."),
+    Op(reverse_letters, _W, _W, "Reverse the characters of every word."),
+    Op(upper_words, _W, _W, "Make all letters upper case."),
+    Op(capitals, _W, _W, "Make the first character of every word upper case, and leave the others."),
+    Op(rotate_words, _W, _W, "Rotate the list {k} places to the left (the first word goes to the end, {k} times).",
          {"k": range(1, 6)}),
-    Step(every_kth_word, _W, _W, "Keep only every {k_th} word: those at the positions {k}, 2·{k}, … counted from 1.",
+    Op(every_kth_word, _W, _W, "Keep only every {k_th} word: those at the positions {k}, 2·{k}, … counted from 1.",
          {"k": (2, 3)}),
-    Step(first_characters, _W, _W, "Cut every word after its first {k} characters.", {"k": (1, 2, 3, 4)}),
-    Step(sort_letters_in_words, _W, _W, "Sort the characters of every word."),
-    Step(add_length, _W, _W, "Append to every word its length."),
-    Step(add_count, _W, _W, "Write every different word once, in the order of first occurrence, followed by a colon "
+    Op(first_characters, _W, _W, "Cut every word after its first {k} characters.", {"k": (1, 2, 3, 4)}),
+    Op(sort_letters_in_words, _W, _W, "Sort the characters of every word."),
+    Op(add_length, _W, _W, "Append to every word its length."),
+    Op(add_count, _W, _W, "Write every different word once, in the order of first occurrence, followed by a colon "
          "and how often it occurs."),
-    Step(group_anagrams, _W, _W, "Join the words that consist of the same characters (as often), with / between them, "
+    Op(group_anagrams, _W, _W, "Join the words that consist of the same characters (as often), with / between them, "
          "each group at the place of its first word.", level=2),
-    Step(chain_neighbours, _W, _W, "Append to every word the first character of the next, and drop the last word."),
-    Step(first_letter_to_end, _W, _W, "Move the first character of every word to its end and append \"{ending}\".",
+    Op(chain_neighbours, _W, _W, "Append to every word the first character of the next, and drop the last word."),
+    Op(first_letter_to_end, _W, _W, "Move the first character of every word to its end and append \"{ending}\".",
          {"ending": ("ay", "o", "en", "us", "x")}),
-    Step(without_common_prefix, _W, _W, "Remove from every word the longest beginning that all words share; a word of "
+    Op(without_common_prefix, _W, _W, "Remove from every word the longest beginning that all words share; a word of "
          "which nothing is left becomes \"-\".", level=2),
-    Step(join_words, _W, _T, "Join the words with \"{mark}\" between them.", {"mark": tuple("-_+/|.")}),
-    Step(initials, _W, _T, "Join the first characters of the words."),
-    Step(last_letters, _W, _T, "Join the last characters of the words."),
-    Step(longest_word, _W, _T, "Take the longest word, the first of several (the empty string if there is no word)."),
-    Step(most_common_word, _W, _T, "Take the word that occurs most often, of several the first in sorted order (the "
+    Op(join_words, _W, _T, "Join the words with \"{mark}\" between them.", {"mark": tuple("-_+/|.")}),
+    Op(initials, _W, _T, "Join the first characters of the words."),
+    Op(last_letters, _W, _T, "Join the last characters of the words."),
+    Op(longest_word, _W, _T, "Take the longest word, the first of several (the empty string if there is no word)."),
+    Op(most_common_word, _W, _T, "Take the word that occurs most often, of several the first in sorted order (the "
          "empty string if there is no word).", level=2),
-    Step(common_letters, _W, _T, "Take the characters that are in every word, each once, sorted by code point (none, "
+    Op(common_letters, _W, _T, "Take the characters that are in every word, each once, sorted by code point (none, "
          "if there is no word).", level=2),
-    Step(count_words, _W, _N, "Count the words."),
-    Step(total_length, _W, _N, "Add up the lengths of the words."),
-    Step(count_different_words, _W, _N, "Count the different words."),
-    Step(count_beginning_with, _W, _N, "Count the words that begin with one of the characters \"{letters}\".",
+    Op(count_words, _W, _N, "Count the words."),
+    Op(total_length, _W, _N, "Add up the lengths of the words."),
+    Op(count_different_words, _W, _N, "Count the different words."),
+    Op(count_beginning_with, _W, _N, "Count the words that begin with one of the characters \"{letters}\".",
          {"letters": ("aeiou", "bcd", "st", "mnp", "lr", "abc")}),
-    Step(anagram_pairs, _W, _N, "Count the pairs of positions whose words consist of the same characters, as often "
+    Op(anagram_pairs, _W, _N, "Count the pairs of positions whose words consist of the same characters, as often "
          "(equal words too).", level=2),
-    Step(chain_length, _W, _N, "Take the length of the longest run of neighbouring words in which each begins with "
+    Op(chain_length, _W, _N, "Take the length of the longest run of neighbouring words in which each begins with "
          "the last character of the one before (0 if there is no word).", level=2),
-    Step(word_lengths, _W, _L, "Make a list of the lengths of the words."),
-    Step(word_vowels, _W, _L, "Make a list of the number of lower-case vowels (a, e, i, o, u) in each word."),
-    Step(word_sums, _W, _L, "Make a list of the sums of the letters of each word, a for 1, b for 2, … z for 26; "
+    Op(word_lengths, _W, _L, "Make a list of the lengths of the words."),
+    Op(word_vowels, _W, _L, "Make a list of the number of lower-case vowels (a, e, i, o, u) in each word."),
+    Op(word_sums, _W, _L, "Make a list of the sums of the letters of each word, a for 1, b for 2, … z for 26; "
          "characters that are not lower-case letters count nothing."),
-    Step(word_counts, _W, _L, "Make a list of how often each different word occurs, in the sorted order of the "
+    Op(word_counts, _W, _L, "Make a list of how often each different word occurs, in the sorted order of the "
          "words."),
-    Step(reverse_rows, _R, _R, "Reverse the order of the lines."),
-    Step(backward_rows, _R, _R, "Reverse the characters of every line."),
-    Step(upper_rows, _R, _R, "Make all letters upper case."),
-    Step(number_rows, _R, _R, "Put the number of every line, counted from 1, and \"{mark}\" before it.", _MARKS),
-    Step(pad_rows, _R, _R, "Append as many \"{mark}\" to every line as make it as long as the longest.", _MARKS),
-    Step(align_right, _R, _R, "Put as many \"{mark}\" before every line as make it as long as the longest.", _MARKS),
-    Step(join_rows, _R, _T, "Join the lines with \"{mark}\" between them.", _MARKS),
-    Step(row_lengths, _R, _L, "Make a list of the lengths of the lines."),
+    Op(reverse_rows, _R, _R, "Reverse the order of the lines."),
+    Op(backward_rows, _R, _R, "Reverse the characters of every line."),
+    Op(upper_rows, _R, _R, "Make all letters upper case."),
+    Op(number_rows, _R, _R, "Put the number of every line, counted from 1, and \"{mark}\" before it.", _MARKS),
+    Op(pad_rows, _R, _R, "Append as many \"{mark}\" to every line as make it as long as the longest.", _MARKS),
+    Op(align_right, _R, _R, "Put as many \"{mark}\" before every line as make it as long as the longest.", _MARKS),
+    Op(join_rows, _R, _T, "Join the lines with \"{mark}\" between them.", _MARKS),
+    Op(row_lengths, _R, _L, "Make a list of the lengths of the lines."),
 )  # fmt: skip

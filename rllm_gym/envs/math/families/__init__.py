@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllm_gym.envs.math.families import algebra, arithmetic, chance, figures, number_theory, stories, strings
+from rllm_gym.envs.math.answer_form import form_of
+from rllm_gym.envs.math.families import (
+    algebra,
+    arithmetic,
+    geometry,
+    number_theory,
+    probability,
+    strings,
+    word_problems,
+)
 from rllm_gym.envs.math.families.notation import Generator
-from rllm_gym.envs.math.form import form_of
 
 DIFFICULTIES = (1, 2, 3, 4, 5)
 
@@ -45,25 +53,30 @@ FAMILIES: dict[str, tuple[Generator, ...]] = {
         number_theory.digit_sums,
     ),
     "word_problems": (
-        stories.shopping,
-        stories.travel,
-        stories.ages,
-        stories.savings,
-        stories.sharing,
-        stories.discounts,
-        stories.tickets,
+        word_problems.shopping,
+        word_problems.travel,
+        word_problems.ages,
+        word_problems.savings,
+        word_problems.sharing,
+        word_problems.discounts,
+        word_problems.tickets,
     ),
-    "sequences": (chance.arithmetic_terms, chance.arithmetic_sums, chance.geometric_terms, chance.recurrences),
-    "combinatorics": (chance.committees, chance.arrangements, chance.lattice_paths, chance.draws),
+    "sequences": (
+        probability.arithmetic_terms,
+        probability.arithmetic_sums,
+        probability.geometric_terms,
+        probability.recurrences,
+    ),
+    "combinatorics": (probability.committees, probability.arrangements, probability.lattice_paths, probability.draws),
     "geometry": (
-        figures.rectangles,
-        figures.triangles,
-        figures.right_triangles,
-        figures.circles,
-        figures.boxes,
-        figures.distances,
+        geometry.rectangles,
+        geometry.triangles,
+        geometry.right_triangles,
+        geometry.circles,
+        geometry.boxes,
+        geometry.distances,
     ),
-    "statistics": (chance.summaries,),
+    "statistics": (probability.summaries,),
     "counting": (strings.letters,),
     "sorting": (strings.digits,),
 }
@@ -71,7 +84,7 @@ FAMILIES: dict[str, tuple[Generator, ...]] = {
 
 
 @dataclass(frozen=True)
-class Mixture:
+class MathTaskMixture:
     """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:

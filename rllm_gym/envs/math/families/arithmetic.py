@@ -103,6 +103,6 @@ def decimals(rng: random.Random, difficulty: int) -> Problem:
 
 def _decimal(value: int, places: int) -> str:
     """Return ``value`` divided by ten to the power of ``places``, without trailing zeros."""
-    whole, part = divmod(abs(value), 10**places)
+    full, part = divmod(abs(value), 10**places)
     digits = f"{part:0{places}d}".rstrip("0")
-    return ("-" if value < 0 else "") + (f"{whole}.{digits}" if digits else str(whole))
+    return ("-" if value < 0 else "") + (f"{full}.{digits}" if digits else str(full))

@@ -1,20 +1,20 @@
 """The built-in backends of ``rllm/MCP-v0`` (simulated systems behind tool servers) and the table of task templates."""
 
-from rllm_gym.envs.mcp.worlds import calendar, conversion, files, flaky, retail, several, sqlite, staff, tickets
-from rllm_gym.envs.mcp.worlds.errand import (
+from rllm_gym.envs.mcp.worlds import calendar, conversion, files, flaky, multi_server, retail, sqlite, staff, tickets
+from rllm_gym.envs.mcp.worlds.task import (
     Answer,
     Call,
     Move,
     ReportInfeasible,
-    ToolErrand,
-    ToolTemplate,
+    ToolTask,
+    ToolTaskTemplate,
     ToolWorld,
     wanted_facts,
 )
 
-TEMPLATES: dict[str, ToolTemplate] = {
+TEMPLATES: dict[str, ToolTaskTemplate] = {
     template.name: template
-    for world in (sqlite, files, retail, calendar, conversion, several, flaky, tickets, staff)
+    for world in (sqlite, files, retail, calendar, conversion, multi_server, flaky, tickets, staff)
     for template in world.TEMPLATES
 }
 
@@ -24,8 +24,8 @@ __all__ = [
     "Call",
     "Move",
     "ReportInfeasible",
-    "ToolErrand",
-    "ToolTemplate",
+    "ToolTask",
+    "ToolTaskTemplate",
     "ToolWorld",
     "wanted_facts",
 ]

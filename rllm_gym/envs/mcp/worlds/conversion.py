@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from rllm_gym.envs.math.calculator import CalculatorError, calculate
-from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ToolErrand, ToolTemplate, ToolWorld
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, a_today, listed, words
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.wording import CITIES, a_today, listed, words
 from rllm_gym.mcp.servers import InProcessServer
 
 UNITS = {
@@ -151,14 +151,14 @@ def _number(value: Fraction, tolerance: float) -> dict[str, Any]:
     return {"type": "number", "value": round(float(value), 6), "tolerance": tolerance}
 
 
-def _told(calls: Sequence[Call], right: str, wrong: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
+def _answer_moves(calls: Sequence[Call], right: str, wrong: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
     return (*calls, Answer(right)), (*calls, Answer(wrong))
 
 
 # Measures
 
 
-def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
     unit, count = rng.choice(sorted(UNITS)), rng.randint(3, 80)
     good = rng.choice(GOODS[UNITS[unit]])
     first, second = _towns(world, rng, 2)
@@ -174,29 +174,29 @@ def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
             f"A merchant bought {count} {unit}s of {good} in {first}. How many {unit}s is that by the measure of "
             f"{second}? Give three decimal places."
         )
-    right, wrong = _told(calls, _decimal(value), _decimal(value * Fraction(11, 10)))
-    return ToolErrand(goal, right, wrong, answer=_number(value, 0.00051))
+    right, wrong = _answer_moves(calls, _decimal(value), _decimal(value * Fraction(11, 10)))
+    return ToolTask(goal, right, wrong, answer=_number(value, 0.00051))
 
 
-def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
     modern = rng.choice(("gram", "centimetre", "litre"))
     units = [unit for unit, of in UNITS.items() if of == modern]
     lots = [(rng.randint(2, 40), rng.choice(units), town) for town in _towns(world, rng, 1 + difficulty)]
     total = sum((world.amount(*(count, town, unit)) for count, unit, town in lots), Fraction())
     good = rng.choice(GOODS[modern])
-    told = listed(f"{count} {unit}s measured in {town}" for count, unit, town in lots)
+    description = listed(f"{count} {unit}s measured in {town}" for count, unit, town in lots)
     goal = rng.choice(
         (
-            f"A cart carries {good}: {told}. How many {modern}s is that in all? Give three decimal places.",
-            f"Add up these lots of {good} in {modern}s, to three decimal places: {told}.",
+            f"A cart carries {good}: {description}. How many {modern}s is that in all? Give three decimal places.",
+            f"Add up these lots of {good} in {modern}s, to three decimal places: {description}.",
         )
     )
     calls = [Call("get_measure", {"town": town, "unit": unit}) for _, unit, town in lots]
-    right, wrong = _told(calls, _decimal(total), _decimal(total - world.amount(1, lots[0][2], lots[0][1])))
-    return ToolErrand(goal, right, wrong, answer=_number(total, 0.00051))
+    right, wrong = _answer_moves(calls, _decimal(total), _decimal(total - world.amount(1, lots[0][2], lots[0][1])))
+    return ToolTask(goal, right, wrong, answer=_number(total, 0.00051))
 
 
-def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
     unit = rng.choice(sorted(UNITS))
     good = rng.choice(GOODS[UNITS[unit]])
     while True:  # until no two offers are nearly equal
@@ -205,14 +205,14 @@ def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand
         first, second = sorted(prices, key=lambda town: prices[town])[:2]
         if prices[second] > prices[first] * Fraction(101, 100):
             break
-    told = "; ".join(f"in {town} {count} {unit}s cost {price} thalers" for price, count, town in offers)
+    description = "; ".join(f"in {town} {count} {unit}s cost {price} thalers" for price, count, town in offers)
     goal = (
-        f"{good.capitalize()} is offered in several towns: {told}. Each town has its own {unit}. In which town is the "
-        "same amount cheapest? Answer with the name of the town."
+        f"{good.capitalize()} is offered in several towns: {description}. Each town has its own {unit}. In which "
+        f"town is the same amount cheapest? Answer with the name of the town."
     )
     calls = [Call("get_measure", {"town": town, "unit": unit}) for _, _, town in offers]
-    right, wrong = _told(calls, first, second)
-    return ToolErrand(goal, right, wrong, answer={"type": "string", "value": first})
+    right, wrong = _answer_moves(calls, first, second)
+    return ToolTask(goal, right, wrong, answer={"type": "string", "value": first})
 
 
 # Clocks
@@ -231,7 +231,7 @@ def _clocks(towns: Sequence[str]) -> list[Call]:
     return [Call("get_clock", {"town": town}) for town in towns]
 
 
-def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
     here, *towns = _towns(world, rng, 1 + difficulty)
     moment = _a_moment(world, rng)
     there = [_local(world, moment, here, town) for town in towns]
@@ -240,20 +240,22 @@ def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolEr
     if difficulty > 1 and rng.random() < 0.4:
         days = [str(local.date()) for local in there]
         goal += f"what is the date in {listed(towns)}? Answer with YYYY-MM-DD for each, in this order, between commas."
-        right, wrong = _told(calls, ", ".join(days), ", ".join([*days[:-1], str(there[-1].date() + timedelta(days=1))]))
-        return ToolErrand(goal, right, wrong, answer={"type": "list", "value": days, "of": "date"})
+        right, wrong = _answer_moves(
+            calls, ", ".join(days), ", ".join([*days[:-1], str(there[-1].date() + timedelta(days=1))])
+        )
+        return ToolTask(goal, right, wrong, answer={"type": "list", "value": days, "of": "date"})
     times = [f"{local:%H:%M}" for local in there]
     late = f"{there[-1] + timedelta(minutes=15):%H:%M}"
     if difficulty == 1:
         goal += f"what do those of {towns[0]} show? Answer with HH:MM."
-        right, wrong = _told(calls, times[0], late)
-        return ToolErrand(goal, right, wrong, answer={"type": "time", "value": times[0]})
+        right, wrong = _answer_moves(calls, times[0], late)
+        return ToolTask(goal, right, wrong, answer={"type": "time", "value": times[0]})
     goal += f"what do those of {listed(towns)} show? Answer with HH:MM for each, in this order, between commas."
-    right, wrong = _told(calls, ", ".join(times), ", ".join([*times[:-1], late]))
-    return ToolErrand(goal, right, wrong, answer={"type": "list", "value": times, "of": "time"})
+    right, wrong = _answer_moves(calls, ", ".join(times), ", ".join([*times[:-1], late]))
+    return ToolTask(goal, right, wrong, answer={"type": "list", "value": times, "of": "time"})
 
 
-def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
     towns = _towns(world, rng, 1 + difficulty)
     leaves = moment = _a_moment(world, rng)
     legs = []
@@ -270,11 +272,11 @@ def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
         f"clocks of {towns[-1]} show when it arrives there? Answer with HH:MM."
     )
     calls = _clocks([towns[0], towns[-1]])
-    right, wrong = _told(calls, f"{arrives:%H:%M}", f"{arrives + timedelta(minutes=60):%H:%M}")
-    return ToolErrand(goal, right, wrong, answer={"type": "time", "value": f"{arrives:%H:%M}"})
+    right, wrong = _answer_moves(calls, f"{arrives:%H:%M}", f"{arrives + timedelta(minutes=60):%H:%M}")
+    return ToolTask(goal, right, wrong, answer={"type": "time", "value": f"{arrives:%H:%M}"})
 
 
-def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
     home = rng.choice(sorted(world.clocks))
     near = sorted(world.clocks, key=lambda town: (abs(world.clocks[town] - world.clocks[home]), town))
     towns = near[: 1 + difficulty]
@@ -285,13 +287,13 @@ def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
     # Offices of the next or the previous day count too, because a span may cross midnight.
     minutes = _common(opens, closes)
     spans = zip(hours, towns, strict=True)
-    told = listed(f"in {town} from {start:02d}:00 to {end}:00" for (start, end), town in spans)
+    description = listed(f"in {town} from {start:02d}:00 to {end}:00" for (start, end), town in spans)
     goal = (
-        f"A company has offices that are open every day, by their local time: {told}. For how many minutes of each 24 "
-        "hours are all of them open at once?"
+        f"A company has offices that are open every day, by their local time: {description}. For how many minutes of "
+        f"each 24 hours are all of them open at once?"
     )
-    right, wrong = _told(_clocks(towns), str(minutes), str(minutes + 15))
-    return ToolErrand(goal, right, wrong, answer={"type": "number", "value": minutes})
+    right, wrong = _answer_moves(_clocks(towns), str(minutes), str(minutes + 15))
+    return ToolTask(goal, right, wrong, answer={"type": "number", "value": minutes})
 
 
 def _common(opens: Sequence[int], closes: Sequence[int]) -> int:
@@ -307,10 +309,10 @@ def _common(opens: Sequence[int], closes: Sequence[int]) -> int:
 
 
 TEMPLATES = (
-    ToolTemplate("units/convert", build, convert),
-    ToolTemplate("units/add-up", build, add_up),
-    ToolTemplate("units/cheapest", build, cheapest),
-    ToolTemplate("time/convert", build, convert_time),
-    ToolTemplate("time/arrival", build, arrival),
-    ToolTemplate("time/overlap", build, overlap),
+    ToolTaskTemplate("units/convert", build, convert),
+    ToolTaskTemplate("units/add-up", build, add_up),
+    ToolTaskTemplate("units/cheapest", build, cheapest),
+    ToolTaskTemplate("time/convert", build, convert_time),
+    ToolTaskTemplate("time/arrival", build, arrival),
+    ToolTaskTemplate("time/overlap", build, overlap),
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ToolErrand, ToolTemplate, ToolWorld
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, a_today, listed, money, people, words
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.wording import CITIES, a_today, listed, money, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 200
@@ -63,8 +63,8 @@ class Bank(ToolWorld):
         return [server("bank", lambda: tools, instructions="Accounts of a company. The connection is unreliable.")]
 
     def facts(self, workspace: Path) -> Any:
-        made = sorted((t.source, t.target, t.amount_cents, t.reference) for t in self.transfers.values())
-        return {"balances": self.balances, "transfers": [list(transfer) for transfer in made]}
+        transfers = sorted((t.source, t.target, t.amount_cents, t.reference) for t in self.transfers.values())
+        return {"balances": self.balances, "transfers": [list(transfer) for transfer in transfers]}
 
     def list_accounts(self) -> str:
         """All accounts, one a line: number, owner and balance in cents."""
@@ -103,10 +103,10 @@ class Bank(ToolWorld):
         failure = self.failures.next()
         if failure == "refused":
             raise Refusal(_REFUSED.format(done="transferred"))
-        said = self._book(wanted, request)
+        reply = self._book(wanted, request)
         if failure == "lost":
             raise Refusal(_LOST.format(done="transferred"))
-        return said
+        return reply
 
     def _book(self, wanted: Transfer, request: str) -> str:
         earlier = self.transfers.get(request)
@@ -162,7 +162,7 @@ def _carried_out(tool: str, wanted: Sequence[dict[str, Any]], plan: Sequence[Fai
     return calls
 
 
-def transfer(world: Bank, rng: Random, difficulty: int) -> ToolErrand:
+def transfer(world: Bank, rng: Random, difficulty: int) -> ToolTask:
     numbers = list(world.owners)
     wanted: list[dict[str, Any]] = []
     wishes = []
@@ -193,7 +193,7 @@ def transfer(world: Bank, rng: Random, difficulty: int) -> ToolErrand:
     # A new request id per attempt: a transfer whose reply was lost is executed twice.
     careless = [Call(c.tool, {**c.arguments, "request_id": f"attempt-{n}"}) for n, c in enumerate(calls)]
     look = Call("list_accounts")
-    return ToolErrand(goal, (look, *calls, Answer()), (look, *careless, Answer()), outcome)
+    return ToolTask(goal, (look, *calls, Answer()), (look, *careless, Answer()), outcome)
 
 
 # Rooms
@@ -263,7 +263,7 @@ def rooms(seed: int, difficulty: int) -> Rooms:
     return Rooms(rng.sample(CITIES, 3 + 2 * difficulty), a_today(rng), _a_plan(rng, difficulty))
 
 
-def book(world: Rooms, rng: Random, difficulty: int) -> ToolErrand:
+def book(world: Rooms, rng: Random, difficulty: int) -> ToolTask:
     wanted = []
     for name in people(rng, difficulty):
         day = world.today + timedelta(days=rng.randint(1, 60))
@@ -289,7 +289,7 @@ def book(world: Rooms, rng: Random, difficulty: int) -> ToolErrand:
             if failure != "refused":
                 break
     careless = _carried_out("book_room", wanted, world.failures.plan)
-    return ToolErrand(goal, (*careful, Answer()), (*careless, Answer()), outcome)
+    return ToolTask(goal, (*careful, Answer()), (*careless, Answer()), outcome)
 
 
 # Sensors
@@ -351,7 +351,7 @@ def sensors(seed: int, difficulty: int) -> Sensors:
     return Sensors(readings, ["refused", *_a_plan(rng, difficulty)])
 
 
-def read_sensor(world: Sensors, rng: Random, difficulty: int) -> ToolErrand:
+def read_sensor(world: Sensors, rng: Random, difficulty: int) -> ToolTask:
     chosen = rng.sample(sorted(world.readings), (1, 1, 2)[difficulty - 1])
     values = [value for name in chosen for value in world.readings[name]]
     limit = sorted(values)[len(values) * rng.randint(4, 7) // 10]
@@ -370,11 +370,11 @@ def read_sensor(world: Sensors, rng: Random, difficulty: int) -> ToolErrand:
     pages = [{"sensor": name, "start": start} for name in chosen for start in range(0, len(world.readings[name]), 12)]
     reads = _carried_out("get_readings", pages, world.failures.plan)
     answer = {"type": "number", "value": value}
-    return ToolErrand(goal, (*reads, Answer(str(value))), (*reads, Answer(str(value + 1))), answer=answer)
+    return ToolTask(goal, (*reads, Answer(str(value))), (*reads, Answer(str(value + 1))), answer=answer)
 
 
 TEMPLATES = (
-    ToolTemplate("flaky/transfer", bank, transfer),
-    ToolTemplate("flaky/book-room", rooms, book),
-    ToolTemplate("flaky/sensors", sensors, read_sensor),
+    ToolTaskTemplate("flaky/transfer", bank, transfer),
+    ToolTaskTemplate("flaky/book-room", rooms, book),
+    ToolTaskTemplate("flaky/sensors", sensors, read_sensor),
 )

@@ -102,10 +102,10 @@ def _lock_of(method: ToolMethod) -> Any:
     """Return one lock for all heavy tools of a backend: anyio's lock is acquired in the order of the requests."""
     import anyio
 
-    world = method.__self__  # type: ignore[attr-defined]
-    if not hasattr(world, "_heavy_lock"):
-        world._heavy_lock = anyio.Lock()
-    return world._heavy_lock
+    env = method.__self__  # type: ignore[attr-defined]
+    if not hasattr(env, "_heavy_lock"):
+        env._heavy_lock = anyio.Lock()
+    return env._heavy_lock
 
 
 @cache

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import Answer, Call, ToolErrand, ToolTemplate, ToolWorld
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, people, words
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.wording import CITIES, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 PAGE = 10
@@ -103,7 +103,7 @@ def build(seed: int, difficulty: int) -> Directory:
     return Directory(employees, cursors)
 
 
-def find(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
+def find(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     everybody = list(world.employees.values())
     # Never on the first page.
     wanted, other = rng.sample(everybody[PAGE:], 2)
@@ -115,7 +115,7 @@ def find(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
         )
     )
     goal = f"What is the extension of {who}? Answer with the number."
-    return ToolErrand(
+    return ToolTask(
         goal,
         (*world.walk(), Answer(str(wanted.extension))),
         (*world.walk(), Answer(str(other.extension))),
@@ -123,7 +123,7 @@ def find(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
     )
 
 
-def count(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
+def count(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     everybody = list(world.employees.values())
     example = rng.choice(everybody)
     found = [employee for employee in everybody if employee.department == example.department]
@@ -139,7 +139,7 @@ def count(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
     if len(names) <= 6:
         goal = f"Who works in the department {example.department}{where}{floor}? Answer with the full names."
         others = [employee.name for employee in everybody if employee not in found]
-        return ToolErrand(
+        return ToolTask(
             goal,
             (*world.walk(), Answer(", ".join(names))),
             (*world.walk(), Answer(", ".join([*names, others[0]]))),
@@ -147,7 +147,7 @@ def count(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
         )
     goal = f"How many employees work in the department {example.department}{where}{floor}? Answer with the number."
     number = len(names)
-    return ToolErrand(
+    return ToolTask(
         goal,
         (*world.walk(), Answer(str(number))),
         (*world.walk()[:1], Answer(str(number - 1))),
@@ -155,7 +155,7 @@ def count(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
     )
 
 
-def relocate(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
+def relocate(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     everybody = list(world.employees.values())
     example = rng.choice(everybody)
     chosen = [e for e in everybody if e.department == example.department and e.city == example.city]
@@ -183,11 +183,11 @@ def relocate(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
 
     calls = [change(employee) for employee in chosen]
     other = change(next(e for e in everybody if e not in chosen and getattr(e, field) != new))
-    return ToolErrand(goal, (*world.walk(), *calls, Answer()), (*world.walk(), *calls, other, Answer()), outcome)
+    return ToolTask(goal, (*world.walk(), *calls, Answer()), (*world.walk(), *calls, other, Answer()), outcome)
 
 
 TEMPLATES = (
-    ToolTemplate("paging/find", build, find),
-    ToolTemplate("paging/list", build, count),
-    ToolTemplate("paging/relocate", build, relocate),
+    ToolTaskTemplate("paging/find", build, find),
+    ToolTaskTemplate("paging/list", build, count),
+    ToolTaskTemplate("paging/relocate", build, relocate),
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ReportInfeasible, ToolErrand, ToolTemplate, ToolWorld
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, a_day, a_today, as_json, listed, people, words
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.wording import CITIES, a_day, a_today, as_json, listed, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 500
@@ -361,7 +361,7 @@ def _instead(like: str, number: int, arguments: dict[str, Any]) -> Call:
     return Call(like, {"ticket_id": number, **({} if like == "escalate_ticket" else arguments)})
 
 
-def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
+def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     waiting = [ticket for ticket in world.tickets.values() if ticket.status == "open"]
     tickets = rng.sample(waiting, min(difficulty, len(waiting)))
     calls: list[Call] = []
@@ -379,10 +379,10 @@ def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
             getattr(world, call.tool)(**call.arguments)
 
     looks = [Call("get_ticket", {"ticket_id": ticket.ticket_id}) for ticket in tickets]
-    return ToolErrand(goal, (*looks, *calls, Answer()), (*looks, *calls[:-1], near[-1], Answer()), outcome)
+    return ToolTask(goal, (*looks, *calls, Answer()), (*looks, *calls[:-1], near[-1], Answer()), outcome)
 
 
-def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
+def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     example = rng.choice([ticket for ticket in world.tickets.values() if ticket.status == "open"])
     tag, source = rng.choice(example.tags), example.assignee
     to = rng.choice([person for person in world.staff if person != source])
@@ -400,10 +400,10 @@ def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     calls = [Call("assign_ticket", {"ticket_id": ticket.ticket_id, "person": to}) for ticket in chosen]
     watched = Call("add_watcher", {"ticket_id": chosen[-1].ticket_id, "person": to})
     look: Move = Call("list_tickets", {"status": "open"})
-    return ToolErrand(goal, (look, *calls, Answer()), (look, *calls[:-1], watched, Answer()), outcome)
+    return ToolTask(goal, (look, *calls, Answer()), (look, *calls[:-1], watched, Answer()), outcome)
 
 
-def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
+def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     example = rng.choice(list(world.tickets.values()))
     conditions = [f"the status {example.status}"]
     found = [ticket for ticket in world.tickets.values() if ticket.status == example.status]
@@ -418,7 +418,7 @@ def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     goal = f"Which tickets have {listed(conditions)}? Answer with their numbers."
     look = Call("list_tickets", {"status": example.status})
     one_more = next((str(number) for number in world.tickets if str(number) not in numbers), "999")
-    return ToolErrand(
+    return ToolTask(
         goal,
         (look, Answer(", ".join(numbers))),
         (look, Answer(", ".join([*numbers, one_more]))),
@@ -426,7 +426,7 @@ def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     )
 
 
-def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
+def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these requests cannot be fulfilled by any tool, though some seem to be supported."""
     first, second = rng.sample(sorted(world.tickets), 2)
     ticket = world.tickets[first]
@@ -441,7 +441,7 @@ def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
 
         wrong = _instead(like, first, arguments)
         goal = f"Ticket {first}: {wish}.{last}"
-        return ToolErrand(goal, (look, right, Answer()), (look, wrong, Answer()), outcome)
+        return ToolTask(goal, (look, right, Answer()), (look, wrong, Answer()), outcome)
     wish = rng.choice(
         (
             f"Ticket {first}: merge it into ticket {second}, so that only {second} is left, with the comments of both.",
@@ -452,12 +452,12 @@ def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     )
     wrong = Call("add_comment", {"ticket_id": first, "text": wish})
     reason = "There is no tool for it."
-    return ToolErrand(wish + last, (look, ReportInfeasible(reason)), (look, wrong, Answer()), infeasible=True)
+    return ToolTask(wish + last, (look, ReportInfeasible(reason)), (look, wrong, Answer()), infeasible=True)
 
 
 TEMPLATES = (
-    ToolTemplate("distractors/act", build, act),
-    ToolTemplate("distractors/hand-over", build, hand_over),
-    ToolTemplate("distractors/list", build, count),
-    ToolTemplate("distractors/if-possible", build, if_possible),
+    ToolTaskTemplate("distractors/act", build, act),
+    ToolTaskTemplate("distractors/hand-over", build, hand_over),
+    ToolTaskTemplate("distractors/list", build, count),
+    ToolTaskTemplate("distractors/if-possible", build, if_possible),
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from rllm_gym.core import Task, TaskError, split_of, stream_seed
 from rllm_gym.data.taskset import Taskset, check_split
-from rllm_gym.envs.swe.repositories.catalogue import NAMES, RENAMINGS, Change, Repository, load_repository
+from rllm_gym.envs.swe.repositories.catalog import NAMES, RENAMINGS, RepoChange, Repository, load_repository
 
 __all__ = ["NAMES", "base_tasks", "gold_patch", "repository_files", "swe_tasks"]
 
@@ -53,7 +53,7 @@ def swe_tasks(
     names = NAMES if repositories is None else tuple(dict.fromkeys(repositories))
     if not names:
         raise TaskError(f"repositories is empty; there are {', '.join(NAMES)}, or None for all")
-    return Taskset(_Stream(names, split, int(seed), int(size)))
+    return Taskset(_GeneratedTasks(names, split, int(seed), int(size)))
 
 
 def base_tasks(repositories: Iterable[str] = NAMES) -> list[Task]:
@@ -93,7 +93,7 @@ def gold_patch(task: Task) -> dict[str, str]:
     return {repository.renamed(path, renaming): repository.renamed(repository.files[path], renaming) for path in paths}
 
 
-def _resolve(reference: object) -> tuple[Repository, Change, int]:
+def _resolve(reference: object) -> tuple[Repository, RepoChange, int]:
     match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     if match is None:
         raise TaskError(f"{reference!r:.80} names no built-in repository; they look like builtin:ledger/split-money@0")
@@ -103,7 +103,7 @@ def _resolve(reference: object) -> tuple[Repository, Change, int]:
     return repository, repository.changes[match[2]], number
 
 
-def _task(task_id: str, repository: Repository, change: Change, number: int) -> Task:
+def _task(task_id: str, repository: Repository, change: RepoChange, number: int) -> Task:
     tests, hidden = _rendered_tests(repository.name, number)
     failing = set(change.fail_to_pass)
     data = {
@@ -127,7 +127,7 @@ def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[
 
 
 @dataclass(frozen=True)
-class _Stream:
+class _GeneratedTasks:
     """Task *i* as a pure function of (repositories, split, seed, i)."""
 
     names: tuple[str, ...]

@@ -14,11 +14,11 @@ MAX_FRAME = 16 * 1024 * 1024
 _LENGTH = struct.Struct("!I")
 
 
-class TooLarge(Exception):
+class FrameTooLarge(Exception):
     """A message does not fit into one frame."""
 
 
-class Channel:
+class FrameChannel:
     """One end of a stream of frames. ``receive`` raises ``EOFError`` when the other end is closed."""
 
     def __init__(self, descriptor: int = 3) -> None:
@@ -26,7 +26,7 @@ class Channel:
 
     def send(self, frame: bytes) -> None:
         if len(frame) > MAX_FRAME:
-            raise TooLarge(f"a message of {len(frame)} bytes; at most {MAX_FRAME} are carried")
+            raise FrameTooLarge(f"a message of {len(frame)} bytes; at most {MAX_FRAME} are carried")
         view = memoryview(_LENGTH.pack(len(frame)) + frame)
         while view:
             view = view[_write(self._descriptor, view) :]

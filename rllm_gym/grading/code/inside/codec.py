@@ -2,7 +2,7 @@
 
 Immutable values (numbers, text, tuples, dates) are copied. Mutable ones (lists, dicts, arrays) are kept in the heap and
 identified by their number there. Everything else stays where it is, and the other side gets a stand-in for it. The
-codec gets both from its :class:`Rooms`.
+codec gets both from its :class:`ObjectTable`.
 
 Types are checked with ``type(value) is``: an ``int`` subclass with its own ``__eq__`` does not count as an ``int``.
 """
@@ -31,11 +31,11 @@ class Uncodable(Exception):
     """This value cannot be sent to the other side."""
 
 
-class Malformed(Exception):
+class MalformedMessage(Exception):
     """A message that an honest side never sends."""
 
 
-class Rooms(Protocol):
+class ObjectTable(Protocol):
     """Storage for values that are not copied."""
 
     def container_to_tree(self, value: Any) -> Tree | None:
@@ -53,12 +53,12 @@ class Codec:
     """An encoder and decoder of the values of one message at a time; :meth:`begin` starts the next.
 
     Args:
-        rooms: Holds the containers and objects.
+        objects: Holds the containers and objects.
         hostile: Whether the other side may send anything. Globals are then looked up by name only if they are harmless.
     """
 
-    def __init__(self, rooms: Rooms, *, hostile: bool) -> None:
-        self._rooms = rooms
+    def __init__(self, objects: ObjectTable, *, hostile: bool) -> None:
+        self._objects = objects
         self._hostile = hostile
         self._left = MAX_NODES
         self._depth = 0
@@ -81,14 +81,14 @@ class Codec:
         writer = _WRITERS.get(kind)
         if writer is not None:
             return writer(self, value)
-        tree = self._rooms.container_to_tree(value)
+        tree = self._objects.container_to_tree(value)
         if tree is not None:
             return tree
         for module, write in _LAZY_WRITERS:
             if module in sys.modules and (tree := write(self, value)) is not None:
                 return tree
         tree = _global_to_tree(value, everything=self._hostile)
-        return self._rooms.object_to_tree(value) if tree is None else tree
+        return self._objects.object_to_tree(value) if tree is None else tree
 
     def encode_all(self, values: Iterable[Any]) -> list[Tree]:
         """Return the trees of the children of a container or tuple, with a fast path for plain numbers."""
@@ -110,37 +110,37 @@ class Codec:
         return trees
 
     def decode(self, tree: Tree) -> Any:
-        """Return the value of a tree; raises :class:`Malformed` for trees that :meth:`encode` does not produce."""
+        """Return the value of a tree; raises :class:`MalformedMessage` for one that :meth:`encode` cannot make."""
         if type(tree) is not list:
             if type(tree) is dict:
-                raise Malformed("an object where a value was expected")
+                raise MalformedMessage("an object where a value was expected")
             return tree
         self._left -= 1
         if self._left < 0:
-            raise Malformed(f"a message of more than {MAX_NODES:,} values")
+            raise MalformedMessage(f"a message of more than {MAX_NODES:,} values")
         if not tree or type(tree[0]) is not str:
-            raise Malformed("a value without a tag")
+            raise MalformedMessage("a value without a tag")
         reader = _READERS.get(tree[0])
         if reader is None:
-            return self._rooms.object_from_tree(tree)
+            return self._objects.object_from_tree(tree)
         return reader(self, *tree[1:])
 
     def decode_all(self, trees: Any) -> list[Any]:
         if type(trees) is not list:
-            raise Malformed("values that are no list")
+            raise MalformedMessage("values that are no list")
         decode = self.decode
         return [decode(tree) if type(tree) is list or type(tree) is dict else tree for tree in trees]
 
     def decode_nested(self, trees: Any) -> list[Any]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Malformed(f"tuples nested more than {MAX_DEPTH} deep")
+            raise MalformedMessage(f"tuples nested more than {MAX_DEPTH} deep")
         values = self.decode_all(trees)
         self._depth -= 1
         return values
 
     def container(self, number: Any) -> Any:
-        return self._rooms.container_from_tree(number)
+        return self._objects.container_from_tree(number)
 
     def global_named(self, module: Any, name: Any) -> Any:
         return _global_from_tree(module, name, everything=not self._hostile)
@@ -149,7 +149,7 @@ class Codec:
 def expect(value: Any, *kinds: type) -> Any:
     """Return the value if it is of exactly one of these types."""
     if type(value) not in kinds:
-        raise Malformed(f"a {type(value).__name__} where a {kinds[0].__name__} was expected")
+        raise MalformedMessage(f"a {type(value).__name__} where a {kinds[0].__name__} was expected")
     return value
 
 
@@ -217,7 +217,7 @@ def _read_pattern(codec: Codec, pattern: Any, flags: Any) -> re.Pattern[Any]:
 def _read_pairs(codec: Codec, trees: Any) -> Any:
     pairs = codec.decode_nested(trees)
     if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
-        raise Malformed("items that are no pairs")
+        raise MalformedMessage("items that are no pairs")
     return dict(pairs).items()
 
 
@@ -293,11 +293,13 @@ _NUMPY_TYPE = re.compile(r"[<>|=](?:[biufc][0-9]{1,2}|\?|[SU][0-9]{1,6}|[mM]8(?:
 
 
 def numpy_type(text: Any) -> Any:
-    """Return the numpy type of a description; raises :class:`Malformed` for anything but plain types of fixed size."""
+    """Return the numpy type of a description; raises :class:`MalformedMessage` for all but plain types of fixed
+    size.
+    """
     import numpy as np
 
     if not _NUMPY_TYPE.fullmatch(expect(text, str)):
-        raise Malformed(f"a numpy type {text[:40]!r}")
+        raise MalformedMessage(f"a numpy type {text[:40]!r}")
     return np.dtype(text)
 
 
@@ -343,7 +345,7 @@ def _read_path(codec: Codec, name: Any, text: Any) -> Any:
     import pathlib
 
     if name not in _PATHS:
-        raise Malformed("a path of no known kind")
+        raise MalformedMessage("a path of no known kind")
     return getattr(pathlib, name)(expect(codec.decode(text), str))
 
 
@@ -371,7 +373,7 @@ def _read_timezone(codec: Codec, offset: Any, name: Any) -> Any:
 def _zone_of(codec: Codec, tree: Any) -> Any:
     zone = codec.decode(tree)
     if zone is not None and type(zone).__module__ not in ("datetime", "zoneinfo"):
-        raise Malformed("a time zone that is none")
+        raise MalformedMessage("a time zone that is none")
     return zone
 
 
@@ -401,7 +403,7 @@ def _read_numpy(codec: Codec, kind: Any, data: Any) -> Any:
     dtype = numpy_type(kind)
     raw = from_base64(data)
     if len(raw) != dtype.itemsize:
-        raise Malformed("a numpy scalar of the wrong size")
+        raise MalformedMessage("a numpy scalar of the wrong size")
     return np.frombuffer(raw, dtype)[0] if raw else dtype.type()
 
 
@@ -492,7 +494,7 @@ def _global_to_tree(value: Any, *, everything: bool) -> Tree | None:
         return ["g", "types", "NoneType"]
     try:
         found = _global_from_tree(module, name, everything=everything)
-    except (Malformed, ImportError):
+    except (MalformedMessage, ImportError):
         return None
     return ["g", module, name] if found is value else None
 
@@ -504,14 +506,14 @@ def _global_from_tree(module: Any, name: Any, *, everything: bool) -> Any:
     expect(module, str)
     expect(name, str)
     if not everything and not _is_harmless(module, name):
-        raise Malformed(f"{module[:40]}.{name[:40]} by name")
+        raise MalformedMessage(f"{module[:40]}.{name[:40]} by name")
     if module.split(".")[0] not in sys.stdlib_module_names | {"numpy"}:
-        raise Malformed(f"{module[:40]} by name")
+        raise MalformedMessage(f"{module[:40]} by name")
     __import__(module)
     found: Any = sys.modules[module]
     for part in name.split("."):
         if not hasattr(found, part):
-            raise Malformed(f"{module[:40]}.{name[:40]} by name")
+            raise MalformedMessage(f"{module[:40]}.{name[:40]} by name")
         found = getattr(found, part)
     return found
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import PurePath
 from typing import Any
 
-from .codec import Malformed, expect, from_base64, to_base64
+from .codec import MalformedMessage, expect, from_base64, to_base64
 
 MAX_FILES = 1000
 MAX_BYTES = 4 * 1024 * 1024
@@ -160,7 +160,7 @@ class Files:
         else:
             content = from_base64(data)
             if len(content) > MAX_BYTES:
-                raise Malformed("a file that is too long")
+                raise MalformedMessage("a file that is too long")
             if not self._guarded:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -14,12 +14,12 @@ import random
 import sys
 from typing import Any
 
+from .argument_mutation import ArgumentMutator, altered_arguments, different_value
 from .codec import Tree, Uncodable
 from .files import Files
 from .operations import BINARY, Operations
 from .peer import Peer, Transport, is_simple
-from .remote import ARITHMETIC, ORDER, Made, Remote, RemoteType, Unsupported, link_of
-from .ruin import Ruin, altered, other
+from .proxies import ARITHMETIC, ORDER, Constructed, Remote, RemoteType, Unsupported, link_of
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -45,38 +45,38 @@ class GuardedPeer(Peer):
         transport: As in :class:`Peer`.
         served: Answers the program's requests.
         detached: Whether the program gets copies.
-        ruin: The number of the request before which to change the arguments, and how to change them.
+        mutation: The number of the request before which to change the arguments, and how to change them.
         alter: The number of the test's object to create from other values, and which of its values to change.
     """
 
     def __init__(
         self,
         transport: Transport,
-        served: Served,
+        served: ObjectServer,
         *,
         detached: bool = False,
-        ruin: tuple[int, str] | None = None,
+        mutation: tuple[int, str] | None = None,
         alter: tuple[int, str] | None = None,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
         self.served = served
         self.files: Files | None = None
-        self._ruin, self._alter, self._detached = ruin, alter, detached
+        self._mutation, self._alter, self._detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._named: set[type] = set()
-        self._asked = self._made = 0
-        self.changing: list[int] = []
+        self._asked = self._constructed = 0
+        self.changing_calls: list[int] = []
         """Numbers of the requests during which the program changed data of the test."""
-        self.ruined = False
-        self.believed: set[int] = set()
+        self.mutation_changed_inputs = False
+        self.believed_equalities: set[int] = set()
         """Objects created by the test for which the program's claim of equality with others was accepted."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
         number, self._asked = self._asked, self._asked + 1
-        if self._ruin is not None and number == self._ruin[0]:
-            ruin = Ruin(self._ruin[1], self.served.test_module)
-            ruin(operands)
-            self.ruined = ruin.changed
+        if self._mutation is not None and number == self._mutation[0]:
+            mutate = ArgumentMutator(self._mutation[1], self.served.test_module)
+            mutate(operands)
+            self.mutation_changed_inputs = mutate.changed
         if operation == "getattr" and operands[1] in _ASKED_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
         if self.files is not None and operation in ("call", "set module"):
@@ -85,8 +85,8 @@ class GuardedPeer(Peer):
         try:
             result = super().ask(operation, *operands)
         finally:
-            if self.heap.changed_by_other + self.served.changes != before and len(self.changing) < 10_000:
-                self.changing.append(number)
+            if self.heap.changed_by_other + self.served.changes != before and len(self.changing_calls) < 10_000:
+                self.changing_calls.append(number)
         self._note_class(operation, operands, result)
         return result
 
@@ -113,23 +113,23 @@ class GuardedPeer(Peer):
             self._named.add(found)
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        number, self._made = self._made, self._made + 1
+        number, self._constructed = self._constructed, self._constructed + 1
         if self._alter is not None and number == self._alter[0]:
-            args, kwargs = altered(self._alter[1], args, kwargs)
-        made = super().construct(cls, args, kwargs)
-        link = link_of(made)
-        if link is not None and type(made) is cls and link.received == 1 and not isinstance(made, tuple):
+            args, kwargs = altered_arguments(self._alter[1], args, kwargs)
+        created = super().construct(cls, args, kwargs)
+        link = link_of(created)
+        if link is not None and type(created) is cls and link.received == 1 and not isinstance(created, tuple):
             link.owned, link.named = True, cls in self._named
             if is_simple((args, kwargs)):
-                link.made = Made(number, cls, args, kwargs)
-        return made
+                link.constructed = Constructed(number, cls, args, kwargs)
+        return created
 
     def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
-        made = super()._standin(number, cls, flavour)
-        link = link_of(made)
+        constructed = super()._standin(number, cls, flavour)
+        link = link_of(constructed)
         if link is not None and link.received > 1:
             link.owned = False
-        return made
+        return constructed
 
     def operate(self, operation: str, target: Any, *args: Any) -> Any:
         link = link_of(target)
@@ -156,23 +156,23 @@ class GuardedPeer(Peer):
             return False
         if not self._says_equal(left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]):
             return False
-        made = theirs.made or link.made
-        if made is not None and (made.args or made.kwargs):
-            self.believed.add(made.number)
-        if theirs.made is not None:
-            decoys = self._decoys(theirs.made)
-        elif link.made is not None:
-            decoys, left, right = self._decoys(link.made), right, left
+        created = theirs.constructed or link.constructed
+        if created is not None and (created.args or created.kwargs):
+            self.believed_equalities.add(created.number)
+        if theirs.constructed is not None:
+            decoys = self._decoys(theirs.constructed)
+        elif link.constructed is not None:
+            decoys, left, right = self._decoys(link.constructed), right, left
         else:
             decoys = []
         return not decoys or self._says_equal(left, right, decoys, all_of_them=True)
 
-    def _says_equal(self, left: Any, right: Any, strangers: list[Any], *, all_of_them: bool = False) -> bool:
+    def _says_equal(self, left: Any, right: Any, unrelated: list[Any], *, all_of_them: bool = False) -> bool:
         """Return whether the class calls them equal, but none of the strangers. The order is shuffled."""
-        asked = [(each, False) for each in strangers] + [(right, True)]
+        asked = [(item, False) for item in unrelated] + [(right, True)]
         _random.shuffle(asked)
-        answers = self.ask("equals", left, [each for each, _ in asked])
-        if type(answers) is not list or [type(each) for each in answers] != [bool] * len(asked):
+        answers = self.ask("equals", left, [item for item, _ in asked])
+        if type(answers) is not list or [type(item) for item in answers] != [bool] * len(asked):
             raise self._break("a comparison answered by something else than true and false")
         if not next(answer for answer, (_, meant) in zip(answers, asked) if meant):
             return False
@@ -181,13 +181,15 @@ class GuardedPeer(Peer):
             raise self._break(f"objects of {type(left).__name__} are equal to whatever they are compared with")
         return True
 
-    def _decoys(self, made: Made) -> list[Any]:
+    def _decoys(self, constructed: Constructed) -> list[Any]:
         """Return objects of a class created from other arguments than this one."""
-        _, cls, args, kwargs = made
+        _, cls, args, kwargs = constructed
         decoys = []
         values = [*args, *kwargs.values()]
         for position in [*range(min(len(values), 4)), None, None]:
-            changed = [other(value) if position in (index, None) else value for index, value in enumerate(values)]
+            changed = [
+                different_value(value) if position in (index, None) else value for index, value in enumerate(values)
+            ]
             if not changed:
                 break
             try:
@@ -224,7 +226,7 @@ class GuardedPeer(Peer):
             raise TypeError(f"unsupported operand types: {what}")
         links = [found for found in (link, link_of(right)) if found is not None and found.owned]
         plain_right = not isinstance(right, Remote)
-        own = link is not None and link.made is not None and link.received == 1 and link.named
+        own = link is not None and link.constructed is not None and link.received == 1 and link.named
         if plain_right and operation in _TELLING and not own:
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
             raise Unsupported(what, link)
@@ -245,7 +247,7 @@ class GuardedPeer(Peer):
         if isinstance(item, Remote) or (link is not None and link.owned and link.named):
             return bool(self.ask("contains", target, item))
         if "__iter__" in _methods(target) or "__getitem__" in _methods(target):
-            return any(each is item or each == item for each in target)
+            return any(entry is item or entry == item for entry in target)
         what = f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated"
         self.unsupported.append(what)
         raise TypeError(what)
@@ -270,7 +272,7 @@ class GuardedPeer(Peer):
                 raise Uncodable(f"the test gives the program a {base.__name__} of {module}")
 
 
-class Served:
+class ObjectServer:
     """The handler of the program's requests to objects that the test gave it: callbacks, helpers, files, mocks.
 
     Args:

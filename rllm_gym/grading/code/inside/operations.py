@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .remote import ARITHMETIC, ORDER
+from .proxies import ARITHMETIC, ORDER
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -27,8 +27,8 @@ def _signature(target: Any) -> list[tuple[str, int, tuple[Any, ...]]]:
     import inspect
 
     return [
-        (each.name, int(each.kind), () if each.default is inspect.Parameter.empty else (each.default,))
-        for each in inspect.signature(target).parameters.values()
+        (item.name, int(item.kind), () if item.default is inspect.Parameter.empty else (item.default,))
+        for item in inspect.signature(target).parameters.values()
     ]
 
 
@@ -122,8 +122,8 @@ class Operations:
             name = operation.removeprefix("await_")
             if name not in ("aenter", "aexit", "anext"):
                 raise TypeError(f"no operation {operation[:40]!r}")
-            given = _details(*rest) if name == "aexit" else rest
-            return await getattr(type(target), f"__{name}__")(target, *given)
+            arguments = _details(*rest) if name == "aexit" else rest
+            return await getattr(type(target), f"__{name}__")(target, *arguments)
 
         return self.drive(outcome())
 

@@ -67,7 +67,7 @@ class Patches:
             replaced = [(target, name) for target, name, _ in patch._setattr]
             undoing(patch)
             for target, name in dict.fromkeys((id(target), name) for target, name in replaced):
-                self._restored(next(each for each, _ in replaced if id(each) == target), name)
+                self._restored(next(item for item, _ in replaced if id(item) == target), name)
 
         kind.setattr, kind.undo = set_, undo
 

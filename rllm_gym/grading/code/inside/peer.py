@@ -13,11 +13,11 @@ from collections.abc import Callable
 from json import dumps, loads
 from typing import Any, Protocol
 
-from . import remote
-from .codec import Codec, Malformed, Tree, Uncodable, expect
-from .flavours import flavour_of, wrapped
-from .heap import Heap
-from .remote import Link, Remote, RemoteType, Unsupported, link_of
+from . import proxies
+from .callable_kinds import callable_kind, wrap_proxy
+from .codec import Codec, MalformedMessage, Tree, Uncodable, expect
+from .proxies import Link, Remote, RemoteType, Unsupported, link_of
+from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
 
@@ -37,7 +37,7 @@ class Transport(Protocol):
     def receive(self) -> tuple[bool, bytes]: ...
 
 
-class Broken(BaseException):
+class ConversationError(BaseException):
     """The other side violated the protocol. ``except Exception`` in test code does not catch it."""
 
 
@@ -49,7 +49,7 @@ class Peer:
         serve: Answers a request, given the operation and its operands.
         first: 0 for the test side, 1 for the program side.
         guarded: Whether the other side is untrusted.
-        detached: See :class:`~heap.Heap`.
+        detached: See :class:`~heap.SharedContainers`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Peer:
         self._transport = transport
         self._serve = serve
         self._guarded = guarded
-        self.heap = Heap(first, detached=detached)
+        self.heap = SharedContainers(first, detached=detached)
         self._codec = Codec(self, hostile=guarded)
         self._exports: dict[int, list[Any]] = {}
         self._export_numbers: dict[int, int] = {}
@@ -88,7 +88,7 @@ class Peer:
     def ask(self, operation: str, *operands: Any) -> Any:
         """Send a request and return the answer; raises the exception that the other side raises."""
         if self.broken:
-            raise Broken(self.broken)
+            raise ConversationError(self.broken)
         with self._turn:
             try:
                 self._send(True, {"ask": operation}, operands)
@@ -128,7 +128,7 @@ class Peer:
         try:
             operation, operands = self._opened(message, "ask")
             return "ok", self._serve(operation, operands)
-        except Broken:
+        except ConversationError:
             raise
         except BaseException as error:
             # Frames reference the arguments, which would keep them alive on this side.
@@ -172,12 +172,12 @@ class Peer:
         try:
             message: dict[str, Any] = expect(loads(data), dict)
             return message
-        except (ValueError, RecursionError, Malformed) as error:
+        except (ValueError, RecursionError, MalformedMessage) as error:
             raise self._break(f"a message that is none: {type(error).__name__}") from error
 
-    def _break(self, what: str) -> Broken:
+    def _break(self, what: str) -> ConversationError:
         self.broken = self.broken or what
-        return Broken(what)
+        return ConversationError(what)
 
     def _opened(self, message: dict[str, Any], key: str) -> tuple[str, list[Any]]:
         self._opening += 1
@@ -189,7 +189,7 @@ class Peer:
             for number, count in expect(message.get("del", []), list):
                 self._release(expect(number, int), expect(count, int))
             kind = expect(message[key], str)
-        except (Malformed, Uncodable) as error:
+        except (MalformedMessage, Uncodable) as error:
             raise self._break(str(error)) from error
         except Exception as error:
             raise self._break(f"a message that cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
@@ -215,7 +215,7 @@ class Peer:
     def _release(self, number: int, count: int) -> None:
         entry = self._exports.get(number)
         if entry is None or count < 1:
-            raise Malformed("an object that nobody has is released")
+            raise MalformedMessage("an object that nobody has is released")
         entry[1] -= count
         if entry[1] <= 0:
             del self._exports[number]
@@ -255,7 +255,7 @@ class Peer:
         kind = type(value)
         if issubclass(kind, tuple) and _fields_of(kind) is not None:
             return ["nt", self._class_to_tree(kind), self._codec.encode_nested(tuple.__iter__(value))]
-        return ["x", self._export(value), self._class_to_tree(kind), flavour_of(value)]
+        return ["x", self._export(value), self._class_to_tree(kind), callable_kind(value)]
 
     def _export(self, value: Any) -> int:
         number = self._export_numbers.get(id(value))
@@ -278,7 +278,7 @@ class Peer:
     def exported(self, number: Any) -> Any:
         entry = self._exports.get(expect(number, int))
         if entry is None:
-            raise Malformed("an object that nobody has")
+            raise MalformedMessage("an object that nobody has")
         return entry[0]
 
     def _class_to_tree(self, cls: type) -> Tree:
@@ -298,7 +298,7 @@ class Peer:
             "name": _text(cls.__name__),
             "module": _text(cls.__module__),
             "doc": cls.__doc__[:2000] if type(cls.__doc__) is str else None,
-            "methods": remote.methods_of(cls),
+            "methods": proxies.methods_of(cls),
             "fields": _fields_of(cls),
             "plain": _plain_base(cls),
         }
@@ -336,7 +336,7 @@ class Peer:
             return self._library_error(*rest)
         if tag == "xe" and len(rest) == 5:
             return self._error(*rest)
-        raise Malformed("a value of no known tag")
+        raise MalformedMessage("a value of no known tag")
 
     def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None) -> RemoteType:
         known = self._classes.get(expect(number, int))
@@ -349,22 +349,22 @@ class Peer:
         for name in expect(facts.get("methods"), list) + (expect(facts.get("fields"), list, type(None)) or []):
             expect(name, str)
         made_bases = tuple(self._base(base) for base in expect(bases, list))
-        self._classes[number] = made = remote.make_class(facts, made_bases, Link(self, number))
-        return made
+        self._classes[number] = created = proxies.make_class(facts, made_bases, Link(self, number))
+        return created
 
     def _base(self, tree: Any) -> type:
         base = self._codec.decode(tree)
         if isinstance(base, RemoteType):
             return base
         if not isinstance(base, type) or not issubclass(base, BaseException):
-            raise Malformed("a base that is no class")
+            raise MalformedMessage("a base that is no class")
         forbidden = not issubclass(base, Exception) or issubclass(base, _ENDS_OF_ITERATION)
         return Exception if self._guarded and forbidden else base
 
     def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, Remote):
-            raise Malformed("an object of no class")
+            raise MalformedMessage("an object of no class")
         held = self._standins.get(expect(number, int))
         if held is not None:
             link = self._wrapped.get(held) if not isinstance(held, Remote) else link_of(held)
@@ -374,38 +374,38 @@ class Peer:
         link = Link(self, number)
         link.received = 1
         if flavour == "":
-            made = object.__new__(kind)
-            object.__setattr__(made, "_rllm_link", link)
+            created = object.__new__(kind)
+            object.__setattr__(created, "_rllm_link", link)
         else:
             standin = object.__new__(kind)
             object.__setattr__(standin, "_rllm_link", link)
-            made = wrapped(self, flavour, standin)
-            self._wrapped[made] = link
-        self._standins[number] = made
-        return made
+            created = wrap_proxy(self, flavour, standin)
+            self._wrapped[created] = link
+        self._standins[number] = created
+        return created
 
     def _named_tuple(self, cls: Any, trees: Any) -> Any:
         kind = self._codec.decode(cls)
         if not (isinstance(kind, type) and issubclass(kind, tuple)):
-            raise Malformed("a named tuple of no class")
+            raise MalformedMessage("a named tuple of no class")
         items = self._codec.decode_nested(trees)
         if len(items) != len(_fields_of(kind) or ()):
-            raise Malformed("a named tuple of the wrong length")
+            raise MalformedMessage("a named tuple of the wrong length")
         return tuple.__new__(kind, items)
 
     def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
-            raise Malformed("an exception of no known name")
+            raise MalformedMessage("an exception of no known name")
         if self._guarded and issubclass(kind, _NEVER_CROSS):
             kind = RuntimeError
-        return self._completed(_made(kind, self._codec.decode_nested(arguments)), cause, trace)
+        return self._completed(_new_exception(kind, self._codec.decode_nested(arguments)), cause, trace)
 
     def _library_error(self, cls: Any, arguments: Any, cause: Any, trace: Any, state: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, type) or not issubclass(kind, Exception) or isinstance(kind, RemoteType):
-            raise Malformed("an exception of no class")
-        error = _made(kind, self._codec.decode_nested(arguments))
+            raise MalformedMessage("an exception of no class")
+        error = _new_exception(kind, self._codec.decode_nested(arguments))
         for name, value in dict(self._codec.decode(state)).items():
             if type(name) is str and not name.startswith("__") and is_simple(value):
                 vars(error)[name] = value
@@ -414,7 +414,7 @@ class Peer:
     def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, trace: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, BaseException):
-            raise Malformed("an exception of no class")
+            raise MalformedMessage("an exception of no class")
         values = self._codec.decode_nested(arguments)
         held = self._standins.get(expect(number, int))
         link = None if held is None else link_of(held)
@@ -433,7 +433,7 @@ class Peer:
         if cause is not None:
             found = self._codec.decode(cause)
             if not isinstance(found, BaseException):
-                raise Malformed("a cause that is no exception")
+                raise MalformedMessage("a cause that is no exception")
             error.__cause__ = found
         error._rllm_trace = expect(trace, str)[:2000]  # type: ignore[attr-defined]
         return error
@@ -486,7 +486,7 @@ class Peer:
         return bool(self.ask("contains", target, item))
 
 
-def _made(kind: type[BaseException], values: list[Any]) -> BaseException:
+def _new_exception(kind: type[BaseException], values: list[Any]) -> BaseException:
     try:
         return kind(*values)
     except (TypeError, ValueError):

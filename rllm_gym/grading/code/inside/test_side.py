@@ -16,28 +16,28 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .channel import Channel
+from .channel import FrameChannel
 from .files import Files
-from .guard import GuardedPeer, Served, patched_builtins
-from .names import Used, module_named, own_value
+from .free_names import FreeNames, module_named, own_value
+from .guard import GuardedPeer, ObjectServer, patched_builtins
 from .patches import Patches
-from .peer import Broken
-from .remote import Remote, RemoteType
-from .styles import RUNNERS, Report
+from .peer import ConversationError
+from .proxies import Remote, RemoteType
+from .runners import RUNNERS, TestReporter
 
 MODULE = "test_solution"
 _MAIN = "__main__"
 """Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
 
 
-class RowError(Exception):
+class TaskRowError(Exception):
     """The test code itself cannot be run, whatever the program."""
 
 
-class Wire:
+class TestRelayConnection:
     """Messages to the relay, including those for the trainer."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: FrameChannel) -> None:
         self._channel = channel
 
     def send(self, question: bool, message: bytes) -> None:
@@ -63,7 +63,7 @@ class Solution(types.ModuleType):
             # Hide names with which pytest is configured, and names that the test defines itself.
             hidden = self._rllm_hidden
             return [
-                each for each in self._rllm_side.names() if each not in hidden and not each.startswith(("_", "pytest"))
+                item for item in self._rllm_side.names() if item not in hidden and not item.startswith(("_", "pytest"))
             ]
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
@@ -97,22 +97,22 @@ class TestSide:
 
     __test__ = False
 
-    def __init__(self, config: dict[str, Any], wire: Wire) -> None:
+    def __init__(self, config: dict[str, Any], wire: TestRelayConnection) -> None:
         self.config = config
         self._wire = wire
-        served = Served(MODULE)
+        served = ObjectServer(MODULE)
         ruin, alter = config["ruin"], config["alter"]
-        self.peer = GuardedPeer(wire, served, detached=config["detached"], ruin=ruin, alter=alter)
+        self.peer = GuardedPeer(wire, served, detached=config["detached"], mutation=ruin, alter=alter)
         served.peer = self.peer
         self._takes_files = False
         self._environment: Callable[[], dict[str, Any]] | None = None
         self.peer.attached = self._attached
         self.peer.attach = self._attach
-        self.report = Report(lambda message: self._tell(message), stop=config["stop"], show=config["show"])
+        self.report = TestReporter(lambda message: self._tell(message), stop=config["stop"], show=config["show"])
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self.peer.broken:
-            raise Broken(self.peer.broken)
+            raise ConversationError(self.peer.broken)
         self._wire.tell({"nonce": self.config["nonce"], **message})
 
     def run(self) -> None:
@@ -127,17 +127,17 @@ class TestSide:
             self._tell(
                 {
                     "kind": "done",
-                    "changing": self.peer.changing[-1000:],
-                    "ruined": self.peer.ruined,
-                    "believed": sorted(self.peer.believed)[:1000],
-                    "unsupported": [each[:300] for each in self.peer.unsupported[:5]],
+                    "changing": self.peer.changing_calls[-1000:],
+                    "ruined": self.peer.mutation_changed_inputs,
+                    "believed": sorted(self.peer.believed_equalities)[:1000],
+                    "unsupported": [item[:300] for item in self.peer.unsupported[:5]],
                 }
             )
-        except RowError as error:
+        except TaskRowError as error:
             self._wire.tell({"nonce": self.config["nonce"], "kind": "row", "text": str(error)})
-        except Broken as error:
-            why = self.peer.broken or str(error)
-            self._wire.tell({"nonce": self.config["nonce"], "kind": "broken", "text": why})
+        except ConversationError as error:
+            message = self.peer.broken or str(error)
+            self._wire.tell({"nonce": self.config["nonce"], "kind": "broken", "text": message})
 
     def _parse(self) -> tuple[ast.Module, ast.Module]:
         trees = []
@@ -145,7 +145,7 @@ class TestSide:
             try:
                 trees.append(ast.parse(self.config[key], f"{key}.py"))
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                raise RowError(f"the {key} code is not Python: {error}") from error
+                raise TaskRowError(f"the {key} code is not Python: {error}") from error
         return trees[0], trees[1]
 
     def _run_tests(self, setup: ast.Module, test: ast.Module) -> bool:
@@ -161,7 +161,7 @@ class TestSide:
         namespace = module.__dict__
         if self.config["style"] == "assert":
             namespace["__name__"] = self.peer.served.test_module = _MAIN
-        used = Used([setup, test], first)
+        used = FreeNames([setup, test], first)
         meant = {name for name in used.free if own_value(name, used)[0]}
         solution._rllm_hidden = (used.bound | meant | set(dir(builtins))) - {first}
         available = set(self.names())
@@ -196,13 +196,13 @@ class TestSide:
     def names(self) -> list[str]:
         names = self.peer.ask("names")
         if type(names) is not list or not all(type(name) is str for name in names):
-            raise Broken("names that are none")
+            raise ConversationError("names that are none")
         return [name for name in names if name.isidentifier()]
 
     def solution_value(self, name: str) -> tuple[bool, Any]:
         answer = self.peer.ask("module", name)
         if type(answer) is not tuple or len(answer) != 2:
-            raise Broken("a global that is none")
+            raise ConversationError("a global that is none")
         kind, value = answer
         if kind == "module":
             module = module_named(value) if type(value) is str else None
@@ -285,7 +285,7 @@ def _path_of(entry: str) -> list[tuple[str, bool]]:
     try:
         node: ast.AST = ast.parse(entry, mode="eval").body
     except SyntaxError as error:
-        raise RowError(f"entry_point {entry!r} is no name") from error
+        raise TaskRowError(f"entry_point {entry!r} is no name") from error
     path: list[tuple[str, bool]] = []
     while True:
         called = isinstance(node, ast.Call) and not node.args and not node.keywords
@@ -293,13 +293,13 @@ def _path_of(entry: str) -> list[tuple[str, bool]]:
         if isinstance(node, ast.Name):
             return [(node.id, called), *path]
         if not isinstance(node, ast.Attribute):
-            raise RowError(f"entry_point {entry!r} must be like 'add', 'Stack', 'Solution().add'")
+            raise TaskRowError(f"entry_point {entry!r} must be like 'add', 'Stack', 'Solution().add'")
         path.insert(0, (node.attr, called))
         node = node.value
 
 
 def main() -> None:
-    wire = Wire(Channel())
+    wire = TestRelayConnection(FrameChannel())
     config = json.loads(wire._channel.receive())
     sys.setrecursionlimit(10_000)
     TestSide(config, wire).run()

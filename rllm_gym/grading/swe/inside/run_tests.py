@@ -22,7 +22,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # this module's text is prepended to the script when it is sent in
-    from rllm_gym.grading.swe.inside.canonical import compares_itself, digest
+    from rllm_gym.grading.swe.inside.value_digest import compares_itself, digest
 
 MESSAGE_CHARS = 400
 MAX_FRAMES = 50
@@ -30,47 +30,47 @@ MAX_ERRORS = 20
 MAX_ANSWERS = 100
 
 
-class Teller:
+class EventWriter:
     """Sends lines to the owner, each prefixed with a word that was secret when the run began."""
 
     def __init__(self, descriptor: int, word: str) -> None:
         self._descriptor = descriptor
         self._word = word
-        self._told = 0
+        self._num_events = 0
 
     def tell(self, event: str, **more: Any) -> None:
-        text = json.dumps(dict(more, event=event, n=self._told))
-        self._told += 1
+        text = json.dumps(dict(more, event=event, n=self._num_events))
+        self._num_events += 1
         data = f"\n@{self._word} {text}\n".encode("ascii")
         while data:
             data = data[os.write(self._descriptor, data) :]
 
 
-class Answers:
+class WithheldAnswers:
     """The values given for the blanks of test files. The owner decides whether they are right."""
 
     def __init__(self, choices: dict[str, list[str]]) -> None:
         self._choices = choices
-        self._given: list[list[Any]] = []
+        self._answers: list[list[Any]] = []
 
     def ask(self, key: int, value: Any, *_: Any, **__: Any) -> bool:
         """Record a value for a blank; the test continues as if it were right."""
-        if len(self._given) >= MAX_ANSWERS:
+        if len(self._answers) >= MAX_ANSWERS:
             return True
         choices = self._choices.get(str(key))
         if choices is not None:
-            self._given.append([key, "chosen", [bool(value == ast.literal_eval(text)) for text in choices]])
+            self._answers.append([key, "chosen", [bool(value == ast.literal_eval(text)) for text in choices]])
             return True
         try:
             near = repr(float(value)) if hasattr(value, "__float__") and not hasattr(value, "__len__") else None
-            self._given.append([key, digest(value), near, compares_itself(value)])
+            self._answers.append([key, digest(value), near, compares_itself(value)])
         except Exception:  # a class of the repository may raise anything: its values are requested in another way
-            self._given.append([key, None, None, True])
+            self._answers.append([key, None, None, True])
         return True
 
-    def taken(self) -> list[list[Any]]:
-        given, self._given = self._given, []
-        return given
+    def take(self) -> list[list[Any]]:
+        values, self._answers = self._answers, []
+        return values
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
         order = json.loads(stream.read())
     os.unlink(sys.argv[1])
     os.unlink(__file__)
-    teller = Teller(os.dup(1), order["word"])
+    teller = EventWriter(os.dup(1), order["word"])
     root = os.getcwd()
     shadowing = find_shadowing(order["new_modules"])
     lay_out(order, {path for _, path in shadowing})
@@ -102,7 +102,7 @@ def main() -> None:
     sys.path[:0] = first
     sys.path += last
     calm_hypothesis = order["hypothesis"] and importlib.util.find_spec("hypothesis") is not None
-    answers = Answers(order["blanks"]["choices"])
+    answers = WithheldAnswers(order["blanks"]["choices"])
     if order["blanks"]["name"]:
         setattr(builtins, order["blanks"]["name"], answers.ask)
     run_pytest(pytest, teller, answers, order["arguments"], calm_hypothesis)
@@ -155,7 +155,9 @@ def hides_the_library(folder: str) -> bool:
     return False
 
 
-def run_pytest(pytest: Any, teller: Teller, answers: Answers, arguments: list[str], calm_hypothesis: bool) -> None:
+def run_pytest(
+    pytest: Any, teller: EventWriter, answers: WithheldAnswers, arguments: list[str], calm_hypothesis: bool
+) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
@@ -170,17 +172,17 @@ def run_pytest(pytest: Any, teller: Teller, answers: Answers, arguments: list[st
         hypothesis.settings.load_profile("grading")
     reporter = make_reporter(pytest, teller, answers)
     code = int(pytest.main(arguments, plugins=[reporter]))
-    teller.tell("end", code=code, tests=reporter.told)
+    teller.tell("end", code=code, tests=reporter.num_reports)
     # Do not wait for threads and exit handlers of the repository.
     os._exit(code)
 
 
-def make_reporter(pytest: Any, teller: Teller, answers: Answers) -> Any:
+def make_reporter(pytest: Any, teller: EventWriter, answers: WithheldAnswers) -> Any:
     class Reporter:
         """Reports each test once, when all its phases are over."""
 
         def __init__(self) -> None:
-            self.told = 0
+            self.num_reports = 0
             self._phases: list[list[str]] = []
             self._details: dict[str, Any] = {}
             self._xfail = False
@@ -201,10 +203,10 @@ def make_reporter(pytest: Any, teller: Teller, answers: Answers) -> Any:
 
         @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_logfinish(self, nodeid: str) -> None:
-            given = answers.taken()
-            more = {**self._details, "answers": given} if given else self._details
+            taken = answers.take()
+            more = {**self._details, "answers": taken} if taken else self._details
             teller.tell("test", id=nodeid, phases=self._phases, xfail=self._xfail, **more)
-            self.told += 1
+            self.num_reports += 1
             self._phases, self._details, self._xfail = [], {}, False
 
         def pytest_collectreport(self, report: Any) -> None:
@@ -232,7 +234,7 @@ def lines_of(error: BaseException, path: str) -> list[int]:
             trace = trace.tb_next
         gathered = getattr(error, "exceptions", ())
         more = [*(gathered if isinstance(gathered, tuple) else ()), error.__cause__, error.__context__]
-        todo += [each for each in more if isinstance(each, BaseException)]
+        todo += [item for item in more if isinstance(item, BaseException)]
     return lines
 
 

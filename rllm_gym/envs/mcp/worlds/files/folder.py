@@ -28,13 +28,13 @@ def _in_words(tool: Tool) -> Tool:
     """Report errors of the file system by their reason, without the path of the workspace on this machine."""
 
     @wraps(tool)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def description(*args: Any, **kwargs: Any) -> Any:
         try:
             return tool(*args, **kwargs)
         except OSError as error:
             raise Refusal(f"The file system refuses: {error.strerror or type(error).__name__}.") from None
 
-    return told  # type: ignore[return-value]
+    return description  # type: ignore[return-value]
 
 
 class Folder:

@@ -8,9 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import ToolWorld
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.vocabulary import as_json
+from rllm_gym.envs.mcp.worlds.task import ToolWorld
+from rllm_gym.envs.mcp.worlds.wording import as_json
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 200
@@ -167,13 +167,13 @@ class Store(ToolWorld):
             order_id: Such as W20417.
         """
         order = self._order(order_id)
-        told = asdict(order)
-        del told["item_ids"]
-        told["items"] = [
+        description = asdict(order)
+        del description["item_ids"]
+        description["items"] = [
             {"item_id": number, "name": self.items[number].name, "price_cents": self.items[number].price_cents}
             for number in order.item_ids
         ]
-        return as_json(told)
+        return as_json(description)
 
     def get_product(self, product: str) -> str:
         """All variants of a product: item id, options, price in cents, and whether it is in stock.

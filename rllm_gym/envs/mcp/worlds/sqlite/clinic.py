@@ -6,9 +6,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import Answer, Call, ReportInfeasible, ToolErrand, ToolTemplate
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, LAST_NAMES, a_day, a_today, people
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.worlds.wording import CITIES, LAST_NAMES, a_day, a_today, people
 
 SCHEMA = """
 CREATE TABLE patients (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT NOT NULL, born_on TEXT NOT NULL);
@@ -58,7 +58,7 @@ def _by_id(rows: Any) -> dict[int, Any]:
     return {row["id"]: row for row in rows}
 
 
-def last_visit(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def last_visit(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     patients, doctors = _by_id(world.rows["patients"]), _by_id(world.rows["doctors"])
     visits = world.rows["visits"]
     example = rng.choice(visits)
@@ -85,10 +85,10 @@ def last_visit(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand
         f"JOIN doctors d ON d.id = v.doctor_id WHERE {where}"
     )
     another = next(v["visited_on"] for v in visits if v["visited_on"] != day)
-    return ToolErrand(goal, asked(query, day), asked(query, another), answer={"type": "date", "value": day})
+    return ToolTask(goal, asked(query, day), asked(query, another), answer={"type": "date", "value": day})
 
 
-def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     patients, doctors = _by_id(world.rows["patients"]), _by_id(world.rows["doctors"])
     example = rng.choice([v for v in world.rows["visits"] if v["outcome"] == "completed"])
     specialty = doctors[example["doctor_id"]]["specialty"]
@@ -97,23 +97,23 @@ def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolE
         for v in world.rows["visits"]
         if v["outcome"] == "completed" and doctors[v["doctor_id"]]["specialty"] == specialty
     ]
-    where, whose = f"v.outcome = 'completed' AND d.specialty = '{specialty}'", ""
+    where, owner = f"v.outcome = 'completed' AND d.specialty = '{specialty}'", ""
     if difficulty > 1:
         city = patients[example["patient_id"]]["city"]
         found = [v for v in found if patients[v["patient_id"]]["city"] == city]
         where += f" AND p.city = '{city}'"
-        whose = f" of patients from {city}"
+        owner = f" of patients from {city}"
     if difficulty > 2:
         year = example["visited_on"][:4]
         found = [v for v in found if v["visited_on"].startswith(year)]
         where += f" AND v.visited_on LIKE '{year}%'"
-        whose += f" in {year}"
+        owner += f" in {year}"
     value = sum(v["minutes"] for v in found) / len(found)
     goal = rng.choice(
         (
-            f"How many minutes did completed visits{whose} to doctors of {specialty} take on average? Round to one "
+            f"How many minutes did completed visits{owner} to doctors of {specialty} take on average? Round to one "
             "decimal place.",
-            f"What is the mean length in minutes, to one decimal place, of the visits{whose} in {specialty} whose "
+            f"What is the mean length in minutes, to one decimal place, of the visits{owner} in {specialty} whose "
             "outcome is completed?",
         )
     )
@@ -123,10 +123,10 @@ def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolE
     )
     # Rounding half up, rounding half to even, and the unrounded mean are all accepted.
     answer = {"type": "number", "value": round(value, 3), "tolerance": 0.0511}
-    return ToolErrand(goal, asked(query, f"{value:.1f}"), asked(query, f"{value + 0.3:.1f}"), answer=answer)
+    return ToolTask(goal, asked(query, f"{value:.1f}"), asked(query, f"{value + 0.3:.1f}"), answer=answer)
 
 
-def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of the requested data are not in the database."""
     patient, doctor = rng.choice(world.rows["patients"]), rng.choice(world.rows["doctors"])
     about_doctor = rng.random() < 0.5
@@ -150,15 +150,15 @@ def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
     )
     if not feasible:
         reason = f"The database does not record any {what}."
-        return ToolErrand(goal, (*look, ReportInfeasible(reason)), (*look, Answer("unknown")), infeasible=True)
+        return ToolTask(goal, (*look, ReportInfeasible(reason)), (*look, Answer("unknown")), infeasible=True)
     kind, value = "date" if what == "date of birth" else "string", person[recorded[what]]
-    return ToolErrand(
+    return ToolTask(
         goal, (*look, Answer(value)), (*look, Answer(person["name"])), answer={"type": kind, "value": value}
     )
 
 
 TEMPLATES = (
-    ToolTemplate("sqlite/visit-date", build, last_visit),
-    ToolTemplate("sqlite/average-minutes", build, average_minutes),
-    ToolTemplate("sqlite/look-up", build, look_up),
+    ToolTaskTemplate("sqlite/visit-date", build, last_visit),
+    ToolTaskTemplate("sqlite/average-minutes", build, average_minutes),
+    ToolTaskTemplate("sqlite/look-up", build, look_up),
 )

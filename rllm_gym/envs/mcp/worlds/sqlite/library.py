@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import Call, ToolErrand, ToolTemplate
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, edited
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, LAST_NAMES, a_day, a_today, email_of, listed, people, words
+from rllm_gym.envs.mcp.worlds.task import Call, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.worlds.wording import CITIES, LAST_NAMES, a_day, a_today, email_of, listed, people, words
 
 SCHEMA = """
 CREATE TABLE members (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL, branch TEXT NOT NULL,
@@ -80,7 +80,7 @@ def _by_id(rows: Any) -> dict[int, Any]:
     return {row["id"]: row for row in rows}
 
 
-def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     members, books = _by_id(world.rows["members"]), _by_id(world.rows["books"])
     today = world.today.isoformat()
     late = [loan for loan in world.rows["loans"] if loan["returned_on"] is None and loan["due_on"] < today]
@@ -106,7 +106,7 @@ def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
         "SELECT DISTINCT b.title FROM loans l JOIN members m ON m.id = l.member_id JOIN books b ON b.id = l.book_id "
         f"WHERE {where} AND l.returned_on IS NULL AND l.due_on < '{today}'"
     )
-    return ToolErrand(
+    return ToolTask(
         goal,
         asked(query, ", ".join(titles)),
         asked(query, ", ".join([*titles, rng.choice(others)])),
@@ -114,7 +114,7 @@ def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
     )
 
 
-def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     members, books = _by_id(world.rows["members"]), _by_id(world.rows["books"])
     out = [loan for loan in world.rows["loans"] if loan["returned_on"] is None]
     member = members[rng.choice(out)["member_id"]]
@@ -145,10 +145,10 @@ def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErra
     )
     # Also changes loans that were returned long ago.
     careless = f"UPDATE loans SET returned_on = '{today}' WHERE book_id = {brought[0]['book_id']}"
-    return ToolErrand(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1], careless)), outcome)
+    return ToolTask(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1], careless)), outcome)
 
 
-def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     members, books = _by_id(world.rows["members"]), _by_id(world.rows["books"])
     out = [loan for loan in world.rows["loans"] if loan["returned_on"] is None]
     example = rng.choice(out)
@@ -182,10 +182,10 @@ def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErra
 
     change = f"UPDATE loans SET due_on = date(due_on, '+{days} days') WHERE {where} AND returned_on IS NULL"
     wrong = change.replace(f"+{days} days", f"+{days + 1} days")
-    return ToolErrand(goal, edited(change), edited(wrong), outcome)
+    return ToolTask(goal, edited(change), edited(wrong), outcome)
 
 
-def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     with_loans = sorted({loan["member_id"] for loan in world.rows["loans"]})
     pairs = [rng.sample(with_loans, 2) for _ in range(40)]
     chosen: list[tuple[int, int]] = []
@@ -193,11 +193,11 @@ def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
         if len(chosen) < difficulty and not {kept, dropped} & {number for pair in chosen for number in pair}:
             chosen.append((min(kept, dropped), max(kept, dropped)))
     members = _by_id(world.rows["members"])
-    told = [f"{members[dropped]['email']} into {members[kept]['email']}" for kept, dropped in chosen]
+    description = [f"{members[dropped]['email']} into {members[kept]['email']}" for kept, dropped in chosen]
     goal = (
         "Some people have two accounts. Merge these members, named by their e-mail addresses: "
-        f"{'; '.join(told)}. To merge A into B, give all loans of A to B, keep B as it is but with the earlier of the "
-        "two dates of joining, and delete A."
+        f"{'; '.join(description)}. To merge A into B, give all loans of A to B, keep B as it is but with the "
+        f"earlier of the two dates of joining, and delete A."
     )
     statements = []
     for kept, dropped in chosen:
@@ -212,12 +212,12 @@ def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
 
     kept, dropped = chosen[-1]
     lost = (f"DELETE FROM loans WHERE member_id = {dropped}", f"DELETE FROM members WHERE id = {dropped}")
-    return ToolErrand(goal, edited(*statements), edited(*statements[:-3], *lost), outcome)
+    return ToolTask(goal, edited(*statements), edited(*statements[:-3], *lost), outcome)
 
 
 TEMPLATES = (
-    ToolTemplate("sqlite/overdue", build, overdue),
-    ToolTemplate("sqlite/return-books", build, return_books),
-    ToolTemplate("sqlite/extend-loans", build, extend_loans),
-    ToolTemplate("sqlite/merge-members", build, merge_members),
+    ToolTaskTemplate("sqlite/overdue", build, overdue),
+    ToolTaskTemplate("sqlite/return-books", build, return_books),
+    ToolTaskTemplate("sqlite/extend-loans", build, extend_loans),
+    ToolTaskTemplate("sqlite/merge-members", build, merge_members),
 )

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import Answer, Call, ReportInfeasible, ToolErrand, ToolTemplate
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, edited
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, MONTHS, a_day, a_today, email_of, people, words
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.worlds.wording import CITIES, MONTHS, a_day, a_today, email_of, people, words
 
 SCHEMA = """
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, city TEXT NOT NULL,
@@ -97,7 +97,7 @@ def _total_of(world: DatabaseWorld) -> dict[int, int]:
 # Questions
 
 
-def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     customers, orders = _by_id(world.rows["customers"]), world.rows["orders"]
     example = rng.choice(orders)
     city, status = customers[example["customer_id"]]["city"], example["status"]
@@ -130,12 +130,12 @@ def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErra
     )
     query = f"SELECT COUNT(*) FROM orders o JOIN customers c ON c.id = o.customer_id WHERE {where}"
     number = len(found)
-    return ToolErrand(
+    return ToolTask(
         goal, asked(query, str(number)), asked(query, str(number + 1)), answer={"type": "number", "value": number}
     )
 
 
-def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     totals, customers = _total_of(world), _by_id(world.rows["customers"])
     counted = [o for o in world.rows["orders"] if o["status"] == "delivered"]
     example = rng.choice(counted)
@@ -163,12 +163,10 @@ def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
         f"JOIN order_items i ON i.order_id = o.id JOIN products p ON p.id = i.product_id WHERE {where}"
     )
     wrong = value + totals[example["id"]]
-    return ToolErrand(
-        goal, asked(query, str(value)), asked(query, str(wrong)), answer={"type": "number", "value": value}
-    )
+    return ToolTask(goal, asked(query, str(value)), asked(query, str(wrong)), answer={"type": "number", "value": value})
 
 
-def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     totals, customers = _total_of(world), _by_id(world.rows["customers"])
     length = {1: 400, 2: 240, 3: 120}[difficulty]
     while True:  # until the maximum is unique
@@ -194,10 +192,10 @@ def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
         f"JOIN products p ON p.id = i.product_id WHERE o.ordered_on BETWEEN '{first}' AND '{last}' "
         f"AND o.status <> '{left_out}' GROUP BY c.id ORDER BY spent DESC LIMIT 5"
     )
-    return ToolErrand(goal, asked(query, winner), asked(query, second), answer={"type": "string", "value": winner})
+    return ToolTask(goal, asked(query, winner), asked(query, second), answer={"type": "string", "value": winner})
 
 
-def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     customers = world.rows["customers"]
     while True:
         city = rng.choice(sorted({c["city"] for c in customers}))
@@ -218,7 +216,7 @@ def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
         f"(SELECT customer_id FROM orders WHERE ordered_on >= '{since}')"
     )
     one_more = next(c["name"] for c in of_city if c["name"] not in names)
-    return ToolErrand(
+    return ToolTask(
         goal,
         asked(query, ", ".join(names)),
         asked(query, ", ".join([*names, one_more])),
@@ -229,7 +227,7 @@ def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
 # Edits
 
 
-def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     category = rng.choice(sorted({p["category"] for p in world.rows["products"]}))
     percent = rng.choice((5, 10, 15, 20, 25, 30))
     up = rng.random() < 0.5
@@ -260,10 +258,10 @@ def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
             world.database.execute("UPDATE products SET price_cents = ? WHERE id = ?", values)
 
     change = f"UPDATE products SET price_cents = price_cents * {factor} / 100 WHERE"
-    return ToolErrand(goal, edited(f"{change} {where}"), edited(f"{change} 1"), outcome)
+    return ToolTask(goal, edited(f"{change} {where}"), edited(f"{change} 1"), outcome)
 
 
-def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     orders = world.rows["orders"]
     # A small shop may have no cancelled orders.
     status = "cancelled" if any(o["status"] == "cancelled" for o in orders) else orders[0]["status"]
@@ -289,7 +287,7 @@ def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> Tool
             world.database.execute("DELETE FROM orders WHERE id = ?", (number,))
 
     of_order = "DELETE FROM order_items WHERE order_id IN (SELECT id FROM orders WHERE"
-    return ToolErrand(
+    return ToolTask(
         goal,
         edited(f"{of_order} {where})", f"DELETE FROM orders WHERE {where}"),
         edited(f"{of_order} {where})"),
@@ -297,7 +295,7 @@ def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> Tool
     )
 
 
-def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     customer = rng.choice(world.rows["customers"])
     chosen = [(p, rng.randint(1, 5)) for p in rng.sample(world.rows["products"], difficulty)]
     number = max(o["id"] for o in world.rows["orders"]) + 1
@@ -318,10 +316,10 @@ def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
             world.database.execute(statement)
 
     look = Call("read_query", {"query": f"SELECT * FROM customers WHERE email = '{customer['email']}'"})
-    return ToolErrand(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1])), outcome)
+    return ToolTask(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1])), outcome)
 
 
-def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these orders do not exist or belong to another customer."""
     orders, customers = world.rows["orders"], _by_id(world.rows["customers"])
     order, other = rng.sample([order for order in orders if order["status"] != "delivered"], 2)
@@ -350,7 +348,7 @@ def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolEr
     wrong = Call("write_query", {"query": f"{change} {other['id']}"})
     if not feasible:
         reason = f"There is no such order {number}."
-        return ToolErrand(
+        return ToolTask(
             goal, (look, ReportInfeasible(reason)), (look, wrong, ReportInfeasible(reason)), infeasible=True
         )
 
@@ -358,16 +356,16 @@ def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolEr
         world.database.execute("UPDATE orders SET status = 'delivered' WHERE id = ?", (number,))
 
     right = Call("write_query", {"query": f"{change} {number}"})
-    return ToolErrand(goal, (look, right, Answer()), (look, right, wrong, Answer()), outcome)
+    return ToolTask(goal, (look, right, Answer()), (look, right, wrong, Answer()), outcome)
 
 
 TEMPLATES = (
-    ToolTemplate("sqlite/count-orders", build, count_orders),
-    ToolTemplate("sqlite/revenue", build, revenue),
-    ToolTemplate("sqlite/best-customer", build, best_customer),
-    ToolTemplate("sqlite/never-ordered", build, never_ordered),
-    ToolTemplate("sqlite/change-prices", build, change_prices),
-    ToolTemplate("sqlite/delete-orders", build, delete_cancelled),
-    ToolTemplate("sqlite/add-order", build, add_order),
-    ToolTemplate("sqlite/mark-delivered", build, mark_delivered),
+    ToolTaskTemplate("sqlite/count-orders", build, count_orders),
+    ToolTaskTemplate("sqlite/revenue", build, revenue),
+    ToolTaskTemplate("sqlite/best-customer", build, best_customer),
+    ToolTaskTemplate("sqlite/never-ordered", build, never_ordered),
+    ToolTaskTemplate("sqlite/change-prices", build, change_prices),
+    ToolTaskTemplate("sqlite/delete-orders", build, delete_cancelled),
+    ToolTaskTemplate("sqlite/add-order", build, add_order),
+    ToolTaskTemplate("sqlite/mark-delivered", build, mark_delivered),
 )

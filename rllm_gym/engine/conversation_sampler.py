@@ -1,0 +1,116 @@
+"""The link between one agent and the sampler: renders messages to a request, and records the tokens of the reply."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllm_gym.core import StopReason, TurnTokens
+from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.engine_run import AgentError
+from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingParams, SamplingRequest
+
+
+@dataclass(slots=True)
+class ConversationSampler:
+    """Requests the replies of one conversation, one after another.
+
+    Attributes:
+        conversation: The tokens so far.
+        sample: Draws one reply.
+        params: Sampling parameters.
+        name: Name of the conversation, for the sampler's cache.
+        seed: Text from which, together with the turn number, the seed of each request is derived.
+        returns_tokens: Whether replies come with ids and log-probs.
+        weights: Name of the weights that draw the replies.
+        messages: The messages of the latest request.
+        prompt_tokens: Number of tokens appended to the context.
+        sampled_tokens: Number of tokens sampled.
+        seconds: Seconds spent rendering and waiting for replies.
+    """
+
+    conversation: Conversation
+    sample: Callable[[SamplingRequest], Awaitable[Completion]]
+    params: SamplingParams
+    name: str
+    seed: str
+    returns_tokens: bool
+    weights: str = ""
+    messages: tuple[dict[str, Any], ...] = ()
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"sample": 0.0, "render": 0.0})
+
+    def request(
+        self, messages: Callable[[], Sequence[Mapping[str, Any]]], tools: str | None, turn: int
+    ) -> SamplingRequest | StopReason:
+        """Return the next request to the sampler, or the stop reason if no request is possible.
+
+        Args:
+            messages: Returns the whole conversation.
+            tools: The offered tool schemas, as JSON.
+            turn: Number of replies so far.
+
+        Raises:
+            AgentFailed: The messages cannot be rendered.
+        """
+        began = time.perf_counter()
+        try:
+            shown = self.messages = _snapshot(messages(), self.messages)
+            self.conversation.extend(shown, tools)
+        except Exception as error:
+            raise AgentError(f"its messages cannot be rendered: {type(error).__name__}: {error}") from error
+        finally:
+            self.seconds["render"] += time.perf_counter() - began
+        params = self.conversation.limit_params(self.params)
+        if isinstance(params, StopReason):
+            return params
+        self.prompt_tokens += len(self.conversation.context_ids)
+        digest = hashlib.sha256(f"{self.seed}{turn}".encode()).digest()
+        seed = int.from_bytes(digest[:8], "big") >> 1
+        return SamplingRequest(self.conversation.ids, params, seed, self.name, shown, self.weights)
+
+    async def reply(self, request: SamplingRequest) -> Completion:
+        """Request one reply from the sampler.
+
+        Raises:
+            SamplerError: The sampler failed, or returned no ids or log-probs.
+        """
+        began = time.perf_counter()
+        try:
+            completion = await self.sample(request)
+        finally:
+            self.seconds["sample"] += time.perf_counter() - began
+        nothing_sampled = completion.finish_reason == "context_length"
+        complete = completion.ids and len(completion.ids) == len(completion.logprobs)
+        if self.returns_tokens and not complete and not nothing_sampled:
+            raise SamplerError(
+                f"the sampler returned {len(completion.ids)} ids and {len(completion.logprobs)} log-probs for one "
+                "reply; a sampler with returns_tokens=True gives at least one id, and one log-prob each"
+            )
+        self.sampled_tokens += len(completion.ids)
+        return completion
+
+    def append(self, completion: Completion) -> TurnTokens | None:
+        """Append the reply to the conversation and return its tokens for training, if the sampler gave any."""
+        return self.conversation.append(completion)
+
+
+def _snapshot(messages: Sequence[Mapping[str, Any]], before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """Copy the messages, since agents rewrite history in place. Unchanged messages share the copy in ``before``;
+    otherwise the memory for a long conversation would grow with the square of its turns."""
+    kept = 0
+    for old, new in zip(before, messages, strict=False):
+        if old != new:
+            break
+        kept += 1
+    return before[:kept] + tuple(_copied(message) for message in messages[kept:])
+
+
+def _copied(message: Mapping[str, Any]) -> dict[str, Any]:
+    flat = all(isinstance(value, str) for value in message.values())
+    return dict(message) if flat else copy.deepcopy(dict(message))

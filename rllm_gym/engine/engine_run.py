@@ -1,0 +1,367 @@
+"""One run of an engine: concurrent loops that run one episode after another, with retries and a queue of results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rllm_gym.agents import BaseAgent
+from rllm_gym.core import EnvironmentFault, Episode, StopReason, Task, TaskError
+from rllm_gym.engine.progress import RunProgress
+from rllm_gym.engine.sampling_barrier import SamplingBarrier, check_completions
+from rllm_gym.engine.spec import EpisodeSpec, as_spec
+from rllm_gym.samplers.protocol import Completion, Sampler, SamplerError, SamplingRequest
+
+if TYPE_CHECKING:
+    from rllm_gym.engine.base import BaseEngine, Specs
+
+_log = logging.getLogger(__name__)
+
+_MAX_LOGGED_FAULTS = 20  # faults per kind that are logged as warnings
+
+Result = tuple[int, Episode, BaseAgent | None]
+"""Position of the spec, its episode, and the agent of the last attempt."""
+
+
+class EnvironmentUnavailable(RuntimeError):
+    """Raised if no environment could be created at all: a wrong argument, import or file. Names the reason."""
+
+
+class AgentError(Exception):
+    """Raised if the user's own code (an agent or a workflow) raised an exception."""
+
+
+class EnvLease(Protocol):
+    """The environments of one running episode. Used by one episode at a time."""
+
+    async def discard(self) -> None:
+        """After a fault: close what is still open, within the deadlines. The next attempt gets new environments."""
+
+    async def aclose(self) -> None:
+        """Close the environments and stop the workers."""
+
+
+class Attempt(Protocol):
+    """One attempt at one episode. Can be read at any time, also after a deadline has interrupted it.
+
+    Attributes:
+        stop_reason: Why it ended.
+        error: The error after which it cannot continue; also set while the attempt is being cleaned up.
+        prompt_tokens, sampled_tokens: Number of tokens so far.
+        seconds: Waiting time in seconds by phase, so far.
+    """
+
+    stop_reason: StopReason
+    error: Exception | None
+    seconds: dict[str, float]
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def sampled_tokens(self) -> int: ...
+
+    @property
+    def agent(self) -> BaseAgent | None:
+        """The agent of the attempt, if there is a single one."""
+
+    @property
+    def started(self) -> bool:
+        """Whether at least one turn is complete."""
+
+    @property
+    def conversations(self) -> Iterable[str]:
+        """Names of the conversations for which the sampler may hold cache."""
+
+    async def run(self) -> None:
+        """Run to the end, then close the environments or keep them for reuse.
+
+        Raises:
+            EnvironmentFault: An environment failed.
+            AgentFailed: The user's code raised an exception.
+            SamplerError: The sampler failed.
+            TaskError: There is no such task.
+        """
+
+    def to_episode(
+        self, stop_reason: StopReason, message: str | None, *, env_id: str, attempts: int, seconds: float
+    ) -> Episode:
+        """Return the record of the attempt. A dropped episode keeps its steps, for debugging."""
+
+
+@dataclass(slots=True, frozen=True)
+class SamplerClient:
+    """Requests replies for one episode: immediately, or in rounds together with all other episodes.
+
+    Attributes:
+        index: Position of the episode's spec.
+        sampler: Draws the replies.
+        barrier: The rounds of a deterministic run, else ``None``.
+    """
+
+    index: int
+    sampler: Sampler
+    barrier: SamplingBarrier | None
+
+    async def sample(self, request: SamplingRequest, agent_name: str = "") -> Completion:
+        """Request one reply. ``agent_name`` distinguishes the agents of an episode that request at the same time."""
+        if self.barrier is not None:
+            return await self.barrier.sample(self.index, request, agent_name)
+        (completion,) = check_completions(await self.sampler.sample([request]), 1)
+        return completion
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Mark that the episode waits for something other than a reply, so that no round starts."""
+        if self.barrier is None:
+            yield
+            return
+        self.barrier.begin_work()
+        try:
+            yield
+        finally:
+            self.barrier.end_work()
+
+    async def release(self, conversation: str) -> None:
+        """Drop the sampler's cache of a conversation; with rounds, before the next round."""
+        if self.barrier is not None:
+            self.barrier.release(self.index, conversation)
+        else:
+            await self.sampler.release(conversation)
+
+
+class EngineRun:
+    """Runs the specs of one run.
+
+    Args:
+        engine: The engine whose environments and sampler are used and whose stats are updated.
+        specs: The episodes to run.
+        run: Number of the run within the engine; makes the names of conversations unique.
+    """
+
+    def __init__(self, engine: BaseEngine, specs: Specs, *, run: int) -> None:
+        self._engine = engine
+        self._run = run
+        self._specs = _enumerate_specs(specs)
+        self._spec_lock = asyncio.Lock()
+        self._ids: set[str] = set()
+        self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.n_parallel)
+        self._barrier: SamplingBarrier | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._left = False  # whether the reader has stopped reading results
+        self._progress = RunProgress(engine.progress, total=len(specs) if isinstance(specs, Sized) else None)
+
+    async def results(self) -> AsyncIterator[Result]:
+        """Yield results as they finish; in deterministic runs in the order of the specs."""
+        self._work = asyncio.create_task(self._run_all())
+        waiting: dict[int, Result] = {}
+        position = 0
+        with self._progress:
+            while (result := await self._done.get()) is not None:
+                self._progress.advance(self._engine.stats)
+                if not self._engine.deterministic:
+                    yield result
+                    continue
+                waiting[result[0]] = result
+                while position in waiting:
+                    yield waiting.pop(position)
+                    position += 1
+        await self._work  # re-raise the error that ended the run
+
+    async def aclose(self) -> None:
+        """Cancel what is still running and release its sampler caches."""
+        self._left = True
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    # Private methods
+
+    async def _run_all(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as loops:
+                if self._engine.deterministic:
+                    self._barrier = SamplingBarrier(self._engine.sampler, settle=self._engine.settle_turns)
+                for _ in range(self._engine.n_parallel):
+                    taken = await self._next_spec()
+                    if taken is None:
+                        break
+                    if self._barrier is not None:
+                        self._barrier.register()
+                    loops.create_task(self._episode_loop(*taken))
+                if self._barrier is not None:
+                    self._barrier.start()
+        except BaseExceptionGroup as errors:
+            # Report one error only; the others are mostly its consequences.
+            raise errors.exceptions[0] from None
+        finally:
+            if self._barrier is not None:
+                await self._barrier.aclose()
+            if not self._left:
+                await self._done.put(None)
+
+    async def _episode_loop(self, index: int, spec: EpisodeSpec) -> None:
+        lease = self._engine.acquire_lease()
+        try:
+            while True:
+                episode, agent = await self._run_episode(index, spec, lease)
+                self._record(episode)
+                await self._done.put((index, episode, agent))
+                taken = await self._next_spec()
+                if taken is None:
+                    break
+                index, spec = taken
+        except BaseException:
+            await lease.aclose()
+            raise
+        self._engine.release_lease(lease)
+        if self._barrier is not None:
+            self._barrier.leave()
+
+    async def _next_spec(self) -> tuple[int, EpisodeSpec] | None:
+        async with self._spec_lock:
+            taken = await anext(self._specs, None)
+        if taken is None:
+            return None
+        index, item = taken
+        spec = as_spec(item, run_seed=self._engine.seed, index=index)
+        if not spec.episode_id:
+            spec = replace(spec, episode_id=f"{self._run}-{index}")
+        if spec.episode_id in self._ids:
+            raise ValueError(f"two specs have the episode_id {spec.episode_id!r}; ids are unique within a run")
+        self._ids.add(spec.episode_id)
+        return index, spec
+
+    async def _run_episode(self, index: int, spec: EpisodeSpec, lease: EnvLease) -> tuple[Episode, BaseAgent | None]:
+        """Run a spec, with retries on a fresh environment after a fault, and return its record."""
+        engine = self._engine
+        began = time.perf_counter()
+        sampler_client = SamplerClient(index, engine.sampler, self._barrier)
+        attempts = 0
+        attempt: Attempt | None = None
+        stop_reason: StopReason | None = None
+        message: str | None = None
+        try:
+            async with asyncio.timeout(engine.deadlines.episode) as deadline:
+                while stop_reason is None:
+                    attempts += 1
+                    try:
+                        name = f"{self._run}/{spec.episode_id}/{attempts}"
+                        attempt = engine.attempt(spec, lease, name, sampler_client)
+                        await self._run_attempt(attempt, sampler_client)
+                        stop_reason = attempt.stop_reason
+                    except EnvironmentFault as fault:
+                        if attempts > engine.retries:
+                            raise
+                        await lease.discard()
+                        self._count_fault(fault.kind, spec, fault)
+                        engine.stats.retries += 1
+        except (EnvironmentFault, TaskError, AgentError, SamplerError) as error:
+            stop_reason, message = self._classify_error(error, spec)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            if attempt is not None and attempt.error is not None:
+                # The deadline passed during the cleanup after an error. Report that error, not the timeout.
+                stop_reason, message = self._classify_error(attempt.error, spec)
+            elif attempt is not None and attempt.started:
+                stop_reason = StopReason.TIMEOUT
+            else:
+                self._count_fault("episode_deadline", spec, error)
+                stop_reason = StopReason.FAULT
+                message = f"no turn was done within the episode's {engine.deadlines.episode:g} s"
+        if message is not None or stop_reason is StopReason.TIMEOUT:
+            await lease.discard()
+        seconds = time.perf_counter() - began
+        if attempt is None:
+            return empty_episode(
+                spec, stop_reason, message, env_id=engine.env_id, attempts=attempts, seconds=seconds
+            ), None
+        engine.stats.prompt_tokens += attempt.prompt_tokens
+        engine.stats.sampled_tokens += attempt.sampled_tokens
+        engine.stats.seconds.update(attempt.seconds)
+        episode = attempt.to_episode(stop_reason, message, env_id=engine.env_id, attempts=attempts, seconds=seconds)
+        return episode, attempt.agent
+
+    def _classify_error(self, error: Exception, spec: EpisodeSpec) -> tuple[StopReason, str]:
+        """Return the stop reason and the message for an error; re-raise errors that end the run."""
+        kind, stop_reason = "agent", StopReason.AGENT_ERROR
+        if isinstance(error, EnvironmentFault):
+            kind, stop_reason = error.kind, StopReason.FAULT
+        elif isinstance(error, TaskError):
+            # The same task fails in the same way on every environment, so it is not retried.
+            kind, stop_reason = "task", StopReason.FAULT
+        elif isinstance(error, SamplerError):
+            if self._engine.on_sampler_error == "raise":
+                raise error
+            kind, stop_reason = "sampler", StopReason.FAULT
+        elif not isinstance(error, AgentError):
+            raise error
+        self._count_fault(kind, spec, error)
+        if isinstance(error, EnvironmentFault) and not self._engine.env_made.is_set():
+            raise EnvironmentUnavailable(f"no environment could be made: {error}") from error
+        return stop_reason, str(error)
+
+    def _count_fault(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
+        faults = self._engine.stats.faults
+        faults[kind] += 1
+        # Limit the number of warnings when an environment fails very often.
+        level = logging.WARNING if faults[kind] <= _MAX_LOGGED_FAULTS else logging.DEBUG
+        more = "; further ones of this kind are only counted" if faults[kind] == _MAX_LOGGED_FAULTS else ""
+        _log.log(level, "episode %s: fault (%s): %s%s", spec.episode_id, kind, error, more)
+
+    async def _run_attempt(self, attempt: Attempt, sampler_client: SamplerClient) -> None:
+        try:
+            await attempt.run()
+        except Exception as error:
+            attempt.error = error
+            raise
+        finally:
+            for conversation in attempt.conversations:
+                await sampler_client.release(conversation)
+
+    def _record(self, episode: Episode) -> None:
+        stats = self._engine.stats
+        stats.episodes += 1
+        stats.turns += episode.num_turns
+        stats.stop_reasons[episode.stop_reason.value] += 1
+        if episode.stop_reason is StopReason.FAULT:
+            stats.dropped += 1
+        elif episode.trainable:
+            stats.rewards += episode.reward
+
+
+async def _enumerate_specs(specs: Specs) -> AsyncGenerator[tuple[int, Any], None]:
+    index = 0
+    if isinstance(specs, AsyncIterable):
+        async for item in specs:
+            yield index, item
+            index += 1
+    else:
+        for item in specs:
+            yield index, item
+            index += 1
+
+
+def empty_episode(
+    spec: EpisodeSpec, stop_reason: StopReason, message: str | None, *, env_id: str, attempts: int, seconds: float
+) -> Episode:
+    """Return the record of a spec for which nothing was run: no steps, no reward."""
+    task = spec.task
+    return Episode(
+        episode_id=spec.episode_id,
+        task_id=task.task_id if isinstance(task, Task) else task if isinstance(task, str) else "",
+        env_id=env_id,
+        seed=spec.seed or 0,
+        group_id=spec.group_id,
+        greedy=spec.greedy,
+        stop_reason=stop_reason,
+        fault=message,
+        attempts=attempts,
+        seconds={"total": seconds},
+    )

@@ -1,0 +1,86 @@
+"""The environments and games of one running workflow episode, which are kept for reuse by the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.engine.env_worker import EnvWorker
+
+if TYPE_CHECKING:
+    from rllm_gym.engine.base import BaseEngine
+
+_MAX_IDLE = 16  # maximum number of idle environments
+
+
+class EnvSet:
+    """The environments of one episode at a time.
+
+    Args:
+        engine: Provides the workers.
+    """
+
+    def __init__(self, engine: BaseEngine) -> None:
+        self._engine = engine
+        self._in_use: list[tuple[tuple[Any, ...], EnvWorker]] = []  # in use by this episode
+        self._idle: list[tuple[tuple[Any, ...], EnvWorker]] = []  # most recently used first
+
+    def acquire(
+        self, source: EnvSpec | Callable[..., Any] | str, kwargs: Mapping[str, Any], *, name: str, host: Any
+    ) -> EnvWorker:
+        """Return a slot for this environment: an idle one with the same arguments if there is one, else a new one."""
+        kind = (host, source, dict(kwargs))
+        for place, (of, idle) in enumerate(self._idle):
+            if _same_arguments(of, kind):
+                slot = idle
+                del self._idle[place]
+                break
+        else:
+            slot = self._engine.new_env_worker(source, kwargs, env_id=name, host=host)
+        self._in_use.append((kind, slot))
+        return slot
+
+    async def end_episode(self) -> None:
+        """End an episode without a fault: close its environments, or keep them for the next episode.
+
+        Raises:
+            EnvironmentFault: Closing one of them raised or took too long.
+        """
+        await _gather_all(slot.end_episode() for _, slot in self._in_use)
+        await self._close_unused()
+
+    async def discard(self) -> None:
+        await _gather_all(slot.discard() for _, slot in self._in_use)
+        await self._close_unused()
+
+    async def aclose(self) -> None:
+        slots = [slot for _, slot in (*self._in_use, *self._idle)]
+        self._in_use, self._idle = [], []
+        await _gather_all(slot.aclose() for slot in slots)
+
+    async def _close_unused(self) -> None:
+        workers = [*self._in_use, *self._idle]
+        self._in_use, self._idle = [], workers[:_MAX_IDLE]
+        await _gather_all(slot.aclose() for _, slot in workers[_MAX_IDLE:])
+
+
+async def _gather_all(awaitables: Iterable[Awaitable[None]]) -> None:
+    """Wait for all awaitables, then raise the first error."""
+    waiting = list(awaitables)
+    if len(waiting) == 1:
+        await waiting[0]
+    elif waiting:
+        results: list[Any] = await asyncio.gather(*waiting, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+def _same_arguments(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # some arguments cannot be compared, for example arrays
+        return False

@@ -1,0 +1,156 @@
+"""The engine for episodes with a single agent: runs environment, agent and sampler for many episodes concurrently."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Literal
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.agents import BaseAgent, default_agent
+from rllm_gym.chat.renderer import ChatRenderer
+from rllm_gym.engine.base import BaseEngine, Specs, TaskLike
+from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.conversation_sampler import ConversationSampler
+from rllm_gym.engine.engine_run import AgentError, Result, SamplerClient
+from rllm_gym.engine.env_host import resolve
+from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.rollout import Rollout, greedy
+from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
+from rllm_gym.samplers.protocol import Sampler, SamplingParams
+from rllm_gym.workers import Kind
+
+__all__ = ["AgentExecutionEngine", "Specs", "TaskLike"]
+
+
+class AgentExecutionEngine(BaseEngine):
+    """Runs single-agent episodes (environment, agent and sampler), up to ``n_parallel`` concurrently.
+
+    >>> engine = AgentExecutionEngine(env="rllm/Math-v0", sampler=sampler)            # doctest: +SKIP
+    >>> async with engine:                                                            # doctest: +SKIP
+    ...     async for episode in engine.stream(range(100)):
+    ...         print(episode.task_id, episode.reward, episode.stop_reason)
+
+    Within ``with`` or ``async with``, workers and environments are reused across runs; otherwise every run starts and
+    stops its own. The engine does not close the sampler.
+
+    **Error handling.** If the environment fails (an exception, a passed deadline, a dead worker, an invalid return
+    value), the episode restarts on a fresh environment with the same seeds. After ``retries`` restarts it is returned
+    with ``StopReason.FAULT``, ``trainable`` False, and no reward. Every fault is counted in ``stats.faults``.
+    An exception of the agent's own code ends the episode as ``StopReason.AGENT_ERROR``.
+
+    Args:
+        env: A Gymnasium id, an ``EnvSpec``, or a callable that returns an environment (a class or a function).
+        sampler: Draws the replies.
+        env_kwargs: Keyword arguments of the environment.
+        agent: An agent class or a factory without arguments; ``None`` selects one by the environment's family.
+        renderer: Converts messages to token ids. ``None`` creates one from ``tokenizer`` (or the sampler's own).
+        tokenizer: A Hugging Face tokenizer with a chat template.
+        sampling_params: Sampling parameters. The end-of-turn token of the chat template is always added to the stop
+            ids.
+        n_parallel: Maximum number of concurrent episodes per run, and of finished results that wait to be read.
+        workers: ``"thread"``; ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on
+            all machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.workers.WorkerPool` documents which
+            cluster).
+        memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.
+        max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`.
+        deadlines: Maximum duration of each phase, in seconds.
+        retries: How often an episode may restart after a fault.
+        reuse_envs: Whether an environment is reused for further episodes after a clean end. ``None``: only those
+            with an ``rllm/`` id are; any other is created for one episode and closed before its result is returned,
+            so that a fault in ``close`` counts against that episode.
+        on_sampler_error: ``"raise"`` ends the run with the sampler's error; ``"drop"`` records it as a fault of the
+            episode, without retries.
+        seed: Root of the seeds of episodes whose spec has no seed.
+        deterministic: Sample in rounds, so that the batches depend only on the episodes and not on timing, and
+            return results in the order of the specs. Slower: every round waits for the slowest environment.
+        progress: Show a progress bar on stderr.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment id.
+        TypeError: ``deadlines`` is not a :class:`Deadlines`.
+        ValueError: An argument is out of range or would have no effect.
+    """
+
+    def __init__(
+        self,
+        env: str | EnvSpec | Callable[..., gymnasium.Env[Any, Any]],
+        *,
+        sampler: Sampler,
+        env_kwargs: Mapping[str, Any] | None = None,
+        agent: Callable[[], BaseAgent] | None = None,
+        renderer: ChatRenderer | None = None,
+        tokenizer: Any = None,
+        sampling_params: SamplingParams | None = None,
+        n_parallel: int = 64,
+        workers: Kind = "thread",
+        memory_mb: int | None = None,
+        max_turns: int | None = None,
+        max_prompt_tokens: int | None = None,
+        max_response_tokens: int | None = None,
+        max_context_tokens: int | None = None,
+        deadlines: Deadlines | None = None,
+        retries: int = 2,
+        reuse_envs: bool | None = None,
+        on_sampler_error: Literal["raise", "drop"] = "raise",
+        seed: int = 0,
+        deterministic: bool = False,
+        progress: bool = False,
+    ) -> None:
+        self.source = resolve(env)
+        super().__init__(
+            env_id=name_of(self.source),
+            sampler=sampler,
+            renderer=renderer,
+            tokenizer=tokenizer,
+            sampling_params=sampling_params,
+            n_parallel=n_parallel,
+            workers=workers,
+            memory_mb=memory_mb,
+            budget=Budget(max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens),
+            deadlines=deadlines,
+            retries=retries,
+            reuse_envs=reuse_envs,
+            on_sampler_error=on_sampler_error,
+            seed=seed,
+            deterministic=deterministic,
+            progress=progress,
+        )
+        self.env_kwargs = dict(env_kwargs or {})
+        self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
+
+    async def stream_with_agents(self, specs: Specs) -> AsyncIterator[Result]:
+        """Yield from :meth:`stream`, with the position of the spec and the agent (``None`` if none was created)."""
+        async with aclosing(self._run(specs)) as results:
+            async for result in results:
+                yield result
+
+    def new_lease(self) -> EnvWorker:
+        return self.new_env_worker(self.source, self.env_kwargs, env_id=self.env_id)
+
+    def attempt(self, spec: EpisodeSpec, worker: EnvWorker, name: str, sampler_client: SamplerClient) -> Rollout:
+        try:
+            agent = self.make_agent()
+        except Exception as error:
+            raise AgentError(f"making the agent raised {type(error).__name__}: {error}") from error
+        if not isinstance(agent, BaseAgent):
+            raise TypeError(
+                f"agent= gave a {type(agent).__name__}, not a BaseAgent; derive it from rllm_gym.agents.BaseAgent"
+            )
+        params = greedy(self.params) if spec.greedy else self.params
+        conversation = Conversation(self.renderer, self.budget, self.sampler.context_length)
+        return Rollout(
+            spec=spec,
+            agent=agent,
+            worker=worker,
+            sampler=ConversationSampler(
+                conversation, sampler_client.sample, params, name, f"{spec.seed}/turn/", self.sampler.returns_tokens
+            ),
+            max_turns=self.budget.max_turns,
+        )
+
+
+def name_of(source: EnvSpec | Callable[..., Any]) -> str:
+    return source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", type(source).__name__)

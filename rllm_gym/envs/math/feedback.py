@@ -1,0 +1,44 @@
+"""Conversion of a grader's verdict to feedback for the model."""
+
+from __future__ import annotations
+
+from rllm_gym.core import EnvironmentFault, InvalidAction
+from rllm_gym.envs.math.answer_form import is_finished
+from rllm_gym.grading import MathVerdict
+from rllm_gym.parsing.boxed import strip_thinking
+
+
+def answer_feedback(verdict: MathVerdict, reply: str, *, gold: str, form: str) -> str | None:
+    """Return feedback on a wrong or unfinished answer, ``None`` if the answer is right.
+
+    Args:
+        verdict: The grader's verdict on the reply.
+        reply: The reply.
+        gold: The right answer, which is never shown.
+        form: Form of the right answer, as defined in :mod:`rllm_gym.envs.math.answer_form`.
+
+    Raises:
+        InvalidAction: The reply contains no answer.
+    """
+    if not verdict.extracted:
+        raise InvalidAction(_no_answer(reply))
+    if not verdict.correct:
+        return "That is not correct."
+    if verdict.extracted != gold and not is_finished(verdict.extracted, form):
+        what = "a polynomial" if form == "polynomial" else "one number"
+        return f"That is not a finished answer: work it out to {what}."
+    return None
+
+
+def grader_fault(task_id: str, error: Exception) -> EnvironmentFault:
+    """Return the ``EnvironmentFault`` for a grader that failed, independent of the answer."""
+    return EnvironmentFault(f"the grader broke on task {task_id!r} ({type(error).__name__}: {error})", kind="grader")
+
+
+def _no_answer(reply: str) -> str:
+    text = strip_thinking(reply)
+    if text is None:
+        return "There is no answer: the reply opens <think> and never closes it with </think>."
+    if "\\boxed" not in text:
+        return "There is no answer: the reply has no \\boxed{}."
+    return "There is no answer: the \\boxed{} of the reply is empty or never closed."

@@ -1,0 +1,203 @@
+"""The task of an episode and its grading: a built-in task by its exact end state, a row by its check."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rllm_gym.core import TaskError
+from rllm_gym.envs.mcp.rows import BuiltinTaskRow, ServerTaskRow
+from rllm_gym.envs.mcp.worlds import ToolTask, ToolTaskTemplate, ToolWorld, wanted_facts
+from rllm_gym.grading.answers import matches
+from rllm_gym.grading.user_checks import run_check, run_in_thread
+from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
+from rllm_gym.workers.scratch import scratch_root
+
+WORLD_DEADLINE_S = 60.0
+"""Deadline in seconds for creating a backend, or comparing it at the end."""
+
+KEPT_CHARS = 32_000_000
+"""Limit of the call results kept for an episode's check: characters, and bytes of images."""
+
+_CUT_CHARS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRecord:
+    """A call that was sent, and its result.
+
+    Attributes:
+        name: The tool name that the model used.
+        arguments: The arguments that were sent.
+        result: The server's result.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    result: ToolResult
+
+
+class CallLog:
+    """The calls of an episode. A result that no longer fits into :data:`KEPT_CHARS` loses its middle, its images and
+    its structured content."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCallRecord] = []
+        self._room = KEPT_CHARS
+
+    def add(self, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
+        """Record a call that was answered."""
+        size = len(result.text) + sum(map(len, result.images))
+        if result.structured is not None:
+            size += len(json.dumps(result.structured))
+        if size > self._room:
+            result = ToolResult(result.shortened(_CUT_CHARS), result.is_error)
+        else:
+            self._room -= size
+        self.calls.append(ToolCallRecord(name, arguments, result))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEpisodeEnd:
+    """How the model ended the episode: with an answer, or with a reason why the task cannot be done."""
+
+    answer: str | None = None
+    infeasible: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolState:
+    """The end of an episode, passed to a check.
+
+    Attributes:
+        workspace: The episode's directory.
+        answer: The final answer; ``None`` if the task was reported infeasible.
+        infeasible: The reason given, or ``None``.
+        calls: Every call of the episode, in order; if the results exceed 32 MB, some of them are cut.
+        data: ``"data"`` of the row.
+        session: The episode's tools, still open.
+    """
+
+    workspace: Path
+    answer: str | None
+    infeasible: str | None
+    calls: tuple[ToolCallRecord, ...]
+    data: Any
+    session: ToolSession
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Query a server's state with any of its tools, including those that were not offered to the model. A check
+        that is a coroutine awaits ``session.call`` instead.
+
+        Raises:
+            ServerFault: The server failed.
+        """
+        return asyncio.run(self.session.call(name, dict(arguments or {})))
+
+
+class ToolTaskInstance(Protocol):
+    """One task, set up for an episode."""
+
+    goal: str
+    servers: tuple[Server, ...]
+    """The servers that do not depend on the workspace."""
+    tools: tuple[str, ...] | None
+    seed: int | None
+
+    async def prepare(self, workspace: Path) -> Sequence[Server]:
+        """Write the episode's initial files; return the servers to connect to."""
+        ...
+
+    async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
+        """Return whether the end state and answer are as requested.
+
+        Raises:
+            EnvironmentFault: This cannot be determined; kind ``"check"``.
+        """
+        ...
+
+
+def _said_right(infeasible: bool, answer: Mapping[str, Any] | None, end: ToolEpisodeEnd) -> bool:
+    if infeasible or end.infeasible is not None:
+        return infeasible and end.infeasible is not None
+    return answer is None or (end.answer is not None and matches(answer, end.answer))
+
+
+class BuiltinTaskInstance:
+    """A built-in task. Each episode has its own backend.
+
+    Raises:
+        TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
+    """
+
+    def __init__(self, template: ToolTaskTemplate, row: BuiltinTaskRow) -> None:
+        if row.difficulty not in template.difficulties:
+            levels = ", ".join(map(str, template.difficulties))
+            raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
+        self._template, self._row = template, row
+        self.world: ToolWorld = template.build(row.seed, row.difficulty)
+        self.task: ToolTask = template.make_task(self.world, random.Random(row.seed), row.difficulty)
+        if self.task.outcome is None and self.task.answer is None and not self.task.infeasible:
+            raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
+        self.goal = self.task.goal
+        self.servers: tuple[Server, ...] = ()
+        self.tools: tuple[str, ...] | None = None
+        self.seed: int | None = row.seed
+
+    @classmethod
+    async def make(cls, template: ToolTaskTemplate, row: BuiltinTaskRow) -> BuiltinTaskInstance:
+        """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
+        return await run_in_thread(cls, template, row, timeout_s=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
+
+    async def prepare(self, workspace: Path) -> Sequence[InProcessServer]:
+        await run_in_thread(self.world.prepare, workspace, timeout_s=WORLD_DEADLINE_S)
+        return self.world.servers(workspace)
+
+    async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
+        if not _said_right(self.task.infeasible, self.task.answer, end):
+            return False
+        return await run_check(self._is_as_asked, session.workspace, timeout_s=WORLD_DEADLINE_S)
+
+    def _is_as_asked(self, workspace: Path) -> bool:
+        row = self._row
+        with tempfile.TemporaryDirectory(prefix="twin-", dir=scratch_root()) as folder:
+            wanted = wanted_facts(self._template, self.task, row.seed, row.difficulty, Path(folder))
+        return bool(self.world.facts(workspace) == wanted)
+
+
+class ServerTaskInstance:
+    """A row with its own servers, graded by a function, a typed answer, or both."""
+
+    def __init__(self, row: ServerTaskRow, *, check_timeout_s: float) -> None:
+        self._row, self._timeout_s = row, check_timeout_s
+        self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
+        self.seed: int | None = None
+
+    async def prepare(self, workspace: Path) -> Sequence[Server]:
+        if self._row.workspace:
+            await run_in_thread(self._write, workspace, timeout_s=WORLD_DEADLINE_S)
+        return self.servers
+
+    def _write(self, workspace: Path) -> None:
+        for name, text in self._row.workspace.items():
+            path = workspace / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode("utf-8", "surrogatepass"))
+            except OSError as error:
+                raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
+
+    async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
+        row = self._row
+        if not _said_right(row.infeasible, row.answer, end):
+            return False
+        if row.check is None:
+            return True
+        state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
+        return await run_check(row.check, state, timeout_s=self._timeout_s)

@@ -1,0 +1,163 @@
+"""The task of an episode and its grading: a built-in task by its exact end state, a user-provided page by a check."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.envs.web.page_state import PageState
+from rllm_gym.envs.web.rows import PageRow, SiteTaskRow
+from rllm_gym.grading.answers import matches
+from rllm_gym.grading.user_checks import find_function, run_check, run_in_thread
+from rllm_gym.sites.http import Handler, Request, Response
+from rllm_gym.sites.task import SiteState, WebTask, WebTaskTemplate
+
+SITE_DEADLINE_S = 60.0
+"""Deadline in seconds for creating a site's data, or comparing it at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebEpisodeEnd:
+    """How the model ended the episode.
+
+    Attributes:
+        answer: The argument of ``answer("…")``; ``None`` if no turns were left or the task was reported infeasible.
+        infeasible: The reason given to ``report_infeasible``, else ``None``.
+    """
+
+    answer: str | None = None
+    infeasible: str | None = None
+
+    @property
+    def ended_by_model(self) -> bool:
+        """Whether the model ended the episode itself."""
+        return self.answer is not None or self.infeasible is not None
+
+
+class WebTaskInstance(Protocol):
+    """One task, set up for an episode."""
+
+    goal: str
+    start: str
+    sites: Mapping[str, Handler]
+    origins: tuple[str, ...]
+
+    async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
+        """Return whether the end state and answer are as requested.
+
+        Args:
+            end: How the model ended the episode.
+            state: Reads the state of the browser; called only if it is needed.
+
+        Raises:
+            EnvironmentFault: This cannot be determined; kind ``"check"``.
+        """
+        ...
+
+
+# Built-in tasks
+
+
+class SiteTaskInstance:
+    """A task on sites of this process. Each episode has its own copy of their data.
+
+    Raises:
+        TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
+    """
+
+    def __init__(self, template: WebTaskTemplate, row: SiteTaskRow) -> None:
+        if row.difficulty not in template.difficulties:
+            levels = ", ".join(map(str, template.difficulties))
+            raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
+        self._lock = threading.Lock()
+        self.app: SiteState = template.build(row.seed, row.difficulty)
+        self.task: WebTask = template.make_task(self.app, random.Random(row.seed), row.difficulty)
+        if self.task.outcome is None and self.task.answer is None and not self.task.infeasible:
+            raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
+        # Done now, while the episode's own data is unchanged, because an outcome may refer to it.
+        expected = template.build(row.seed, row.difficulty)
+        if self.task.outcome is not None:
+            self.task.outcome(expected)
+        self._expected = expected
+        self.goal, self.start = self.task.goal, self.task.start
+        self.sites: Mapping[str, Handler] = {
+            origin: self._locked(handler) for origin, handler in self.app.handlers().items()
+        }
+        self.origins: tuple[str, ...] = ()
+
+    def _locked(self, handler: Handler) -> Handler:
+        """Return a handler that serves one request or comparison at a time; the browser calls it from its thread."""
+
+        def answer(request: Request) -> Response:
+            with self._lock:
+                return handler(request)
+
+        return answer
+
+    async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
+        try:
+            return bool(await run_in_thread(self.is_solved, end, timeout_s=SITE_DEADLINE_S))
+        except Exception as error:
+            raise _fault(f"the world of the errand {self.task.goal!r:.200} cannot be compared", error) from error
+
+    def is_solved(self, end: WebEpisodeEnd) -> bool:
+        """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""
+        web_task = self.task
+        if web_task.infeasible != (end.infeasible is not None):
+            return False
+        if web_task.answer is not None and (end.answer is None or not matches(web_task.answer, end.answer)):
+            return False
+        with self._lock:
+            return bool(self.app.facts() == self._expected.facts())
+
+
+async def make_site_task_instance(template: WebTaskTemplate, row: SiteTaskRow) -> SiteTaskInstance:
+    """Create an :class:`SiteTaskInstance` in a thread, without blocking the event loop.
+
+    Raises:
+        TaskError: As :class:`SiteTaskInstance`.
+        EnvironmentFault: The template's own functions raise or take too long; kind ``"check"``.
+    """
+    try:
+        return await run_in_thread(SiteTaskInstance, template, row, timeout_s=SITE_DEADLINE_S)  # type: ignore[no-any-return]
+    except TaskError:
+        raise
+    except Exception as error:
+        raise _fault(f"the template {template.name!r} cannot be set up with seed {row.seed}", error) from error
+
+
+def _fault(what: str, error: Exception) -> EnvironmentFault:
+    if isinstance(error, EnvironmentFault):
+        return error
+    return EnvironmentFault(f"{what}: {type(error).__name__}: {error}", kind="check")
+
+
+# User-provided pages
+
+
+class PageTaskInstance:
+    """A page of a server, graded by a function, a typed answer, or both.
+
+    Raises:
+        TaskError: The function was not found, or is not a check.
+    """
+
+    def __init__(self, row: PageRow, *, check_timeout_s: float) -> None:
+        self._row, self._timeout_s = row, check_timeout_s
+        self._check = None if row.check is None else find_function(row.check, "state", "answer")
+        self.goal, self.start, self.origins = row.goal, row.url, row.origins
+        self.sites: Mapping[str, Handler] = {}
+
+    async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
+        row = self._row
+        if row.infeasible != (end.infeasible is not None):
+            return False
+        if row.answer is not None and (end.answer is None or not matches(row.answer, end.answer)):
+            return False
+        if self._check is None:
+            return True
+        return await run_check(self._check, await state(), end.answer, timeout_s=self._timeout_s)

@@ -1,0 +1,66 @@
+"""Stand-ins that the interpreter accepts as the real kind: generators, coroutines, coroutine functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .codec import MalformedMessage
+
+if TYPE_CHECKING:
+    from .peer import Peer
+
+
+def callable_kind(value: Any) -> str:
+    """Return the kind of a generator, coroutine or coroutine function; ``""`` for other objects."""
+    name = type(value).__name__ if type(value).__module__ == "builtins" else ""
+    if name in ("generator", "coroutine", "async_generator"):
+        return name
+    flags = getattr(getattr(value, "__code__", None), "co_flags", 0) if name in ("function", "method") else 0
+    return "coroutine function" if flags & 0x80 else ""
+
+
+def wrap_proxy(peer: Peer, flavour: Any, standin: Any) -> Any:
+    """Return a generator, coroutine or coroutine function of this side that forwards to the stand-in's object."""
+    if flavour == "generator":
+        return _generator(peer, standin)
+    if flavour == "coroutine":
+        return _coroutine(peer, standin)
+    if flavour == "async_generator":
+        return _async_generator(peer, standin)
+    if flavour == "coroutine function":
+
+        async def function(*args: Any, **kwargs: Any) -> Any:
+            return await peer.call(standin, args, kwargs)
+
+        return function
+    raise MalformedMessage("an object of no known flavour")
+
+
+def _generator(peer: Peer, standin: Any) -> Any:
+    step: tuple[str, tuple[Any, ...]] = ("next", ())
+    while True:
+        try:
+            value = peer.ask(step[0], standin, *step[1])
+        except StopIteration as end:
+            return end.value
+        try:
+            sent = yield value
+            step = ("next", ()) if sent is None else ("send", (sent,))
+        except GeneratorExit:
+            peer.close(standin)
+            raise
+        except BaseException as error:
+            step = ("throw", (error,))
+
+
+async def _coroutine(peer: Peer, standin: Any) -> Any:
+    return peer.ask("await", standin)
+
+
+async def _async_generator(peer: Peer, standin: Any) -> Any:
+    while True:
+        try:
+            value = peer.ask("await_anext", standin)
+        except StopAsyncIteration:
+            return
+        yield value

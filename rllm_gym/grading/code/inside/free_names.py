@@ -1,0 +1,123 @@
+"""Finds the names that test code takes from the tested program: those it uses and does not define."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from typing import Any
+
+_TEST_NAMES_ITS_OWN = {
+    "math": "isclose fabs sqrt ceil floor gcd lcm inf nan pi isnan isinf prod log exp",
+    "copy": "deepcopy copy",
+    "collections": "Counter OrderedDict defaultdict deque namedtuple",
+    "itertools": "permutations combinations product chain zip_longest islice",
+    "functools": "reduce partial",
+    "typing": "Any Callable Dict Iterable Iterator List Mapping Optional Sequence Set Tuple Union",
+    "random": "randint choice shuffle uniform",
+    "datetime": "datetime timedelta date",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "unittest": "TestCase",
+    "unittest.mock": "ANY Mock MagicMock patch call",
+}
+_HOMES = {name: module for module, names in _TEST_NAMES_ITS_OWN.items() for name in names.split()}
+_MODULES = frozenset(
+    [
+        "abc",
+        "asyncio",
+        "bisect",
+        "calendar",
+        "cmath",
+        "collections",
+        "copy",
+        "csv",
+        "datetime",
+        "decimal",
+        "enum",
+        "fractions",
+        "functools",
+        "heapq",
+        "hashlib",
+        "io",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "os",
+        "pathlib",
+        "random",
+        "re",
+        "statistics",
+        "string",
+        "struct",
+        "sys",
+        "textwrap",
+        "time",
+        "typing",
+        "unittest",
+        "uuid",
+    ]
+)
+_SHORT = {"np": "numpy", "numpy": "numpy", "pytest": "pytest", "dt": "datetime"}
+
+
+class FreeNames:
+    """Names used in a test that are neither defined there nor builtins.
+
+    Attributes:
+        bound: Names defined at the top level.
+        free: Names used.
+        modules: The free names used only as ``name.attribute`` that name a module of the standard library, or numpy.
+    """
+
+    def __init__(self, trees: list[ast.Module], entry: str) -> None:
+        loaded: dict[str, bool] = {}
+        bound: set[str] = set()
+        for tree in trees:
+            for node in tree.body:
+                bound |= _bound_by(node)
+            for item in ast.walk(tree):
+                if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
+                    loaded.setdefault(item.value.id, True)
+            attributes = {id(item.value) for item in ast.walk(tree) if isinstance(item, ast.Attribute)}
+            for item in ast.walk(tree):
+                if isinstance(item, ast.Name) and id(item) not in attributes:
+                    loaded[item.id] = False
+        names = {name for name in loaded if name == entry or not hasattr(builtins, name)}
+        self.bound = bound
+        self.free = sorted(names - bound)
+        known = {name for name in names if name in _MODULES or name in _SHORT}
+        self.modules = {name for name in known if loaded[name] and name != entry}
+
+
+def own_value(name: str, used: FreeNames) -> tuple[bool, Any]:
+    """Return whether the test means a standard object despite a missing import, and that object."""
+    if name in used.modules:
+        return True, _module(_SHORT.get(name, name))
+    if name in _HOMES:
+        return True, getattr(_module(_HOMES[name]), name)
+    return False, None
+
+
+def module_named(name: str) -> Any:
+    """Return a module that the program imported if the test may use it too; ``None`` otherwise."""
+    return _module(name) if name in _MODULES or name == "numpy" else None
+
+
+def _module(name: str) -> Any:
+    __import__(name)
+    return sys.modules[name]
+
+
+def _bound_by(node: ast.AST) -> set[str]:
+    """Return the names that a top-level statement of a module binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler):
+            names |= _bound_by(child)
+    return names

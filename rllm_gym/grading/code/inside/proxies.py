@@ -1,0 +1,386 @@
+"""Stand-ins for objects of the other side: objects, classes, functions, generators, coroutines, exceptions.
+
+Stand-ins of classes are classes, and stand-ins of their objects are instances of these, so that ``isinstance``,
+``type`` and ``except`` work on this side. Operations on an object are forwarded to the other side; *comparisons* are
+not.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .codec import MalformedMessage
+
+if TYPE_CHECKING:
+    from .peer import Peer
+
+
+class Constructed(NamedTuple):
+    """How this side created an object: its sequence number, class and arguments."""
+
+    number: int
+    cls: type
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Link:
+    """The link from a stand-in to its object on the other side, which may drop the object after the link is deleted."""
+
+    __slots__ = ("constructed", "contents", "named", "number", "owned", "peer", "received")
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer = peer
+        self.number = number
+        self.received = 0
+        self.contents: tuple[Any] | None = None
+        """The plain value of an object whose class derives from a plain type, once requested."""
+        self.owned = False
+        """Whether this side created the object, by calling a class or by an operator on such objects, and never
+        received it as another result. Received objects are what a test checks."""
+        self.named = False
+        """Whether the class was accessed by its own name; the program may put a class in place of a function."""
+        self.constructed: Constructed | None = None
+        """The arguments it was created from, if this side called its class."""
+
+    def __del__(self) -> None:
+        if self.received:
+            self.peer.released.append((self.number, self.received))
+
+
+class Unsupported(TypeError):
+    """An operation that works within one process but not across two. Reported to the author of the test."""
+
+    def __init__(self, what: str, link: Link | None) -> None:
+        super().__init__(f"cannot be graded: {what}")
+        if link is not None:
+            link.peer.unsupported.append(what)
+
+
+def link_of(value: Any) -> Any:
+    """Return the link of a stand-in for an object or exception; ``None`` for anything else."""
+    if isinstance(type(value), RemoteType):
+        try:
+            return object.__getattribute__(value, "_rllm_link")
+        except AttributeError:
+            return None
+    return None
+
+
+class RemoteType(type):
+    """The metaclass of stand-ins for classes."""
+
+    _rllm_class_link: Link | None
+    _rllm_facts: dict[str, Any]
+    _rllm_replaced: dict[str, Any]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        link = cls._rllm_class_link
+        if link is None:
+            raise TypeError(f"{cls.__name__} cannot be made here")
+        return link.peer.construct(cls, args, kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        link = cls._rllm_class_link
+        if link is None or _is_private(name):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        return link.peer.ask("getattr", cls, name)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        link = cls._rllm_class_link
+        if link is None or name.startswith("_abc_") or _is_private(name):
+            type.__setattr__(cls, name, value)
+            return
+        if hasattr(cls, name):
+            cls._rllm_replaced.setdefault(name, getattr(cls, name))
+        link.peer.ask("setattr", cls, name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        link = cls._rllm_class_link
+        if link is None:
+            type.__delattr__(cls, name)
+        elif name in cls._rllm_replaced:
+            # Patches look up the replaced object in __dict__, do not find it, and therefore undo themselves by
+            # deleting.
+            link.peer.ask("setattr", cls, name, cls._rllm_replaced.pop(name))
+        else:
+            link.peer.ask("delattr", cls, name)
+
+    def __iter__(cls) -> Any:
+        return _ask_type(cls, "iter")
+
+    def __len__(cls) -> Any:
+        return _ask_type(cls, "len")
+
+    def __bool__(cls) -> bool:
+        return True
+
+    def __getitem__(cls, key: Any) -> Any:
+        return _ask_type(cls, "getitem", key)
+
+    def __contains__(cls, item: Any) -> bool:
+        return any(item is member or item == member for member in _ask_type(cls, "iter"))
+
+    def __dir__(cls) -> Any:
+        return _ask_type(cls, "dir")
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], **kwargs: Any) -> RemoteType:
+        if "_rllm_facts" not in names:
+            base = next(base for base in bases if isinstance(base, RemoteType))
+            link = base._rllm_class_link
+            raise Unsupported(f"class {name} derives from {base.__name__}, which the program defines", link)
+        return super().__new__(mcs, name, bases, names)
+
+
+def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
+    link = cls._rllm_class_link
+    if link is None:
+        raise TypeError(f"{cls.__name__} is no class of the other side")
+    return link.peer.ask(operation, cls, *args)
+
+
+_VISIBLE = frozenset({"__dict__", "__wrapped__", "__annotations__", "__name__", "__qualname__", "__dataclass_fields__"})
+
+
+def _is_private(name: str) -> bool:
+    """Return whether the interpreter may look this name up itself. Such names are answered on this side."""
+    return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
+
+
+class _Attributes:
+    """Forwards attribute access to the other side."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__signature__":
+            return _link(self).peer.signature(self)
+        if name == "__doc__" or not _is_private(name):
+            return _link(self).peer.ask("getattr", self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __copy__(self) -> Any:
+        return _link(self).peer.ask("copy", self)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _link(self).peer.ask("deepcopy", self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{type(self).__name__!r} object lives in another process and cannot be pickled here")
+
+
+def _link(value: Any) -> Link:
+    found: Link | None = link_of(value)
+    if found is None:
+        raise AttributeError(f"{type(value).__name__!r} object was never made")
+    return found
+
+
+class Remote(_Attributes, metaclass=RemoteType):
+    """A stand-in for an object of the other side."""
+
+    __slots__ = ("__weakref__", "_rllm_link")
+    _rllm_class_link = None
+    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _link(self).peer.ask("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _link(self).peer.ask("delattr", self, name)
+
+    def __str__(self) -> Any:
+        return _link(self).peer.ask("str", self)
+
+    def __repr__(self) -> Any:
+        return _link(self).peer.ask("repr", self)
+
+    def __format__(self, form: str) -> Any:
+        return _link(self).peer.ask("format", self, form)
+
+    def __dir__(self) -> Any:
+        return _link(self).peer.ask("dir", self)
+
+    def __eq__(self, other: object) -> Any:
+        return _link(self).peer.equal(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        answer = _link(self).peer.equal(self, other)
+        return answer if answer is NotImplemented else not answer
+
+    def __hash__(self) -> Any:
+        link = _link(self)
+        facts = type(self)._rllm_facts
+        if "__hash__" not in facts["methods"] and "__eq__" not in facts["methods"]:
+            return hash(("stand-in", link.number))
+        return link.peer.ask("hash", self)
+
+
+class RemoteExceptionMixin(_Attributes):
+    """The mixin of stand-ins for exception classes."""
+
+    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __str__(self) -> Any:
+        if "__str__" in type(self)._rllm_facts["methods"]:
+            return _link(self).peer.ask("str", self)
+        return super().__str__()
+
+    def __repr__(self) -> Any:
+        return f"{type(self).__name__}({', '.join(map(repr, self.args))})"
+
+
+# Methods that the interpreter looks up on a type
+
+UNARY = [
+    "len",
+    "bool",
+    "int",
+    "float",
+    "complex",
+    "index",
+    "iter",
+    "next",
+    "reversed",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "round",
+    "trunc",
+    "floor",
+    "ceil",
+    "bytes",
+    "fspath",
+]
+ARITHMETIC = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "divmod",
+    "pow",
+    "matmul",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+]
+ORDER = ["lt", "le", "gt", "ge"]
+WITH_ARGUMENTS = ["call", "getitem", "setitem", "delitem", "enter", "exit"]
+AWAITED = ["aenter", "aexit", "anext"]
+
+_NAMES = frozenset(
+    [f"__{name}__" for name in UNARY + ORDER + WITH_ARGUMENTS + AWAITED]
+    + [f"__{prefix}{name}__" for name in ARITHMETIC for prefix in ("", "r", "i")]
+    + ["__contains__", "__await__", "__aiter__", "__eq__", "__hash__", "__str__", "__repr__", "__format__"]
+)
+
+
+def methods_of(cls: type) -> list[str]:
+    """Return the special methods of a class that its stand-in needs too."""
+    found = set()
+    for base in cls.__mro__:
+        if base not in (object, BaseException, Exception):
+            found |= {name for name in vars(base) if name in _NAMES and vars(base)[name] is not None}
+    return sorted(found)
+
+
+def _unary(operation: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any) -> Any:
+        return _link(self).peer.operate(operation, self, *args)
+
+    return method
+
+
+def _with_arguments(operation: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        peer = _link(self).peer
+        if operation == "call":
+            return peer.call(self, args, kwargs)
+        # At the end of a with block only the exception is sent: it determines its class, and its traceback stays here.
+        return peer.ask(operation, self, *(args[1:2] if operation == "exit" else args))
+
+    return method
+
+
+def _binary(operation: str) -> Callable[..., Any]:
+    def method(self: Any, other: Any, *modulo: Any) -> Any:
+        return _link(self).peer.binary(operation, self, other, *modulo)
+
+    return method
+
+
+def _contains(self: Any, item: Any) -> bool:
+    return _link(self).peer.contains(self, item)
+
+
+def _await(self: Any) -> Any:
+    return _link(self).peer.awaited(self).__await__()
+
+
+def _aiter(self: Any) -> Any:
+    return _link(self).peer.ask("aiter", self)
+
+
+def _awaited(operation: str) -> Callable[..., Any]:
+    async def method(self: Any, *args: Any) -> Any:
+        return _link(self).peer.ask(f"await_{operation}", self, *(args[1:2] if operation == "aexit" else args))
+
+    return method
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    **{f"__{name}__": _unary(name) for name in UNARY},
+    **{f"__{name}__": _with_arguments(name) for name in WITH_ARGUMENTS},
+    **{f"__{name}__": _binary(name) for name in ORDER},
+    **{f"__{prefix}{name}__": _binary(f"{prefix}{name}") for name in ARITHMETIC for prefix in ("", "r", "i")},
+    **{f"__{name}__": _awaited(name) for name in AWAITED},
+    "__contains__": _contains,
+    "__await__": _await,
+    "__aiter__": _aiter,
+}
+
+
+def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> RemoteType:
+    """Create the stand-in for a class of the other side.
+
+    Args:
+        facts: ``name``, ``module``, ``doc``, ``methods`` (special ones), ``fields`` of a named tuple.
+        bases: Stand-ins of its bases, including builtin exceptions.
+        link: The link to the class.
+    """
+    names: dict[str, Any] = {
+        "__module__": facts["module"],
+        "__qualname__": facts["name"],
+        "__doc__": facts["doc"],
+        "_rllm_class_link": None,
+        "_rllm_facts": facts,
+        "_rllm_replaced": {},
+    }
+    if facts["module"] == "builtins":
+        # For a function: its own documentation, not that of the function type.
+        names["__doc__"] = property(lambda self: _link(self).peer.ask("getattr", self, "__doc__"))
+    if facts["fields"] is not None:
+        bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))
+        names["__slots__"] = ()
+        names["_rllm_link"] = property(lambda self: link)
+    elif any(issubclass(base, BaseException) for base in bases):
+        mixed = () if any(issubclass(base, RemoteExceptionMixin) for base in bases) else (RemoteExceptionMixin,)
+        bases = (*mixed, *(base for base in bases if issubclass(base, BaseException)))
+        names["__hash__"] = BaseException.__hash__
+    else:
+        names |= {name: _METHODS[name] for name in facts["methods"] if name in _METHODS}
+        names["__slots__"] = ()
+        bases = bases or (Remote,)
+    try:
+        created = RemoteType(facts["name"], bases, names)
+    except (TypeError, ValueError) as error:
+        raise MalformedMessage(f"a class {facts['name'][:40]!r} that cannot be: {error}") from error
+    type.__setattr__(created, "_rllm_class_link", link)
+    return created

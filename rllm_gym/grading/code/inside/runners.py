@@ -1,0 +1,417 @@
+"""The styles of test code and their runners: ``check``, ``assert``, ``unittest``, ``pytest``."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .peer import ConversationError
+from .proxies import Remote
+
+MAX_TEXT = 2000
+
+
+class StopTesting(BaseException):
+    """A test failed and the remaining tests are not needed."""
+
+
+class TestReporter:
+    """A reporter of the number of tests and the outcome of each to the trainer.
+
+    Args:
+        tell: Sends a message.
+        stop: Whether to stop at the first failure.
+        show: Whether messages may contain expected results.
+    """
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None], *, stop: bool, show: bool) -> None:
+        self._tell = tell
+        self.stop = stop
+        self.show = show
+
+    def tests(self, count: int) -> None:
+        self._tell({"kind": "tests", "count": count})
+
+    def outcome(self, name: str, error: BaseException | str | None, *, where: str = "") -> None:
+        """Report one test; ``error`` is ``None`` if it passed."""
+        message = error if isinstance(error, str) else "" if error is None else self._explained(error, where)
+        passed = error is None
+        self._tell({"kind": "outcome", "name": name[:200], "passed": passed, "message": message[:MAX_TEXT]})
+        if not passed and self.stop:
+            raise StopTesting
+
+    def _explained(self, error: BaseException, where: str) -> str:
+        trace = getattr(error, "_rllm_trace", "")
+        if isinstance(trace, str) and trace:
+            return f"{where}\n{trace}" if self.show and where else trace
+        kind = type(error).__name__
+        if not self.show:
+            return f"the test failed: {kind}"
+        lines = traceback.extract_tb(error.__traceback__)
+        own = [line for line in lines if line.filename in ("test.py", "setup.py")]
+        place = where or (f"line {own[-1].lineno}" if own else "")
+        return f"{place}\n{kind}: {_short(str(error))}".strip()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT // 2 else text[: MAX_TEXT // 2] + " ..."
+
+
+class Runner:
+    """A runner of test code of one style, in a module that contains the names of the program."""
+
+    def __init__(self, report: TestReporter, module: types.ModuleType, tree: ast.Module, text: str) -> None:
+        self._report = report
+        self._module = module
+        self._tree = tree
+        self._text = text
+
+    def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
+        """Run all tests and report each.
+
+        Args:
+            candidate: The tested object.
+            entry: Names that the test takes from the program.
+        """
+        try:
+            self._run(candidate, entry)
+        except StopTesting:
+            return
+
+    def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _execute(self, tree: ast.Module) -> None:
+        if self._report.show:
+            tree = ast.fix_missing_locations(_Telling().visit(tree))
+            self._module.__dict__["_rllm_equal"] = _told_equal
+        exec(compile(tree, "test.py", "exec"), self._module.__dict__)  # noqa: S102 - this is the sandbox
+
+
+class _Telling(ast.NodeTransformer):
+    """Makes ``assert a == b`` report the actual value. Only for tests whose expected values may be shown."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        test = node.test
+        if (
+            node.msg is None
+            and isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.ops[0], ast.Eq)
+        ):
+            function = ast.Name("_rllm_equal", ast.Load())
+            node.test = ast.copy_location(ast.Call(function, [test.left, *test.comparators], []), test)
+        return node
+
+
+def _told_equal(left: Any, right: Any) -> bool:
+    if left == right:
+        return True
+    raise AssertionError(f"got {_short(repr(left))}, expected {_short(repr(right))}")
+
+
+class CheckRunner(Runner):
+    """``def check(candidate)``, as in HumanEval."""
+
+    def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
+        self._report.tests(1)
+        try:
+            self._execute(self._tree)
+            self._module.__dict__["check"](candidate)
+        except ConversationError:
+            raise
+        except BaseException as error:
+            self._report.outcome("check", error)
+        else:
+            self._report.outcome("check", None)
+
+
+class AssertRunner(Runner):
+    """Top-level assert statements, as in MBPP. Each is a test, as is each loop or block of them.
+
+    If there are none, for example because functions contain them all, the whole code is one test.
+    """
+
+    def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
+        body = self._tree.body
+        count = sum(_is_assertion(node) for node in body)
+        self._report.tests(max(count, 1))
+        if count == 0:
+            self._report.outcome("assertions", self._error_of(body) or self._error_of_functions(candidate))
+            return
+        number = 0
+        for node in body:
+            is_test = _is_assertion(node)
+            number += is_test
+            error = self._error_of([node])
+            if error is None and is_test and not self._asserted:
+                error = "no assertion was reached"
+            where = (ast.get_source_segment(self._text, node) or "")[:500]
+            if is_test or error is not None:
+                self._report.outcome(f"assert {number}" if is_test else "preparation", error, where=where)
+            if error is not None and not is_test:
+                return
+
+    def _error_of(self, nodes: list[ast.stmt]) -> BaseException | str | None:
+        self._asserted = False
+        self._module.__dict__["_rllm_asserted"] = self._note
+        try:
+            self._execute(_Noting().visit(ast.Module(copy.deepcopy(nodes), [])))
+        except ConversationError:
+            raise
+        except BaseException as error:
+            return error
+        return None
+
+    def _error_of_functions(self, candidate: Any) -> BaseException | str | None:
+        """Call the test functions that the test code itself did not call."""
+        names = [node.name for node in self._tree.body if isinstance(node, ast.FunctionDef) and not self._asserted]
+        try:
+            for name in names:
+                if name == "check":
+                    self._module.__dict__[name](candidate)
+                elif name.startswith("test"):
+                    self._module.__dict__[name]()
+        except ConversationError:
+            raise
+        except BaseException as error:
+            return error
+        return None if self._asserted else "no assertion was reached"
+
+    def _note(self) -> bool:
+        self._asserted = True
+        return True
+
+
+def _is_assertion(node: ast.stmt) -> bool:
+    if isinstance(node, ast.For | ast.While | ast.With | ast.Try):
+        return any(isinstance(item, ast.Assert) for item in ast.walk(node))
+    return isinstance(node, ast.Assert)
+
+
+class _Noting(ast.NodeTransformer):
+    """Records that an assertion was reached: a statement, a function with such a name, or an expected exception."""
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        return self._noted(node)
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        return self._noted(node) if _called(node.value).startswith("assert") else node
+
+    def visit_Try(self, node: ast.Try) -> Any:
+        # The test may expect that the assertion in it is not reached.
+        holds = any(isinstance(item, ast.Assert) for item in ast.walk(node))
+        self.generic_visit(node)
+        return self._noted(node) if holds else node
+
+    def visit_With(self, node: ast.With) -> Any:
+        self.generic_visit(node)
+        names = [_called(item.context_expr) for item in node.items]
+        return self._noted(node) if any(name.startswith(("assert", "raises")) for name in names) else node
+
+    def _noted(self, node: ast.stmt) -> list[ast.stmt]:
+        note = ast.Expr(ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], []))
+        return [ast.fix_missing_locations(ast.copy_location(note, node)), node]
+
+
+def _called(node: ast.expr) -> str:
+    """Return the last name of what an expression calls."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+class UnittestRunner(Runner):
+    """``unittest.TestCase`` classes."""
+
+    def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
+        import unittest
+
+        # Many files end with a bare call of it; the tests are found and run here.
+        unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
+        try:
+            self._execute(self._tree)
+        except ConversationError:
+            raise
+        except BaseException as error:
+            self._report.tests(1)
+            self._report.outcome("import", error)
+            return
+        suite = unittest.TestSuite()
+        names: list[str] = []
+        for value in list(vars(self._module).values()):
+            if (
+                isinstance(value, type)
+                and issubclass(value, unittest.TestCase)
+                and value.__module__ == self._module.__name__
+            ):
+                cases: list[Any] = [
+                    case for case in unittest.defaultTestLoader.loadTestsFromTestCase(value) if not _left_out(case)
+                ]
+                names += [case.id() for case in cases]
+                suite.addTests(cases)
+        self._report.tests(len(names))
+        _unittest_result(self._report).run(suite)
+
+
+def _left_out(case: Any) -> bool:
+    method = getattr(type(case), case._testMethodName, None)
+    return bool(getattr(type(case), "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False))
+
+
+def _unittest_result(report: TestReporter) -> Any:
+    import unittest
+
+    class Recorded(unittest.TestResult):
+        def __init__(self) -> None:
+            super().__init__()
+            self._failed: dict[str, Any] = {}
+            self._succeeded: set[str] = set()
+
+        def run(self, suite: Any) -> None:
+            suite.run(self)
+
+        def _fail(self, test: Any, error: Any) -> None:
+            error = error[1] if isinstance(error, tuple) else error
+            if isinstance(error, ConversationError):
+                raise error
+            self._failed.setdefault(test.id(), error)
+
+        def addError(self, test: Any, err: Any) -> None:
+            self._fail(test, err)
+
+        def addFailure(self, test: Any, err: Any) -> None:
+            self._fail(test, err)
+
+        def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:
+            if error is not None:
+                self._fail(test, error)
+
+        def addSkip(self, test: Any, reason: str) -> None:
+            self._fail(test, f"skipped while it ran: {reason}")
+
+        def addSuccess(self, test: Any) -> None:
+            self._succeeded.add(test.id())
+
+        def addExpectedFailure(self, test: Any, err: Any) -> None:
+            self._succeeded.add(test.id())
+
+        def addUnexpectedSuccess(self, test: Any) -> None:
+            self._fail(test, "succeeded, which was not expected")
+
+        def stopTest(self, test: Any) -> None:
+            super().stopTest(test)
+            unfinished = None if test.id() in self._succeeded else "did not run to its end"
+            report.outcome(test.id().rpartition(".")[2], self._failed.get(test.id(), unfinished))
+
+    return Recorded()
+
+
+class PytestRunner(Runner):
+    """``test_`` functions and everything else that pytest collects."""
+
+    def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        sys.dont_write_bytecode = True
+        import pytest
+
+        name = self._module.__name__
+        del sys.modules[name]
+        path = os.path.join(os.getcwd(), f"{name}.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._with_imports(entry))
+        preset = types.ModuleType("_rllm_given")
+        preset.__dict__.update(self._module.__dict__ | dict(entry))
+        sys.modules["_rllm_given"] = preset
+        options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-c", os.devnull]
+        plugin = _pytest_plugin(self._report)
+        here = os.getcwd()
+        pytest.main([*options, f"--rootdir={here}", f"--confcutdir={here}", path], plugins=[plugin])
+        if plugin.raised is not None:
+            raise plugin.raised
+
+    def _with_imports(self, entry: Mapping[str, Any]) -> str:
+        """Return the test with explicit imports of the names it takes from the program or its setup."""
+        own = [name for name in vars(self._module) if not (name.startswith("__") and name.endswith("__"))]
+        names = sorted({*own, *entry})
+        if not names:
+            return self._text
+        lines = self._text.splitlines(keepends=True)
+        future = [node.end_lineno or 0 for node in self._tree.body if _is_future(node)]
+        at = max(future, default=0)
+        line = f"from _rllm_given import {', '.join(names)}\n"
+        return "".join([*lines[:at], line, *lines[at:]])
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _pytest_plugin(report: TestReporter) -> Any:
+    import pytest
+
+    class Plugin:
+        def __init__(self) -> None:
+            self.raised: BaseException | None = None
+            self._failed: dict[str, Any] = {}
+            self._called: set[str] = set()
+
+        def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+            # "from solution import *" may import functions of the program that look like tests.
+            items[:] = [item for item in items if not _is_of_the_program(item.obj)]
+
+        def pytest_collection_finish(self, session: Any) -> None:
+            self._say(lambda: report.tests(len(session.items)))
+
+        def pytest_collectreport(self, report: Any) -> None:
+            if report.failed:
+                self._say(lambda: self._not_collected(str(report.longrepr)))
+
+        def _not_collected(self, text: str) -> None:
+            report.tests(1)
+            report.outcome("collection", text[-MAX_TEXT:] if report.show else "the tests could not be collected")
+
+        def _say(self, say: Callable[[], None]) -> None:
+            try:
+                say()
+            except (StopTesting, ConversationError) as error:
+                self.raised = self.raised or error
+                pytest.exit("done", 1)
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
+            result = yield
+            name = item.nodeid
+            error = call.excinfo.value if call.excinfo is not None else None
+            if isinstance(error, ConversationError):
+                self.raised = error
+                pytest.exit("done", 1)
+            if result.when == "call" and result.passed and not hasattr(result, "wasxfail"):
+                self._called.add(name)
+            elif not result.passed:
+                self._failed.setdefault(name, error if error is not None and not result.skipped else "skipped")
+            if result.when == "teardown":
+                failed = self._failed.get(name)
+                if failed is None and name not in self._called:
+                    failed = "did not run"
+                self._say(lambda: report.outcome(name.partition("::")[2], failed))
+            return result
+
+    return Plugin()
+
+
+def _is_of_the_program(function: Any) -> bool:
+    return isinstance(function, Remote) or str(getattr(function, "__module__", "")).startswith(f"{__package__}.")
+
+
+RUNNERS: dict[str, type[Runner]] = {
+    "check": CheckRunner,
+    "assert": AssertRunner,
+    "unittest": UnittestRunner,
+    "pytest": PytestRunner,
+}

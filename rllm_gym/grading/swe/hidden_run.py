@@ -1,0 +1,267 @@
+"""Plans the runs of one verdict: which test files run unchanged, with sentinels, with blanks, or mutated to fail."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rllm_gym.grading.swe.log_parsers import canonical_id
+from rllm_gym.grading.swe.mutated_tests import LineSpan, mutate_tests, sentinel_file, with_sentinel
+from rllm_gym.grading.swe.test_source import MAX_BYTES, TestSource, function_key, same_function
+from rllm_gym.grading.swe.verdict import RepositoryTests
+from rllm_gym.grading.swe.withheld_values import WithheldValues, answer_choices, withhold_values
+
+MAX_SENTINELS = 3
+MAX_SEEN_TEST_FILES = 2
+
+_STOPS_EARLY = re.compile(r"(^|\s)(-x|-f|--exitfirst|--failfast|--maxfail)\b")
+
+Place = tuple[str, str]
+"""A test function: its file and its key, ``("tests/test_a.py", "TestB::test_c")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenRun:
+    """The test files of one run.
+
+    Attributes:
+        files: The files to run, in order.
+        texts: Texts that differ from the task's.
+        sentinels: Where the added tests fail, by their id in the run.
+        mutated: Where the mutated functions fail.
+        withheld: The expected values of functions with blanks.
+        placeholder: The name of the blank function during the run.
+        choices: Literals to compare a blank's value with, by its key, if a digest of the value is not meaningful.
+    """
+
+    files: tuple[str, ...]
+    texts: Mapping[str, str]
+    sentinels: Mapping[str, LineSpan] = field(default_factory=dict)
+    mutated: Mapping[Place, LineSpan] = field(default_factory=dict)
+    withheld: Mapping[Place, WithheldValues] = field(default_factory=dict)
+    placeholder: str = ""
+    choices: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+class HiddenRuns:
+    """All sheets for a task, drawn again for each verdict.
+
+    Args:
+        base: The pristine tree.
+        tests: The hidden tests.
+        node_ids: Whether the run identifies tests by pytest's node ids; otherwise by the names in the log.
+        rng: The random generator. The code under test must not be able to predict it.
+    """
+
+    def __init__(self, base: Path, tests: RepositoryTests, *, node_ids: bool, rng: random.Random) -> None:
+        self._base = base
+        self._tests = tests
+        self._node_ids = node_ids
+        self._rng = rng
+        self._sources: dict[str, TestSource | None] = {}
+        self._ids: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
+        for test in tests.listed:
+            self._look_up(test)
+        to_fix = [self._places[test][0] for test in tests.fail_to_pass if test in self._places]
+        all_files = [self._places[test][0] for test in tests.listed if test in self._places]
+        # A custom test command runs everything at once.
+        first = list(dict.fromkeys(to_fix if to_fix and node_ids else all_files))
+        others = [path for path in dict.fromkeys(all_files) if path not in first]
+        self.main = self._run_of_files(first, MAX_SENTINELS)
+        self.others = self._run_of_files(others, 1) if others else None
+
+    def id_of(self, test: str) -> str:
+        """Return the id of a listed test in a run."""
+        return self._ids[test]
+
+    def tests_of(self, run: HiddenRun) -> list[str]:
+        """Return the listed tests that a sheet decides; the main sheet also decides those that are in no file."""
+        lost = [test for test in self._tests.listed if test not in self._places] if run is self.main else []
+        return lost + [test for test, (path, _) in self._places.items() if path in run.files]
+
+    def is_at(self, reported: str, place: Place) -> bool:
+        """Return whether a test of a run is this function, with any parameters."""
+        if self._node_ids or "::" in reported:
+            return function_key(reported) == place
+        return any(self._ids[test] == reported and found == place for test, found in self._places.items())
+
+    def without_mutation(self, run: HiddenRun) -> list[str]:
+        """Return the tests to fix that a sheet neither mutates nor gives blanks."""
+        unblanked = self.without_withheld(run)
+        return [test for test in unblanked if self._places.get(test) not in run.mutated]
+
+    def without_withheld(self, run: HiddenRun) -> list[str]:
+        """Return the tests to fix that have no blanks in a sheet."""
+        return [test for test in self._tests.fail_to_pass if self._places.get(test) not in run.withheld]
+
+    def mutated_run(self) -> HiddenRun:
+        """Return the main sheet with blanks or mutations in each test to fix or not seen by the agent."""
+        to_fix = set(self._tests.fail_to_pass)
+        places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
+        return self.mutate(self.main, {place for place in places if place[0] in self.main.files}, withhold=True)
+
+    def seen_mutated_run(self) -> HiddenRun:
+        """Return a few files with mutated tests that the agent could read before.
+
+        They are run separately: code that knows a test can detect that it is mutated, and would thereby recognize the
+        mutated run.
+        """
+        to_fix = {self._places.get(test) for test in self._tests.fail_to_pass}
+        seen = {place for place in self._places.values() if place not in to_fix and self._seen(place)}
+        files = sorted({path for path, _ in seen})
+        chosen = self._rng.sample(files, min(len(files), MAX_SEEN_TEST_FILES))
+        texts = {**(self.others.texts if self.others else {}), **self.main.texts}
+        run = HiddenRun(tuple(chosen), {path: text for path, text in texts.items() if path in chosen})
+        return self.mutate(run, {place for place in seen if place[0] in chosen})
+
+    def mutate(
+        self, run: HiddenRun, places: Iterable[Place], *, withhold: bool = False, choices: bool = False
+    ) -> HiddenRun:
+        """Return a sheet in which these functions are mutated to fail, where possible.
+
+        Args:
+            sheet: The original sheet.
+            places: The functions.
+            blank: Insert blanks for expected values instead, where possible. Only our own pytest run can evaluate them.
+            choices: Provide literals with the blanks.
+        """
+        texts = dict(run.texts)
+        spans: dict[Place, LineSpan] = {}
+        withheld_by_place: dict[Place, WithheldValues] = {}
+        name = f"_{self._rng.choice(('same', 'equals', 'expected', 'matches'))}_{self._rng.randrange(1 << 32):x}"
+        keys: dict[str, list[str]] = {}
+        for path, key in sorted(places):
+            keys.setdefault(path, []).append(key)
+        for path, of_file in keys.items():
+            source = _source(texts[path]) if path in texts else self._source(path)
+            if source is None:
+                continue
+            if withhold and self._node_ids:
+                found = {key: withhold_values(source, key, name, self._rng) for key in of_file}
+                withheld_by_place |= {(path, key): withheld for key, withheld in found.items() if withheld is not None}
+            edits = [
+                edit
+                for key in of_file
+                if (path, key) in withheld_by_place
+                for edit in withheld_by_place[path, key].edits
+            ]
+            withheld = mutate_tests(
+                source, [key for key in of_file if (path, key) not in withheld_by_place], self._rng, edits
+            )
+            texts[path] = withheld.text
+            spans |= {(path, key): span for key, span in withheld.mutated.items()}
+        offered = {}
+        if choices:
+            offered = {
+                key: few for item in withheld_by_place.values() for key, few in answer_choices(item, self._rng).items()
+            }
+        return HiddenRun(
+            run.files, texts, run.sentinels, spans, withheld_by_place, name if withheld_by_place else "", offered
+        )
+
+    # Lookup
+
+    def _look_up(self, test: str) -> None:
+        if "::" in test:
+            place = function_key(test)
+            self._ids[test] = test
+        else:
+            found = self._dotted(canonical_id(test))
+            self._ids[test] = canonical_id(test)
+            if found is None:
+                return
+            place = found
+            if self._node_ids:
+                self._ids[test] = "::".join(place)
+        if self._text(place[0]) is not None:
+            self._places[test] = place
+
+    def _dotted(self, name: str) -> Place | None:
+        """Return the place of ``package.module.Class.test``, from the root or from a folder of tests."""
+        parts = name.split(".")
+        for end in range(len(parts) - 1, 0, -1):
+            path = "/".join(parts[:end]) + ".py"
+            for candidate in (path, f"tests/{path}", f"test/{path}", f"src/{path}"):
+                if self._text(candidate) is not None:
+                    return candidate, "::".join(parts[end:])
+        return None
+
+    def _text(self, path: str) -> str | None:
+        """Return the text of a test file as it will run."""
+        if path in self._tests.hidden_tests:
+            return self._tests.hidden_tests[path]
+        return self._in_base(path)
+
+    def _in_base(self, path: str) -> str | None:
+        file = self._base / path
+        if ".." in PurePosixPath(path).parts or path.startswith("/") or not file.is_file() or file.is_symlink():
+            return None
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        return data.decode(errors="surrogateescape")
+
+    def _source(self, path: str) -> TestSource | None:
+        if path not in self._sources:
+            text = self._text(path)
+            self._sources[path] = None if text is None or not path.endswith(".py") else _source(text)
+        return self._sources[path]
+
+    def _seen(self, place: Place) -> bool:
+        """Return whether the agent can read the text of this test."""
+        path, key = place
+        if path not in self._tests.hidden_tests:
+            return True
+        text, source = self._in_base(path), self._source(path)
+        return text is not None and source is not None and same_function(source, _source(text), key)
+
+    # Sentinels
+
+    def _run_of_files(self, files: list[str], max_sentinels: int) -> HiddenRun:
+        texts: dict[str, str] = {}
+        sentinels: dict[str, LineSpan] = {}
+        if _STOPS_EARLY.search(self._tests.test_command or "") and not self._node_ids:
+            max_sentinels = 0
+        for path in self._rng.sample(files, len(files)):
+            source = self._source(path)
+            beside = [test for test, place in self._places.items() if place[0] == path]
+            if source is None or not beside or len(sentinels) == max_sentinels:
+                continue
+            test = self._rng.choice(beside)
+            key = self._places[test][1]
+            withheld = with_sentinel(source, key, self._rng)
+            if withheld is not None:
+                text, new_key, span = withheld
+                texts[path] = text
+                sentinels[self._sibling_id(test, key, new_key)] = span
+        if not sentinels and files and self._node_ids:
+            path, text, name, span = self._own_file(files[0])
+            files = [*files, path]
+            self._rng.shuffle(files)
+            texts[path] = text
+            sentinels[f"{path}::{name}"] = span
+        return HiddenRun(tuple(files), texts, sentinels)
+
+    def _own_file(self, beside: str) -> tuple[str, str, str, LineSpan]:
+        text, name, span = sentinel_file(self._rng)
+        folder = PurePosixPath(beside).parent
+        path = str(folder / f"{name}.py")
+        while self._text(path) is not None:
+            path = str(folder / f"{name}_{self._rng.randrange(1000)}.py")
+        return path, text, name, span
+
+    def _sibling_id(self, test: str, key: str, new_key: str) -> str:
+        known = self._ids[test]
+        if "::" in known:
+            return f"{known.partition('::')[0]}::{new_key}"
+        return known.removesuffix(key.replace("::", ".")) + new_key.replace("::", ".")
+
+
+def _source(text: str) -> TestSource | None:
+    try:
+        return TestSource(text)
+    except (ValueError, UnicodeEncodeError):
+        return None

@@ -1,0 +1,299 @@
+"""The trusted process of a session: starting it in the isolation of a tier, and the channel to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from rllm_gym.sandbox import bubblewrap, uids
+from rllm_gym.sandbox.errors import SandboxFault
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.worker import sources
+
+WORKDIR = "/workspace"
+"""The path of the workspace inside, in tier A."""
+
+HOST = "/host"
+"""The path of the host's tree inside until the workspace has been created. No hostile code runs before that."""
+
+_FRAME = struct.Struct(">II")
+_MAX_HEADER, _MAX_BODY = 1 << 28, 1 << 31
+_START_S = 120.0
+_END_S = 20.0
+
+_CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
+_MODULES = ("syscalls", "seccomp", "processes", "files", "mounts", "workspace", "command_confinement", "session")
+_LOWER_MODULES = ("syscalls", "processes", "landlock", "seccomp", "named_memory", "landlock_worker", *_MODULES[3:])
+_BOOT = """
+import json, sys, types
+reading, writing, owner, sources = map(int, sys.argv[1:5])
+with open(sources, "rb") as file:
+    settings = json.load(file)
+room = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", room):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in settings.pop("modules"):
+    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
+    setattr(sys.modules[room], name, module)
+    exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+sys.modules[room + ".session"].main(reading, writing, owner, settings)
+"""
+
+
+class SessionChannel:
+    """Frames to and from one trusted process, with deadlines."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def send(self, header: dict[str, Any], body: bytes, deadline: float) -> None:
+        text = json.dumps(header, separators=(",", ":")).encode()
+        self._sock.settimeout(_left(deadline))
+        self._sock.sendall(_FRAME.pack(len(text), len(body)) + text)
+        if body:
+            self._sock.settimeout(_left(deadline))
+            self._sock.sendall(body)
+
+    def receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
+        header, body = _FRAME.unpack(self._exactly(_FRAME.size, deadline))
+        if header > _MAX_HEADER or body > _MAX_BODY:
+            raise EOFError(f"a frame of {header} + {body} bytes was announced")
+        return json.loads(self._exactly(header, deadline)), self._exactly(body, deadline)
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._sock.settimeout(_left(deadline))
+            piece = self._sock.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                raise EOFError("it hung up")
+            data += piece
+        return bytes(data)
+
+    def hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline passed")
+    return left
+
+
+class TrustedProcess(Protocol):
+    """Interface of the trusted process of one session, wherever it runs."""
+
+    channel: SessionChannel
+    tier: Tier
+
+    @property
+    def workdir(self) -> str: ...
+
+    @property
+    def variables(self) -> dict[str, str]: ...
+
+    def stderr_tail(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class SessionProcess:
+    """The trusted process of one session, from start to end.
+
+    Args:
+        tier: How the process is isolated.
+        runtime: The files that its commands see.
+
+    Raises:
+        SandboxUnavailable: The isolation cannot be set up.
+        SandboxBroke: The process could not be started.
+    """
+
+    def __init__(self, tier: Tier, runtime: Runtime) -> None:
+        self.tier = tier
+        self.runtime = runtime
+        self.user = uids.acquire() if tier in (Tier.NAMESPACES, Tier.LANDLOCK) else None
+        self.folder: str | None = None
+        self._stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+        ours, theirs = socket.socketpair()
+        self.channel = SessionChannel(ours)
+        try:
+            self._process = _starter.submit(self._start, theirs.fileno()).result()
+        except BaseException as error:
+            ours.close()
+            self._release()
+            if isinstance(error, OSError):
+                raise SandboxFault(f"a session's process could not be started: {error}") from error
+            raise
+        finally:
+            theirs.close()
+
+    def _start(self, control: int) -> subprocess.Popen[bytes]:
+        owner = os.pidfd_open(os.getpid())
+        stderr_fd = os.memfd_create("sources", os.MFD_CLOEXEC)
+        outer = None
+        try:
+            fds = [control, owner, stderr_fd]
+            command = [self.runtime.python, "-I", "-S", "-B", "-c", _BOOT, *map(str, (control, *fds))]
+            settings: dict[str, Any] = {
+                "confinement": _CONFINEMENT[self.tier],
+                "mount_proc": self.tier is Tier.NAMESPACES and self.user is not None,
+                "folder": None,
+            }
+            if self.tier is Tier.NAMESPACES:
+                extra = ["--dir", WORKDIR, "--dir", HOST, "--bind", "/", HOST]
+                if self.user is None:
+                    extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap creates
+                outer = bubblewrap.BubblewrapCommand(self.runtime, command, extra=extra)
+                command, fds = outer.command, [*fds, *outer.fds]
+                settings["modules"] = sources(_MODULES)
+            else:
+                settings |= self._lower_settings()
+                settings["modules"] = sources(_LOWER_MODULES)
+            os.write(stderr_fd, json.dumps(settings).encode())
+            os.lseek(stderr_fd, 0, os.SEEK_SET)
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=fds,
+                start_new_session=True,
+                env={"LANG": "C.UTF-8"},
+            )
+        finally:
+            os.close(owner)
+            os.close(stderr_fd)
+            if outer is not None:
+                outer.close()
+
+    def _lower_settings(self) -> dict[str, Any]:
+        """Create a directory on disk and return the lower tiers' settings, including the visible paths."""
+        self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
+        os.chmod(self.folder, 0o711)  # the spare user can enter it but not list it
+        scratch, site = self.scratch, f"{self.folder}/packages"
+        os.mkdir(scratch, 0o700)
+        os.mkdir(site)
+        for name, path in self.runtime.packages:
+            os.symlink(path, f"{site}/{name}")
+        outside = [path for _, path in (*self.runtime.files, *self.runtime.packages)]
+        return {
+            "folder": self.folder,
+            "scratch": scratch,
+            "uid": self.user,
+            "readable": [self.runtime.python, *outside, site, *bubblewrap.READABLE],
+            "without": ["/usr/local", *self.runtime.hidden],
+            "devices": [f"/dev/{name}" for name in bubblewrap.DEVICES],
+        }
+
+    @property
+    def scratch(self) -> str:
+        """The directory inside that holds everything the agent can write."""
+        return bubblewrap.SCRATCH if self.folder is None else f"{self.folder}/scratch"
+
+    @property
+    def workdir(self) -> str:
+        return WORKDIR if self.folder is None else f"{self.scratch}/workspace"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
+        variables = bubblewrap.environment(self.runtime) | {"PAGER": "cat"}
+        if self.folder is not None:
+            temporary = f"{self.scratch}/tmp"
+            variables |= {"HOME": temporary, "TMPDIR": temporary, "PYTHONPATH": f"{self.folder}/packages"}
+            variables["GIT_CONFIG_NOSYSTEM"] = "1"  # git fails if the system configuration is inaccessible
+        return variables
+
+    def wait_until_ready(self) -> None:
+        """Wait until the process answers.
+
+        Raises:
+            SandboxBroke: It did not start.
+        """
+        try:
+            self.channel.receive(time.monotonic() + _START_S)
+        except (OSError, EOFError) as error:
+            message = f"a session's process did not start: {error}{self.stderr_tail()}"
+            self.close()
+            raise SandboxFault(message) from error
+
+    def pids(self) -> list[int]:
+        """Return the id of the trusted process and, with bwrap, the id of the process that waits for it."""
+        pid = self._process.pid
+        try:
+            inner = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            inner = []  # it has ended, or the kernel does not provide the list
+        return [*map(int, inner), pid] if self.tier is Tier.NAMESPACES else [pid]
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and self._process.poll() is None
+
+    def stderr_tail(self) -> str:
+        """Return the end of what the process wrote to standard error, for error messages."""
+        if self._stderr < 0:
+            return ""
+        size = os.fstat(self._stderr).st_size
+        words = os.pread(self._stderr, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        return f": {words}" if words else ""
+
+    def close(self) -> None:
+        """Close the connection and wait until the process and all its descendants have ended."""
+        if os.getpid() != self._pid:
+            return  # this is a fork of the owner, and the session belongs to the owner
+        self.channel.hang_up()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                for pid in self.pids():
+                    os.kill(pid, signal.SIGKILL)
+                self._process.wait()
+            self.channel.close()
+            self._release()
+
+    def _release(self) -> None:
+        os.close(self._stderr)
+        self._stderr = -1
+        uids.release(self.user)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")
+"""A process started by ``bwrap`` dies with the *thread* that started it. This thread lives as long as the program."""
+
+
+def _new_starter_after_fork() -> None:
+    global _starter
+    _starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")
+
+
+os.register_at_fork(after_in_child=_new_starter_after_fork)

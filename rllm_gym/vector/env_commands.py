@@ -1,0 +1,154 @@
+"""Commands from the vector environment to its places, and their results. A place holds one environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.core import EnvironmentFault, stream_seed
+
+ResetResult = tuple[Any, dict[str, Any]]
+"""Result of ``reset``: observation and info."""
+StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
+"""Result of ``step``: observation, reward, terminated, truncated, info."""
+
+MAX_ATTEMPTS = 3
+"""Number of attempts at a reset, each on a new environment, before the episode counts as not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvBuildSpec:
+    """How to create one kind of environment: from a registered spec or a callable, with its wrappers."""
+
+    source: EnvSpec | Callable[..., Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[Callable[[Any], Any], ...] = ()
+    max_episode_steps: int | None = None
+
+
+def checked_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:
+    """Return the wrappers of each environment as a tuple.
+
+    Raises:
+        TypeError: It is not a sequence, or an element is not callable.
+    """
+    if not isinstance(wrappers, Sequence) or not all(callable(item) for item in wrappers):
+        raise TypeError(f"env_wrappers={wrappers!r} must be a sequence of callables, such as [TransformReward]")
+    return tuple(wrappers)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvDeadlines:
+    """Seconds that each call into an environment may take; all are finite.
+
+    Attributes:
+        make: Constructing the environment.
+        reset: ``reset``.
+        step: ``step``, the reward included.
+        close: ``close``.
+    """
+
+    make: float = 120.0
+    reset: float = 120.0
+    step: float = 60.0
+    close: float = 10.0
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (math.isfinite(value) and value > 0)
+            ):
+                raise ValueError(f"deadline {entry.name}={value!r} must be a finite number of seconds above 0")
+
+    @classmethod
+    def of(cls, deadlines: Mapping[str, float] | EnvDeadlines | None) -> EnvDeadlines:
+        """Return the deadlines from a mapping or from an instance.
+
+        Raises:
+            TypeError: It is neither.
+            ValueError: A name is unknown, or a value is not a finite number above 0.
+        """
+        if isinstance(deadlines, EnvDeadlines):
+            return deadlines
+        if deadlines is not None and not isinstance(deadlines, Mapping):
+            raise TypeError(f"deadlines={deadlines!r} must be a mapping, such as {{'step': 5.0}}, or a Deadlines")
+        names = [entry.name for entry in fields(cls)]
+        unknown = sorted(set(deadlines or ()) - set(names))
+        if unknown:
+            raise ValueError(f"unknown deadline(s) {unknown}; there are {names}")
+        return cls(**(deadlines or {}))
+
+
+@dataclass(slots=True)
+class EnvCommand:
+    """One operation for one place.
+
+    Attributes:
+        index: Which place.
+        op: ``"make"``, ``"reset"``, ``"step"``, ``"call"`` (a method, or the value of an attribute), ``"set"`` or
+            ``"close"``.
+        member: Which environment of the place, for ``make`` and ``reset``.
+        seed: For ``reset``; ``None`` continues the random numbers.
+        root: Source of the seed of a new environment when ``seed`` is ``None``: the last seed given, and the number of
+            environments replaced since.
+        options: For ``reset``.
+        action: For ``step``.
+        retry: Member and seed of the reset that follows at once if the step ends the episode.
+        arguments: For ``call`` name, args and kwargs; for ``set`` name and value.
+        final: The last step of the episode, once its reset is in progress.
+        replacements: Number of environments replaced for this command so far.
+    """
+
+    index: int
+    op: str
+    member: str = ""
+    seed: int | None = None
+    root: tuple[int, int] | None = None
+    options: dict[str, Any] | None = None
+    action: Any = None
+    retry: tuple[str, int | None] | None = None
+    arguments: tuple[Any, ...] = ()
+    final: StepResult | None = None
+    replacements: int = 0
+
+    def effective_seed(self) -> int | None:
+        """Return the seed of this attempt: a given seed also gives the same episode on a replaced environment."""
+        if self.seed is not None or self.root is None or self.replacements == 0:
+            return self.seed
+        seed, lost = self.root
+        return fresh_seed(seed, self.member, lost + self.replacements)
+
+
+def fresh_seed(seed: int, member: str, replacements: int) -> int:
+    """Return the seed of an environment that replaces another, or is added."""
+    return stream_seed("vector", seed, member, replacements) >> 64
+
+
+@dataclass(slots=True)
+class EnvResult:
+    """The result of a command.
+
+    Attributes:
+        index: Which place.
+        step: The step's result, if there was a step and it returned.
+        reset: The reset's result, if there was a reset and it returned.
+        value: Result of a ``call`` or a ``make``.
+        fault: The environment failed; it is gone, and the place creates a new one for its next reset.
+        replacements: Number of environments replaced meanwhile, including those that a repeated reset made up for.
+        error: The caller's mistake, to be raised at the caller.
+    """
+
+    index: int
+    step: StepResult | None = None
+    reset: ResetResult | None = None
+    value: Any = None
+    fault: EnvironmentFault | None = None
+    replacements: int = 0
+    error: Exception | None = None

@@ -1,0 +1,64 @@
+"""The executor for each kind of worker."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvBackend, WorkerEnvBackend
+from rllm_gym.vector.env_commands import EnvBuildSpec, EnvCommand, EnvDeadlines
+from rllm_gym.vector.result_queue import ResultQueue
+from rllm_gym.vector.thread_executor import ThreadExecutor
+from rllm_gym.workers import WorkerPool
+
+WORKERS = ("thread", "process", "asyncio", "ray")
+
+
+class Executor(Protocol):
+    """Executes commands; results go to the inbox that it was created with."""
+
+    @property
+    def abandoned(self) -> int: ...
+
+    def submit(self, commands: Sequence[EnvCommand]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_executor(
+    workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines, results: ResultQueue
+) -> Executor:
+    """Return an executor for a kind of worker.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    if workers not in WORKERS:
+        raise ValueError(f"workers={workers!r} must be one of {', '.join(map(repr, WORKERS))}")
+    if workers == "thread":
+        return ThreadExecutor(specs, count, deadlines, results)
+    if workers == "asyncio":
+        pool = WorkerPool("thread", max_workers=count, name="vector-make")
+        return AsyncExecutor(partial(CoroutineEnvBackend, specs, deadlines, pool), count, deadlines, results, pool)
+    preload = ("rllm_gym.vector", *_modules(specs)) if workers == "process" else ()
+    pool = WorkerPool(workers, max_workers=count, name="vector", preload=preload)  # type: ignore[arg-type]
+    return AsyncExecutor(partial(WorkerEnvBackend, specs, deadlines, pool), count, deadlines, results, pool)
+
+
+def _modules(specs: Mapping[str, EnvBuildSpec]) -> list[str]:
+    """Return the modules of this package's environments, to be imported once, before the workers are forked."""
+    points = [recipe.source.entry_point for recipe in specs.values() if isinstance(recipe.source, EnvSpec)]
+    modules = [point.partition(":")[0] for point in points if isinstance(point, str)]
+    return [module for module in dict.fromkeys(modules) if module.startswith("rllm_gym.") and _importable(module)]
+
+
+def _importable(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False  # creating the environment will report what is missing
+    return True

@@ -1,0 +1,44 @@
+"""A queue of results: its reader is woken once, when as many as it waits for have arrived."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from rllm_gym.vector.env_commands import EnvResult
+
+
+class ResultQueue:
+    """Filled from any thread, emptied by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._enough = threading.Condition(self._lock)
+        self._results: deque[EnvResult] = deque()
+        self._wanted = 0
+
+    def put(self, result: EnvResult) -> None:
+        with self._lock:
+            self._results.append(result)
+            # A reader is woken once for a whole batch: waking costs more than a cheap environment's step.
+            if 0 < self._wanted <= len(self._results):
+                self._wanted = 0
+                self._enough.notify()
+
+    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
+        """Return all results, once there are ``at_least`` so many, or the timeout has passed."""
+        give_up = None if timeout is None else time.monotonic() + timeout
+        with self._enough:
+            while len(self._results) < at_least:
+                left = None if give_up is None else give_up - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._wanted = at_least
+                try:
+                    self._enough.wait(left)
+                finally:
+                    self._wanted = 0
+            outcomes = list(self._results)
+            self._results.clear()
+        return outcomes

@@ -1,0 +1,295 @@
+"""Worker processes on the owner's side: how they are started, called, killed, and found to be dead."""
+
+# ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rllm_gym.workers.connection import FramedConnection
+from rllm_gym.workers.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
+from rllm_gym.workers.request_handler import HELLO, WorkRequest, decode_reply, encode_request
+
+START_TIMEOUT = 120.0
+"""Seconds that a worker may take to start, including the import of its modules. Generous, for busy machines."""
+
+_ANSWER_TIMEOUT = 60.0
+"""Seconds that the template may take to report how a worker ended, or to accept a command. Generous, as above."""
+
+_BOOT = (
+    "import json, sys; fd, owner, path, preload = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from rllm_gym.workers.fork_server import main; main(fd, owner, preload)"
+)
+_worker_numbers = itertools.count()
+
+
+class ForkServerClient:
+    """The owner's handle on the template process; starts it for the first worker, and again if it died."""
+
+    def __init__(self, preload: Sequence[str], hash_seed: int | None = None) -> None:
+        self._preload = list(preload)
+        self._hash_seed = hash_seed
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()  # acquired before the other one
+        self._read_from: socket.socket | None = None
+        self._read = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._pid = os.getpid()
+
+    def spawn(self, worker: str, sock: socket.socket, memory_mb: int | None) -> None:
+        order = {"do": "spawn", "worker": worker, "memory_mb": memory_mb, "path": import_path()}
+        line = json.dumps(order).encode() + b"\n"
+        with self._lock:
+            try:
+                socket.send_fds(self._running(), [line], [sock.fileno()])
+            except OSError:
+                self._discard()  # it died between two commands
+                socket.send_fds(self._running(), [line], [sock.fileno()])
+
+    def end(self, worker: str) -> None:
+        """Kill a worker with all its descendants. Does not wait."""
+        with self._lock:
+            if self._control is None or self._pid != os.getpid():
+                return
+            try:
+                self._control.sendall(json.dumps({"do": "end", "worker": worker}).encode() + b"\n")
+            except OSError:
+                self._discard()  # the template is gone, and its workers died with it
+
+    def exit_status(self, worker: str) -> int | None:
+        """Return the exit status of a worker that hung up (negative: minus the signal), ``None`` if unknown.
+
+        Waits for the template, but does not block starting and ending workers meanwhile. A template that answers
+        slowly, as on a busy machine, must not be treated as dead: all its other workers would die with it.
+        """
+        with self._reading:
+            with self._lock:
+                control = self._control
+                if control is None:
+                    return None
+                try:
+                    control.settimeout(_ANSWER_TIMEOUT)
+                    control.sendall(json.dumps({"do": "why", "worker": worker}).encode() + b"\n")
+                except OSError:
+                    self._discard()
+                    return None
+            try:
+                # Answers to callers that gave up waiting may come first.
+                while (reply := self._answer(control))["worker"] != worker:
+                    pass
+            except (OSError, EOFError):
+                return None
+            status: int | None = reply["status"]
+            return status
+
+    def _answer(self, control: socket.socket) -> dict[str, Any]:
+        if control is not self._read_from:
+            self._read_from, self._read = control, b""
+        while b"\n" not in self._read:
+            data = control.recv(4096)
+            if not data:
+                raise EOFError("the template is gone")
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """Kill every worker and the template. Waits for them, a few seconds at most. Safe to call twice."""
+        if self._pid != os.getpid():
+            return  # in a fork, the workers belong to the owner
+        with self._lock:
+            self._discard()
+
+    def _running(self) -> socket.socket:
+        if self._control is not None and self._process is not None and self._process.poll() is None:
+            return self._control
+        self._discard()
+        if not sys.executable:
+            raise WorkerStartFailed("sys.executable is empty, so no worker process can be started; use a thread pool")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.settimeout(_ANSWER_TIMEOUT)
+            argument = json.dumps([theirs.fileno(), os.getpid(), import_path(), self._preload])
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _BOOT, argument],
+                    env=None if self._hash_seed is None else os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
+                    stdin=subprocess.DEVNULL,
+                    # Output of the work must not be mixed with that of the program.
+                    stdout=_stderr(),
+                    stderr=_stderr(),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise WorkerStartFailed(f"cannot start {sys.executable}: {error}") from error
+        self._control = ours
+        return ours
+
+    def _discard(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()  # its workers die with it
+                self._process.wait(5.0)
+            self._process = None
+
+
+class ProcessWorker:
+    """One worker process. It carries out one request at a time.
+
+    Any failure to answer, including an exceeded deadline or a cancelled wait, kills it; then ``alive`` is False.
+    """
+
+    def __init__(self, fork_server: ForkServerClient, memory_mb: int | None, pool_name: str) -> None:
+        self._fork_server = fork_server
+        self._memory_mb = memory_mb
+        self.name = f"{pool_name}-{next(_worker_numbers)}"
+        self.alive = True
+        self.pid: int | None = None
+        self._asked = False
+        self._owner_pid = os.getpid()
+        ours, theirs = socket.socketpair()
+        self._connection = FramedConnection(ours)
+        with theirs:
+            try:
+                fork_server.spawn(self.name, theirs, memory_mb)
+            except WorkerStartFailed:
+                self._connection.close()
+                raise
+            except OSError as error:
+                self._connection.close()
+                raise WorkerStartFailed(f"cannot start worker {self.name}: {error}") from error
+
+    def is_healthy(self) -> bool:
+        return self.alive and self._connection.is_idle()
+
+    def ask(self, request: WorkRequest, timeout: float) -> Any:
+        data = encode_request(request)
+        self._asked = True
+        try:
+            if self.pid is None:
+                self._check_hello(self._connection.recv(time.monotonic() + START_TIMEOUT))
+            deadline = time.monotonic() + timeout
+            self._connection.send(data, deadline)
+            reply = self._connection.recv(deadline)
+        except TimeoutError:
+            raise self._deadline_error(request, timeout) from None
+        except EOFError:
+            raise self._death_error(request) from None
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._answered()
+        return self._decode(reply, request)
+
+    async def aask(self, request: WorkRequest, timeout: float) -> Any:
+        data = encode_request(request)
+        self._asked = True
+        try:
+            if self.pid is None:
+                async with asyncio.timeout(START_TIMEOUT):
+                    self._check_hello(await self._connection.arecv())
+            async with asyncio.timeout(timeout):
+                await self._connection.asend(data)
+                reply = await self._connection.arecv()
+        except TimeoutError:
+            raise self._deadline_error(request, timeout) from None
+        except EOFError:
+            raise await asyncio.to_thread(self._death_error, request) from None
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._answered()
+        return self._decode(reply, request)
+
+    def kill(self) -> None:
+        """End the process with all its descendants. Safe to call twice, and does not wait."""
+        if self.alive:
+            self.alive = False
+            if self._owner_pid != os.getpid():
+                self._connection.close()  # in a fork: shutting down the socket would disconnect the owner
+                return
+            self._fork_server.end(self.name)
+            # A caller that waits for an answer, in another thread or event loop, must wake up; it then closes the
+            # socket.
+            self._connection.hang_up()
+            if not self._asked:
+                self._connection.close()
+
+    def _answered(self) -> None:
+        self._asked = False
+        if not self.alive:
+            self._connection.close()
+
+    def _check_hello(self, hello: bytes) -> None:
+        self.pid = int(hello.removeprefix(HELLO))
+
+    def _decode(self, reply: bytes, request: WorkRequest) -> Any:
+        try:
+            return decode_reply(reply, memory_mb=self._memory_mb, name=request.name)
+        except MemoryExceeded:
+            self.kill()
+            raise
+
+    def _deadline_error(self, request: WorkRequest, timeout: float) -> Exception:
+        self.kill()
+        if self.pid is None:
+            return WorkerStartFailed(f"worker {self.name} did not start within {START_TIMEOUT:g} s")
+        return DeadlineExceeded(f"{request.name!r} was not done within {timeout:g} s; worker {self.name} was killed")
+
+    def _death_error(self, request: WorkRequest) -> Exception:
+        if not self.alive:
+            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was under way")
+        status = self._fork_server.exit_status(self.name)
+        self.kill()
+        if self.pid is None:
+            return WorkerStartFailed(
+                f"worker {self.name} ended before it was ready ({_describe_status(status)}); what it said is on stderr"
+            )
+        hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
+        return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_describe_status(status)}{hint})")
+
+
+def _describe_status(status: int | None) -> str:
+    if status is None:
+        return "exit status unknown"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def import_path() -> list[str]:
+    """Return ``sys.path`` in a form that another process can use."""
+    # "" means the current folder of the process; workers may change theirs.
+    return [os.path.abspath(entry) if entry == "" else entry for entry in sys.path if isinstance(entry, str)]
+
+
+def _stderr() -> int:
+    try:
+        os.fstat(2)
+    except OSError:
+        return subprocess.DEVNULL
+    return 2

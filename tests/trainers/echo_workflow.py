@@ -1,0 +1,56 @@
+"""A small workflow to train on in seconds: two solvers and a judge, each rewarded for words of its own half of the
+alphabet. It imports no torch: worker processes import it."""
+
+from __future__ import annotations
+
+import gymnasium
+from echo_env import EchoEnv
+
+from rllm_gym.core import Episode
+from rllm_gym.engine import Workflow, WorkflowContext
+
+HALVES = {"solver": ("a", "m"), "judge": ("n", "z")}
+
+
+class EchoTeam(Workflow):
+    """Solvers say a word twice each, the judge one after it has heard them."""
+
+    roles = ("solver", "judge")
+
+    def __init__(self, solvers: int = 2) -> None:
+        self.solvers = solvers
+
+    async def run(self, task: object, context: WorkflowContext) -> Episode:
+        heard = []
+        for number in range(self.solvers):
+            session = context.agent(f"solver_{number}")
+            for text in ("say something", "again"):
+                heard.append((await session.generate(text)).text)
+                session.add_reward(worth("solver", heard[-1]))
+        judge = context.agent("judge_0", system="Judge.")
+        judge.add_reward(worth("judge", (await judge.generate(" ".join(heard)[:40] or "nothing")).text))
+        return context.finish()
+
+
+class Duel(Workflow):
+    """A player and an opponent each say a word; the player wins if its own is not the later one."""
+
+    roles = ("player", "opponent")
+
+    async def run(self, task: object, context: WorkflowContext) -> Episode:
+        words = {}
+        for role in self.roles:
+            session = context.agent(f"{role}_0")
+            words[role] = (await session.generate("say something")).text
+            session.add_reward(worth("solver", words[role]))
+        return context.finish(reward=worth("solver", words["player"]))
+
+
+def worth(role: str, text: str) -> float:
+    """1 for a word of the role's half of the alphabet."""
+    first, last = HALVES[role]
+    word = text.strip().lower()
+    return float(bool(word) and first <= word[0] <= last)
+
+
+assert "test/Echo-v0" in gymnasium.registry, EchoEnv  # whose tasks are played

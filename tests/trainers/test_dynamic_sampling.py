@@ -1,0 +1,121 @@
+"""Further rounds of rollouts for groups that teach nothing, and greedy episodes that are not played twice."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from echo_config import echo_config
+from echo_env import EchoEnv, Letters
+from test_value_head import some_samples
+
+from rllm_gym.agents import ChatAgent
+from rllm_gym.core import Outcome
+from rllm_gym.engine import load_episodes
+from trainers.algorithms import ModelSignals, make_algorithm
+from trainers.config import AlgorithmConfig
+from trainers.loop import train
+from trainers.rollouts import TrainEnv
+from trainers.run.metrics import read_metrics
+
+
+class DullEnv(EchoEnv):
+    """Whatever is said is worth the same."""
+
+    def _act(self, action: str) -> Outcome:
+        return Outcome("again", {"hit": 0.5}, terminated=self._turn == 1)
+
+
+def train_env(env: Any, tasks: int) -> TrainEnv:
+    return TrainEnv(env, ChatAgent, [Letters("train")[index] for index in range(tasks)])
+
+
+def episodes_of(run: Path, step: int) -> list[Any]:
+    return list(load_episodes(run / "episodes" / f"train-{step:06d}.jsonl"))
+
+
+def short(folder: Path, **algorithm: Any) -> Any:
+    return echo_config(
+        folder,
+        steps=2,
+        validation={"every": 0, "tasks": 64, "samples": 1},
+        save_episodes_every=1,
+        algorithm={"group_size": 2, "groups_per_step": 3, **algorithm},
+    )
+
+
+def test_where_nothing_teaches_the_rounds_end_at_the_bound(tmp_path: Path) -> None:
+    config = short(tmp_path, dynamic_sampling=2)
+    train(config, env=train_env(DullEnv, 30))
+    for row, step in zip(read_metrics(tmp_path / "run"), (1, 2), strict=True):
+        assert row["episodes/count"] == 3 * 2 * 3, "three rounds of three groups of two"
+        assert row["optim/trained_tokens"] == 0
+        groups = Counter(episode.group_id for episode in episodes_of(tmp_path / "run", step))
+        assert len(groups) == 9
+        assert set(groups.values()) == {2}
+    tasks = [episode.task_id for step in (1, 2) for episode in episodes_of(tmp_path / "run", step)]
+    assert set(Counter(tasks).values()) == {2}, "each round brings tasks that have not come up before"
+
+
+def test_rounds_end_once_there_are_enough_groups_that_teach(tmp_path: Path) -> None:
+    config = short(tmp_path, dynamic_sampling=20)
+    train(config)
+    for row in read_metrics(tmp_path / "run"):
+        played = row["episodes/count"] / 2
+        assert played * (1 - row["groups/zero_std_fraction"]) == pytest.approx(3), (
+            "three groups are wanted, and no more are played"
+        )
+
+
+def test_a_resumed_run_plays_the_same_rounds(tmp_path: Path) -> None:
+    config = replace(short(tmp_path, dynamic_sampling=3), deterministic=True)
+    train(replace(config, steps=2))
+    rows = read_metrics(tmp_path / "run")
+    first = replace(config, steps=1, output=str(tmp_path / "resumed"))
+    train(first)
+    train(replace(config, output=str(tmp_path / "resumed"), resume=True))
+    again = read_metrics(tmp_path / "resumed")
+    assert [row["tasks"] for row in again] == [row["tasks"] for row in rows]
+
+
+def test_the_greedy_episode_of_a_task_is_played_once_as_long_as_the_weights_stand(tmp_path: Path) -> None:
+    train(short(tmp_path, name="remax"), env=train_env(DullEnv, 3))
+    first, second = (episodes_of(tmp_path / "run", step) for step in (1, 2))
+    assert sum(episode.greedy for episode in first) == 3
+    assert len(first) == 9
+    assert not any(episode.greedy for episode in second), "the weights have not moved, and the tasks are the same"
+    assert len(second) == 6
+
+
+def test_new_weights_play_their_own_greedy_episodes(tmp_path: Path) -> None:
+    config = short(tmp_path, name="remax", drop_zero_variance=False)
+    train(replace(config, entropy=replace(config.entropy, bonus=0.1)), env=train_env(DullEnv, 3))
+    for step in (1, 2):
+        assert sum(episode.greedy for episode in episodes_of(tmp_path / "run", step)) == 3
+
+
+def test_what_is_known_of_a_task_is_its_baseline_again_also_after_a_resume() -> None:
+    algorithm = make_algorithm(AlgorithmConfig(name="remax", group_size=1))
+    with_tokens = [sample for sample in some_samples(0, 9) if sample.num_sampled]
+    played, greedy = (replace(with_tokens[i], group_id="t@0.0", reward=reward) for i, reward in ((0, 1.0), (1, 0.25)))
+    algorithm.with_cached_baselines([played, replace(greedy, greedy=True)], {"t@0.0": 7}, version=3)
+    assert [len(plan) for plan in algorithm.rollout_plans([7, 8], 3)] == [1, 2]
+    assert [len(plan) for plan in algorithm.rollout_plans([7, 8], 4)] == [2, 2]
+    file = io.BytesIO()
+    torch.save(algorithm.state_dict(), file)
+    file.seek(0)
+    resumed = make_algorithm(AlgorithmConfig(name="remax", group_size=1))
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    again = replace(played, group_id="t@1.0")
+    samples = resumed.with_cached_baselines([again], {"t@1.0": 7}, version=3)
+    assert samples[1] == replace(greedy, greedy=True, group_id="t@1.0")
+    targets = resumed.targets(samples, ModelSignals())
+    assert targets.keep_B.tolist() == [True, False]
+    assert np.allclose(targets.per_token["adv"][0], 0.75)
+    assert resumed.with_cached_baselines([again], {"t@1.0": 7}, version=4) == [again]

@@ -1,0 +1,45 @@
+"""Groups are told apart by where they stand in a step, not by what their task is called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from echo_config import echo_config
+from echo_env import EchoEnv
+
+from rllm_gym.agents import default_agent
+from rllm_gym.core import Task
+from rllm_gym.engine import load_episodes
+from trainers.loop import train
+from trainers.rollouts import TrainEnv
+
+
+class OneName:
+    """Two tasks that are both called the same, as rows of a careless file are."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Task:
+        return Task("same", f"say {'ab'[index]}", {"letter": "ab"[index]})
+
+
+def test_tasks_of_one_name_are_groups_of_their_own(tmp_path: Path) -> None:
+    world = TrainEnv(EchoEnv, default_agent("test/Echo-v0"), OneName(), train_kwargs={"split": "train"})
+    config = echo_config(
+        tmp_path,
+        steps=1,
+        algorithm={"group_size": 3, "groups_per_step": 6},
+        validation={"every": 0, "tasks": 64, "samples": 1},
+        checkpoint={"every": 0},
+        save_episodes_every=1,
+    )
+    train(config, env=world)
+    (file,) = (Path(config.output) / "episodes").glob("train-*.jsonl")
+    episodes = list(load_episodes(file))
+    assert Counter(Counter(episode.group_id for episode in episodes).values()) == {3: 6}
+    assert len({episode.episode_id for episode in episodes}) == 18
+    for group in {episode.group_id for episode in episodes}:
+        asked = {episode.trajectories[0].steps[0].observation for episode in episodes if episode.group_id == group}
+        assert len(asked) == 1

@@ -1,0 +1,254 @@
+"""SIGTERM, broken gradients, a sampler that dies: the run ends in time with a state to go on from, or goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from echo_config import echo_config
+from echo_env import EchoEnv
+from samplers.sampler_waiting import until
+
+from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
+from trainers.config import ConfigError, TrainConfig
+from trainers.config_loading import write_yaml
+from trainers.learner import TrainingDiverged
+from trainers.loop import train
+from trainers.rollouts import TrainEnv, open_train_env
+from trainers.run.checkpoint import load_checkpoint
+from trainers.run.metrics import read_metrics
+from trainers.sampler_factory import make_sampler
+
+HERE = Path(__file__).resolve().parent
+
+
+class StuckEnv(EchoEnv):
+    """Plays a number of turns, then hangs in one until the test ends."""
+
+    turns = 0
+    stuck = threading.Event()
+    released = threading.Event()
+
+    def _act(self, action: str) -> Any:
+        StuckEnv.turns -= 1
+        if StuckEnv.turns < 0:
+            StuckEnv.stuck.set()
+            StuckEnv.released.wait()
+        return super()._act(action)
+
+
+@pytest.fixture
+def stuck_env(tmp_path: Path) -> Any:
+    """A world that hangs after so many turns, and a watcher that sends SIGTERM once it does."""
+
+    def terminate() -> None:
+        if StuckEnv.stuck.wait(250):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def world(config: TrainConfig, turns: int) -> TrainEnv:
+        StuckEnv.turns = turns
+        StuckEnv.stuck.clear()
+        StuckEnv.released.clear()
+        threading.Thread(target=terminate, daemon=True).start()
+        return open_train_env(config.env, env=StuckEnv)
+
+    yield world
+    StuckEnv.released.set()
+
+
+def test_sigterm_in_a_rollout_abandons_it_and_saves_the_last_complete_step(tmp_path: Path, stuck_env: Any) -> None:
+    """An environment that takes ten minutes for a step must not keep a run alive for ten minutes."""
+    config = echo_config(
+        tmp_path,
+        steps=5,
+        deterministic=True,
+        env={"step_timeout": 600.0},
+        validation={"every": 0, "tasks": 64, "samples": 1},
+        checkpoint={"every": 100},
+        curriculum={"replay_fraction": 0.25},
+    )
+    straight = replace(config, output=str(tmp_path / "straight"))
+    train(straight)
+
+    # Were it waited for, this would take ten minutes.
+    result = train(config, env=stuck_env(config, turns=2 * 4 * 4 * 2 + 5))
+    assert (result.interrupted, result.model, result.steps) == (True, None, 2)
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert loaded.step == 2
+
+    StuckEnv.released.set()
+    StuckEnv.turns = 1 << 30
+    resumed = train(replace(config, resume=True), env=open_train_env(config.env, env=StuckEnv))
+    assert resumed.steps == 5
+    rows, again = read_metrics(tmp_path / "straight"), read_metrics(tmp_path / "run")
+    assert [(row["step"], row["tasks"], row["reward/mean"]) for row in rows] == [
+        (row["step"], row["tasks"], row["reward/mean"]) for row in again
+    ]
+    mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "straight"))
+    assert mine.read_bytes() == theirs.read_bytes(), "what was left of the abandoned rollout shows in the weights"
+
+
+def test_sigterm_in_a_validation_repeats_it_when_the_run_goes_on(tmp_path: Path, stuck_env: Any) -> None:
+    turns_of_a_step, turns_of_a_validation = 2 * 4 * 4, 2 * 6 * 2
+    config = echo_config(tmp_path, steps=4, env={"step_timeout": 600.0}, validation={"every": 2})
+    world = stuck_env(config, turns=turns_of_a_validation + 2 * turns_of_a_step + 5)
+    result = train(config, env=world)
+    assert (result.interrupted, result.steps) == (True, 2)
+    assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1]
+    StuckEnv.released.set()
+    StuckEnv.turns = 1 << 30
+    train(replace(config, resume=True), env=open_train_env(config.env, env=StuckEnv))
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    assert [row["step"] for row in rows if "validation/success" in row] == [0, 2, 4]
+    assert all("reward/mean" in row for row in rows[1:]), "the step's own numbers are lost"
+
+
+def test_a_second_sigterm_ends_the_process_at_once() -> None:
+    program = (
+        "from trainers.run.sigterm import on_sigterm; import time\n"
+        "with on_sigterm(lambda: print('asked', flush=True)):\n"
+        "    print('ready', flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "asked\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(200) == -signal.SIGTERM
+    process.stdout.close()
+
+
+def test_the_command_says_how_to_go_on_and_exits_with_143(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=100_000, validation={"every": 0, "tasks": 64, "samples": 1})
+    write_yaml(tmp_path / "run.yaml", config)
+    command = [sys.executable, "-m", "rllm_gym.commands.main", "train", "--config", str(tmp_path / "run.yaml")]
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    until(
+        lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
+        "three steps, or the end of the run",
+    )
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=200)
+    assert process.returncode == 143, error[-2000:]
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert f"stopped after step {loaded.step}" in out
+    assert "--resume" in out
+
+
+def test_a_run_that_diverges_stops_with_its_last_good_state_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = echo_config(
+        tmp_path,
+        steps=9,
+        checkpoint={"every": 100},
+        optimizer={"max_bad_steps": 2},
+        algorithm={"drop_zero_variance": False},
+        validation={"every": 0, "tasks": 64, "samples": 1},
+    )
+    good = torch.nn.utils.clip_grad_norm_
+    calls = iter(range(100))
+
+    def broken_from_the_fourth(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        parameters = list(parameters)
+        if parameters and next(calls) >= 3:
+            parameters[0].grad = torch.full_like(parameters[0], float("nan"))
+        return good(parameters, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", broken_from_the_fourth)
+    with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
+        train(config)
+    monkeypatch.undo()
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert loaded.step == 4, "steps 1 to 3 were good, the fourth was skipped, the fifth ended the run"
+    assert all(value.isfinite().all() for value in loaded.state["learner"]["parameters"].values())
+    assert train(replace(config, resume=True)).steps == 9
+
+
+class Dying:
+    """A real sampler that dies at a given call of ``sample`` and stays dead."""
+
+    returns_tokens = True
+
+    def __init__(self, inside: Any, lives: int) -> None:
+        self._inside, self._lives = inside, lives
+        self.context_length = inside.context_length
+
+    @property
+    def weight_version(self) -> int:
+        return int(self._inside.weight_version)
+
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
+        self._lives -= 1
+        if self._lives < 0:
+            raise SamplerError("the engine died")
+        result: list[Completion] = await self._inside.sample(requests)
+        return result
+
+    async def sync_weights(self, update: WeightUpdate) -> int:
+        if self._lives < 0:
+            raise SamplerError("the engine is dead")
+        return int(await self._inside.sync_weights(update))
+
+    async def release(self, conversation: str) -> None:
+        await self._inside.release(conversation)
+
+    async def close(self) -> None:
+        await self._inside.close()
+
+
+def dying(lives: Sequence[int]) -> Callable[..., Any]:
+    """A stand-in for ``make_sampler`` whose samplers have so many calls to live, one after the other."""
+    left = iter(lives)
+    return lambda policy, config: Dying(make_sampler(policy, config), next(left))
+
+
+def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = echo_config(tmp_path, steps=4, deterministic=True)
+    train(replace(config, output=str(tmp_path / "straight")))
+    monkeypatch.setattr("trainers.run.training_run.make_sampler", dying([5, 2, 1 << 30]))
+    train(config)
+    rows, again = read_metrics(tmp_path / "straight"), read_metrics(tmp_path / "run")
+    assert [(row["step"], row.get("tasks"), row.get("reward/mean")) for row in rows] == [
+        (row["step"], row.get("tasks"), row.get("reward/mean")) for row in again
+    ]
+    mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "straight"))
+    assert mine.read_bytes() == theirs.read_bytes()
+
+
+def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_what_was_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = echo_config(tmp_path, steps=4, deterministic=True, sampler={"restarts": 2})
+    monkeypatch.setattr("trainers.run.training_run.make_sampler", dying([6, 0, 0]))
+    with pytest.raises(SamplerError, match="the engine died"):
+        train(config)
+    steps = [row["step"] for row in read_metrics(tmp_path / "run")]
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert loaded.step == steps[-1] >= 1
+
+
+def test_a_folder_without_checkpoints_cannot_promise_a_resume(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing would be left to resume"):
+        train(echo_config(tmp_path, resume=True, checkpoint={"every": 0}))

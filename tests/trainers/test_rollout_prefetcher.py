@@ -1,0 +1,244 @@
+"""Playing one step ahead: the slower of playing and learning decides, nothing is lost or repeated, it still learns."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from echo_config import echo_config
+from echo_env import EchoEnv
+from refused_options import not_refused
+
+from rllm_gym.samplers import Completion, SamplingRequest
+from trainers import loop
+from trainers.config import ConfigError, TrainConfig
+from trainers.config_loading import write_yaml
+from trainers.learner import Learner
+from trainers.loop import train
+from trainers.rollouts import open_train_env
+from trainers.run.metrics import read_metrics
+from trainers.run.rollout_prefetcher import RolloutPrefetcher
+from trainers.sampler_factory import make_sampler
+
+HERE = Path(__file__).resolve().parent
+AHEAD = {"steps_ahead": 1}
+NO_VALIDATION = {"every": 0, "tasks": 64, "samples": 1}
+
+
+class WatchedEnv(EchoEnv):
+    """Notes that somebody acts in it."""
+
+    acted = threading.Event()
+
+    def _act(self, action: str) -> Any:
+        WatchedEnv.acted.set()
+        return super()._act(action)
+
+
+@pytest.mark.parametrize("steps_ahead", [0, 1])
+def test_the_next_step_is_rolled_out_while_this_one_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_ahead: int
+) -> None:
+    """Each update waits for somebody to act in the environments of the next step: for ever, if they wait for it."""
+    learn = Learner.update
+    played_meanwhile = []
+
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        last = len(played_meanwhile) == 3
+        played_meanwhile.append(WatchedEnv.acted.wait(200.0 if steps_ahead and not last else 0.3))
+        result = learn(*args, **kwargs)
+        WatchedEnv.acted.clear()
+        return result
+
+    collect = RolloutPrefetcher._collect
+
+    def taken(ahead: RolloutPrefetcher, ours: Any) -> Any:
+        harvest = collect(ahead, ours)
+        WatchedEnv.acted.clear()  # what acts from here on acts in the next step
+        return harvest
+
+    monkeypatch.setattr(Learner, "update", waiting)
+    monkeypatch.setattr(RolloutPrefetcher, "_collect", taken)
+    config = echo_config(tmp_path, steps=4, validation=NO_VALIDATION, asynchrony={"steps_ahead": steps_ahead})
+    train(config, env=open_train_env(config.env, env=WatchedEnv))
+    # Nothing is left to play during the last update.
+    assert played_meanwhile == ([True, True, True, False] if steps_ahead else [False] * 4)
+
+
+def test_it_learns_as_well_and_every_token_is_one_policy_version_old(tmp_path: Path) -> None:
+    config = echo_config(
+        tmp_path,
+        steps=25,
+        algorithm={"group_size": 8, "groups_per_step": 8},
+        optimizer={"lr": 0.03},
+        validation={"every": 25, "samples": 4},
+        asynchrony=AHEAD,
+    )
+    train(config)
+    rows = read_metrics(tmp_path / "run")
+    assert rows[0]["validation/reward/mean"] < 0.4
+    assert rows[-1]["validation/reward/mean"] > 0.9
+    assert all(row["sampling/stale_episodes"] == 0 for row in rows[1:])
+    assert rows[1]["sampling/logprob_difference/max"] < 1e-3, (
+        "the first step's episodes are drawn by the weights that learn from them"
+    )
+    assert max(row["sampling/logprob_difference/max"] for row in rows[2:12]) > 1e-3, (
+        "later ones by weights one update older"
+    )
+
+
+class Watched:
+    """A real sampler that notes the weights every request was drawn by."""
+
+    returns_tokens = True
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+        self.context_length = inside.context_length
+        self.seen: list[set[int]] = [set()]
+        self.under_way = 0
+
+    @property
+    def weight_version(self) -> int:
+        return int(self.inside.weight_version)
+
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
+        self.under_way += 1
+        try:
+            completions: list[Completion] = await self.inside.sample(requests)
+        finally:
+            self.under_way -= 1
+        self.seen[-1] |= {completion.weight_version for completion in completions}
+        return completions
+
+    async def sync_weights(self, update: Any) -> int:
+        assert not self.under_way, "weights changed between the turns of an episode"
+        self.seen.append(set())
+        return int(await self.inside.sync_weights(update))
+
+    async def release(self, conversation: str) -> None:
+        await self.inside.release(conversation)
+
+    async def close(self) -> None:
+        await self.inside.close()
+
+
+@pytest.mark.parametrize("name", ["remax", "grpo"])
+def test_all_episodes_of_a_step_are_drawn_by_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A greedy baseline of other weights than the episodes it is compared with would be a bias nobody sees."""
+    samplers: list[Watched] = []
+
+    def watched(policy: Any, config: TrainConfig) -> Watched:
+        samplers.append(Watched(make_sampler(policy, config)))
+        return samplers[-1]
+
+    monkeypatch.setattr("trainers.run.training_run.make_sampler", watched)
+    harvests = []
+    learn = loop._sample
+
+    def noted(run: Any, step: int) -> Any:
+        harvest, samples = learn(run, step)
+        harvests.append(harvest)
+        return harvest, samples
+
+    monkeypatch.setattr(loop, "_sample", noted)
+    train(echo_config(tmp_path, steps=5, algorithm={"name": name}, validation=NO_VALIDATION, asynchrony=AHEAD))
+    assert [len(versions) for versions in samplers[0].seen if versions] == [1] * 4
+    pushes = [set(harvest.weight_syncs) for harvest in harvests]
+    assert pushes == [{1}, {1}, {2}, {3}, {4}], "one push old from the second step on"
+
+
+def test_samples_older_than_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lost its adapters and counts its weights anew must not be learnt from in silence."""
+
+    class Forgetful(Watched):
+        async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
+            lost = self.weight_version >= 3
+            completions = await super().sample(requests)
+            return [replace(item, weight_version=0) if lost else item for item in completions]
+
+    monkeypatch.setattr(
+        "trainers.run.training_run.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config))
+    )
+    config = echo_config(tmp_path, steps=5, validation=NO_VALIDATION, asynchrony=AHEAD)
+    train(config)
+    stale = [row["sampling/stale_episodes"] for row in read_metrics(tmp_path / "run")]
+    assert stale[:3] == [0, 0, 0]
+    assert stale[-1] == 16
+    assert read_metrics(tmp_path / "run")[-1]["optim/trained_tokens"] == 0
+
+
+def test_tasks_that_were_being_played_ahead_when_the_run_broke_off_are_played_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = echo_config(tmp_path, steps=7, validation=NO_VALIDATION, asynchrony=AHEAD, checkpoint={"every": 2})
+    learn = Learner.update
+
+    def broken(learner: Learner, step: int, *args: Any) -> Any:
+        if step == 5:
+            raise KeyboardInterrupt
+        return learn(learner, step, *args)
+
+    monkeypatch.setattr(Learner, "update", broken)
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    monkeypatch.undo()
+    train(replace(config, resume=True))
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(1, 8))
+    assert len({task for row in rows for task in row["tasks"]}) == 28, "30 tasks, 4 a step: none comes twice"
+
+
+@pytest.mark.long
+def test_without_replay_every_task_comes_once_a_pass_across_kills(tmp_path: Path) -> None:
+    """30 tasks, 4 a step: 15 steps are two passes, also where a kill threw away what was being played ahead."""
+    config = echo_config(tmp_path, steps=15, validation=NO_VALIDATION, asynchrony=AHEAD)
+    write_yaml(tmp_path / "killed.yaml", config)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "killed_run.py"), str(tmp_path / "killed.yaml"), "2"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) > 0, "the run was never killed: nothing was tested"
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(1, 16))
+    tasks = [task for row in rows for task in row["tasks"]]
+    assert len(set(tasks[:30])) == len(set(tasks[30:])) == 30
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"asynchrony": {"max_staleness": 2}}, "max_staleness=2 does nothing without"),
+    ({"asynchrony": {"steps_ahead": 1, "max_staleness": 0}}, "would drop every episode"),
+    ({"asynchrony": AHEAD, "deterministic": True}, "steps_ahead=1 with deterministic=True"),
+    ({"asynchrony": {"steps_ahead": 2}}, "not one of 0, 1"),
+    ({"sampler": {"url": "http://localhost"}}, "sampler.url='http://localhost' does nothing with"),
+    ({"sampler": {"backend": "vllm", "url": "x"}}, "sampler.url='x' does nothing with sampler.backend=vllm"),
+    ({"sampler": {"cache_gib": 2}}, "sampler.cache_gib=2.0 does nothing with sampler.backend=torch"),
+    ({"sampler": {"engine_args": {"seed": 1}}}, "engine_args"),
+    ({"sampler": {"backend": "vllm"}, "deterministic": True}, "batches depend on timing"),
+    ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
+    ({"sampler": {"backend": "openai"}}, "sampler.url is missing"),
+    ({"sampler": {"backend": "openai"}}, "model.tuning=full with sampler.backend=openai"),
+    ({"sampler": {"restarts": -1}}, "restarts=-1 must be 0 or more"),
+    ({"checkpoint": {"best": "reward"}}, "no metric of the validations"),
+]
+
+
+def test_options_of_long_runs_that_cannot_be_are_errors(tmp_path: Path) -> None:
+    cases = [(sections, re.escape(named)) for sections, named in IMPOSSIBLE]
+    assert not not_refused(cases, lambda sections: train(echo_config(tmp_path, **sections)), ConfigError)

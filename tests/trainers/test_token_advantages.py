@@ -1,0 +1,291 @@
+"""Advantages of turns and tokens equal oracles that follow the papers' sums, over episodes with branches, several
+agents, silent turns and limits that cut them off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
+from tests.chat.for_every import for_every
+from trainers.algorithms import ModelSignals, make_algorithm
+from trainers.algorithms.estimators import discounted_returns, gae
+from trainers.algorithms.turns import turns_of
+from trainers.config import AlgorithmConfig
+from trainers.samples import RewardShaping, Sample, samples_of
+
+
+@dataclass
+class Turn:
+    """A turn as drawn: how many tokens, in which branch, what it paid, whether it could be parsed."""
+
+    tokens: int
+    branch: int
+    reward: float
+    invalid: bool
+
+
+turns = st.builds(Turn, st.integers(0, 3), st.integers(0, 2), st.sampled_from([-0.5, 0.0, 0.25, 1.0]), st.booleans())
+agents = st.lists(st.lists(turns, min_size=1, max_size=5), min_size=1, max_size=2)
+ends = st.sampled_from([StopReason.SUCCESS, StopReason.FAILURE, StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH])
+batches = st.lists(st.tuples(agents, ends), min_size=1, max_size=5)
+
+
+@dataclass
+class SampledEpisodes:
+    """Episodes whose sampled tokens all have ids of their own, and numbers for each of them."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    value: dict[int, float] = field(default_factory=dict)
+    ref: dict[int, float] = field(default_factory=dict)
+    logp: dict[int, float] = field(default_factory=dict)
+
+    def signals(self, samples: list[Sample]) -> ModelSignals:
+        return ModelSignals(
+            values=[np.array([self.value[i] for i in sampled_ids(sample)]) for sample in samples],
+            ref_logp=[np.array([self.ref[i] for i in sampled_ids(sample)]) for sample in samples],
+        )
+
+
+def play(batch: list[tuple[list[list[Turn]], StopReason]], seed: int) -> SampledEpisodes:
+    rng, number, played = np.random.default_rng(seed), count(1000), SampledEpisodes()
+    for index, (trajectories, end) in enumerate(batch):
+        episode = Episode(f"e{index}", "t", group_id=f"g{index // 2}", stop_reason=end)
+        for name, drawn in enumerate(trajectories):
+            steps = []
+            for turn in drawn:
+                ids = tuple(next(number) for _ in range(turn.tokens))
+                for token in ids:
+                    played.value[token] = rng.normal()
+                    played.logp[token], played.ref[token] = -rng.exponential(), -rng.exponential()
+                logprobs = tuple(played.logp[token] for token in ids)
+                tokens = TurnTokens((next(number),), ids, logprobs, branch=turn.branch)
+                steps.append(Step(reward=turn.reward, tokens=tokens, info={"invalid_action": turn.invalid}))
+            episode.trajectories.append(Trajectory(f"agent_{name}", steps=steps))
+        episode.reward = sum(step.reward for step in episode.trajectories[0].steps)
+        played.episodes.append(episode)
+    return played
+
+
+def sampled_ids(sample: Sample) -> list[int]:
+    return [i for s in sample.sequences for i, sampled in zip(s.ids, s.mask, strict=True) if sampled]
+
+
+def decided(steps: list[Step], total: float, penalty: float) -> list[tuple[tuple[int, ...], float]]:
+    """For each turn that sampled something its tokens and its reward, so that all rewards sum to the total."""
+    paid = [step.reward - penalty * step.info["invalid_action"] for step in steps]
+    paid[-1] += total - sum(paid)
+    turns: list[tuple[tuple[int, ...], float]] = []
+    early = 0.0
+    for step, reward in zip(steps, paid, strict=True):
+        assert step.tokens is not None
+        if step.tokens.ids:
+            turns.append((step.tokens.ids, reward + (early if not turns else 0.0)))
+        elif turns:
+            turns[-1] = (turns[-1][0], turns[-1][1] + reward)
+        else:
+            early += reward
+    return turns
+
+
+def streams(played: SampledEpisodes, penalty: float = 0.0) -> list[tuple[Episode, list[tuple[tuple[int, ...], float]]]]:
+    """One for each agent of each episode that sampled something."""
+    result = []
+    for episode in played.episodes:
+        steps = [step for mine in episode.trajectories for step in mine.steps]
+        share = penalty / len(steps)
+        total = episode.reward - share * sum(bool(step.info["invalid_action"]) for step in steps)
+        for trajectory in episode.trajectories:
+            if turns := decided(trajectory.steps, total, share):
+                result.append((episode, turns))
+    return result
+
+
+def by_token(samples: list[Sample], per_sample: list[np.ndarray]) -> dict[int, float]:
+    return {
+        token: float(value)
+        for sample, values in zip(samples, per_sample, strict=True)
+        for token, value in zip(sampled_ids(sample), values, strict=True)
+    }
+
+
+def close(found: dict[int, float], expected: dict[int, float]) -> None:
+    assert found.keys() == expected.keys()
+    for token, value in expected.items():
+        assert found[token] == pytest.approx(value, abs=1e-9)
+
+
+def gae_sum(rewards: list[float], values: list[float], final: float, gamma: float, lam: float) -> list[float]:
+    """Schulman et al. 2015, equation 16, as the sum it is: A_t = sum over l of (gamma lam)^l delta_{t+l}."""
+    after = [*values[1:], final]
+    deltas = [r + gamma * later - v for r, v, later in zip(rewards, values, after, strict=True)]
+    return [sum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, len(deltas))) for t in range(len(deltas))]
+
+
+shares = st.sampled_from([0.0, 0.5, 0.9, 1.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches, seed=st.integers(0, 999), gamma=shares, lam=shares, penalty=st.sampled_from([0.0, 0.3]))
+def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty: float) -> None:
+    played = play(batch, seed)
+    samples = samples_of(played.episodes, RewardShaping(format_penalty=penalty))
+    config = AlgorithmConfig(name="ppo", gamma=gamma, gae_lambda=lam, whiten=False)
+    per_token = make_algorithm(config).targets(samples, played.signals(samples)).per_token
+    adv, goal, judged = {}, {}, set()
+    for episode, turns in streams(played, penalty):
+        values = [played.value[ids[0]] for ids, _ in turns]
+        cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
+        final = values[-1] if cut else 0.0
+        for (ids, _), a, v in zip(
+            turns, gae_sum([r for _, r in turns], values, final, gamma, lam), values, strict=True
+        ):
+            judged.add(ids[0])
+            adv |= dict.fromkeys(ids, a)
+            goal |= dict.fromkeys(ids, a + v)
+    close(by_token(samples, per_token["adv"]), adv)
+    close(by_token(samples, per_token["return"]), goal)
+    assert {token for token, yes in by_token(samples, per_token["decision"]).items() if yes} == judged
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches, seed=st.integers(0, 999), gamma=shares, lam=shares)
+def test_ppo_by_tokens_skips_what_the_environment_says(batch: list, seed: int, gamma: float, lam: float) -> None:
+    played = play(batch, seed)
+    samples = samples_of(played.episodes)
+    config = AlgorithmConfig(name="ppo", gae_level="token", gamma=gamma, gae_lambda=lam, whiten=False)
+    per_token = make_algorithm(config).targets(samples, played.signals(samples)).per_token
+    expected = {}
+    for episode, turns in streams(played):
+        tokens = [token for ids, _ in turns for token in ids]
+        rewards = [reward if token == ids[-1] else 0.0 for ids, reward in turns for token in ids]
+        cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
+        values = [played.value[token] for token in tokens]
+        final = values[-1] if cut else 0.0
+        expected |= dict(zip(tokens, gae_sum(rewards, values, final, gamma, lam), strict=True))
+    close(by_token(samples, per_token["adv"]), expected)
+    assert all(values.all() for values in per_token["decision"])
+
+
+def whitened(values: dict[int, float], decisions: list[int]) -> dict[int, float]:
+    """By mean and deviation of the decisions, each named by one of its tokens."""
+    numbers = np.array([values[token] for token in decisions])
+    return {token: (value - numbers.mean()) / (numbers.std() + 1e-6) for token, value in values.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches, seed=st.integers(0, 999), gamma=shares)
+def test_rebn_whitens_discounted_returns_of_turns(batch: list, seed: int, gamma: float) -> None:
+    played = play(batch, seed)
+    samples = samples_of(played.episodes)
+    adv = make_algorithm(AlgorithmConfig(name="rebn", gamma=gamma)).targets(samples, ModelSignals()).per_token["adv"]
+    expected, decisions = {}, []
+    for _, turns in streams(played):
+        for t, (ids, _) in enumerate(turns):
+            goal = sum(gamma ** (k - t) * reward for k, (_, reward) in enumerate(turns) if k >= t)
+            expected |= dict.fromkeys(ids, goal)
+            decisions.append(ids[0])
+    close(by_token(samples, adv), whitened(expected, decisions) if decisions else {})
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches, seed=st.integers(0, 999), gamma=shares, kl=st.sampled_from([0.0, 0.2]))
+def test_reinforce_plus_plus_discounts_by_token_with_the_kl_in_the_reward(
+    batch: list, seed: int, gamma: float, kl: float
+) -> None:
+    played = play(batch, seed)
+    samples = samples_of(played.episodes)
+    options = {"kl": kl, "kl_in": "reward", "kl_estimator": "k1"} if kl else {}
+    config = AlgorithmConfig(name="reinforce++", gamma=gamma, **options)
+    adv = make_algorithm(config).targets(samples, played.signals(samples) if kl else ModelSignals()).per_token["adv"]
+    expected = {}
+    for _, turns in streams(played):
+        rewards = {
+            token: (reward if token == ids[-1] else 0.0) - kl * (played.logp[token] - played.ref[token])
+            for ids, reward in turns
+            for token in ids
+        }
+        tokens = list(rewards)
+        for t, token in enumerate(tokens):
+            expected[token] = sum(gamma ** (k - t) * rewards[tokens[k]] for k in range(t, len(tokens)))
+    close(by_token(samples, adv), whitened(expected, list(expected)) if expected else {})
+
+
+def test_kl_in_the_reward_is_taken_from_the_episodes_that_groups_compare() -> None:
+    played = play(
+        [([[Turn(2, 0, 1.0, False)]], StopReason.SUCCESS), ([[Turn(1, 0, 0.0, False)]], StopReason.FAILURE)], 0
+    )
+    samples = samples_of(played.episodes)
+    config = AlgorithmConfig(kl=0.5, kl_in="reward", kl_estimator="k3")
+    adv = make_algorithm(config).targets(samples, played.signals(samples)).per_token["adv"]
+
+    def earned(sample: Sample) -> float:
+        ratios = [played.logp[token] - played.ref[token] for token in sampled_ids(sample)]
+        return sample.reward - 0.5 * sum(np.exp(-x) - 1 + x for x in ratios)
+
+    first, second = (earned(sample) for sample in samples)
+    assert np.allclose(adv[0], (first - second) / 2)
+    assert np.allclose(adv[1], (second - first) / 2)
+
+
+def test_only_what_is_trained_on_counts_in_the_statistics_of_the_batch() -> None:
+    batch = [([[Turn(1, 0, reward, False)]], end) for reward, end in
+             ((1.0, StopReason.SUCCESS), (0.0, StopReason.FAILURE), (-50.0, StopReason.CONTEXT_LENGTH))]  # fmt: skip
+    samples = samples_of(play(batch, 0).episodes)
+    targets = make_algorithm(AlgorithmConfig(name="rebn", overlong="mask")).targets(samples, ModelSignals())
+    assert targets.keep_B.tolist() == [True, True, False]
+    assert np.allclose(np.concatenate(targets.per_token["adv"])[:2], [1.0, -1.0], atol=1e-5)
+    kept = make_algorithm(AlgorithmConfig(name="rebn")).targets(samples, ModelSignals())
+    assert kept.keep_B.all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches, seed=st.integers(0, 999), penalty=st.sampled_from([0.0, 0.3]))
+def test_the_rewards_of_each_agents_turns_sum_to_the_episodes(batch: list, seed: int, penalty: float) -> None:
+    for sample in samples_of(play(batch, seed).episodes, RewardShaping(format_penalty=penalty)):
+        assert [sum(rewards) for rewards in sample.turn_rewards] == pytest.approx(
+            [sample.reward] * len(sample.turn_rewards)
+        )
+        for turns in turns_of(sample):
+            if turns:
+                assert sum(turn.reward for turn in turns) == pytest.approx(sample.reward)
+        positions = [p for turns in turns_of(sample) for turn in turns for p in turn.tokens]
+        assert sorted(positions) == list(range(sample.num_sampled))
+
+
+def test_gae_ends_are_returns_and_one_step_errors() -> None:
+    reward, value = np.array([0.0, 1.0, 2.0]), np.array([0.5, -1.0, 3.0])
+    monte_carlo = gae(reward, value, 0.0, gamma=0.9, lam=1.0)
+    assert np.allclose(monte_carlo + value, discounted_returns(reward, 0.9))
+    assert np.allclose(gae(reward, value, 7.0, gamma=0.9, lam=0.0), reward + 0.9 * np.array([-1, 3, 7]) - value)
+
+
+@for_every("reason", StopReason)
+def test_limits_truncate_and_the_task_terminates(reason: StopReason) -> None:
+    samples = samples_of(play([([[Turn(1, 0, 0.0, False)]], reason)], 0).episodes)
+    for sample in samples:
+        assert sample.terminated == (reason.value in ("success", "failure", "invalid_action"))
+        assert sample.overlong == (reason.value in ("max_tokens", "context_length", "timeout"))
+
+
+def test_a_reply_cut_in_an_environment_of_one_turn_is_overlong() -> None:
+    tokens = TurnTokens((1,), (2, 3), (0.0, 0.0), finish_reason="length")
+    episode = Episode("e", "t", trajectories=[Trajectory(steps=[Step(tokens=tokens)])], stop_reason=StopReason.FAILURE)
+    (sample,) = samples_of([episode])
+    assert sample.overlong
+    assert sample.terminated
+
+
+def test_the_length_penalty_grows_within_the_buffer_and_is_paid_at_the_end() -> None:
+    shaping = RewardShaping(overlong_penalty=0.5, overlong_buffer=4, max_tokens=10)
+    episodes = play(
+        [([[Turn(3, 0, 0.0, False), Turn(3, 1, 1.0, False), Turn(2, 1, 0.0, False)]], StopReason.SUCCESS)], 0
+    )
+    (sample,) = samples_of(episodes.episodes, shaping)
+    assert sample.reward == pytest.approx(1.0 - 0.25)  # 8 of 10 tokens: half of the buffer
+    assert sample.turn_rewards == ((0.0, 1.0, -0.25),)

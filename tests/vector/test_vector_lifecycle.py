@@ -1,0 +1,203 @@
+"""What a vector environment holds it gives back: threads, processes, files, also when forgotten or interrupted."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from gymnasium.error import ClosedEnvironmentError
+from vector_environments import LONG, AsyncEcho, ClosesSlowly, Counting, Gate, until
+
+from rllm_gym.vector import TextVectorEnv
+
+HERE = Path(__file__).parent
+
+
+def settled(count, *, of):
+    """Whether ``of()`` comes down to ``count``: threads and processes that were told to end need a moment."""
+    return until(lambda: of() <= count)
+
+
+def children():
+    return len(psutil.Process().children(recursive=True))
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def test_closing_gives_everything_back(kind, tmp_path):
+    closed = tmp_path / "closed"
+    env = AsyncEcho if kind == "asyncio" else Counting
+
+    def use():
+        envs = TextVectorEnv(4, env_id=env, workers=kind, deadlines={"step": 90.0})
+        if kind != "asyncio":
+            envs.set_attr("closed_file", str(closed))
+        envs.reset(seed=0)
+        envs.step(["a", "fault", "a", "a"])
+        envs.close()
+        envs.close()
+
+    use()  # what is loaded on first use stays
+    gc.collect()
+    threads, processes, files = threading.active_count(), children(), descriptors()
+    closed.unlink(missing_ok=True)
+    use()
+    gc.collect()
+    assert settled(threads, of=threading.active_count)
+    assert settled(processes, of=children)
+    assert settled(files, of=descriptors)
+    if kind != "asyncio":
+        assert closed.read_text() == "closed\n" * 4
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_an_environment_with_a_fault_is_closed_also_where_all_are_closed_right_after_it(kind, tmp_path):
+    envs = TextVectorEnv(2, env_id=ClosesSlowly, workers=kind)
+    envs.set_attr("closed_file", str(tmp_path / "closed"))
+    envs.reset(seed=0)
+    envs.step(["fault", "a"])
+    envs.close()
+    assert until(lambda: (tmp_path / "closed").read_text() == "closed\n" * 2)
+
+
+@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def test_what_is_forgotten_is_closed(kind):
+    threads, processes = threading.active_count(), children()
+    envs = TextVectorEnv(3, env_id=AsyncEcho if kind == "asyncio" else Counting, workers=kind)
+    envs.reset(seed=0)
+    envs.step(["a"] * 3)
+    assert threading.active_count() + children() > threads + processes
+    del envs
+    gc.collect()
+    assert settled(threads, of=threading.active_count)
+    assert settled(processes, of=children)
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_closing_in_the_middle_of_steps(kind, tmp_path):
+    """The step under way never ends by itself: were it waited for, closing would not return."""
+    processes = children()
+    envs = TextVectorEnv(3, env_id=Counting, workers=kind, deadlines={"close": 0.5})
+    envs.reset(seed=0)
+    gate = Gate(tmp_path / "gate")
+    envs.send(["a", gate.action, "a"])
+    with gate:
+        envs.close()
+        assert settled(processes, of=children)
+    again = TextVectorEnv(1, env_id=Counting, workers=kind)
+    again.reset(seed=0)
+    gate = Gate(tmp_path / "another")
+    again.step_async([gate.action])
+    with gate:
+        again.close(terminate=True)
+
+
+def test_a_making_that_fails_leaves_nothing_behind():
+    def make(made=[]):  # noqa: B006 - counts the makings
+        made.append(1)
+        if len(made) == 3:
+            raise OSError("no room for the third")
+        return Counting()
+
+    threads = threading.active_count()
+    with pytest.raises(OSError, match="no room"):
+        TextVectorEnv(4, env_id=make)
+    gc.collect()
+    assert settled(threads, of=threading.active_count)
+
+
+SCRIPT = """
+import os, sys, time
+sys.path.insert(0, {here!r})
+from vector_environments import Counting
+from rllm_gym.vector import TextVectorEnv
+envs = TextVectorEnv(2, env_id=Counting, workers={kind!r}, deadlines={{"step": 60.0}})
+envs.set_attr("closed_file", {closed!r})
+envs.reset(seed=0)
+pids = envs.call("process_id")
+{then}
+"""
+
+
+def script(kind, then, closed):
+    text = SCRIPT.format(here=str(HERE), kind=kind, then=then, closed=str(closed))
+    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_program_that_ends_without_closing_closes(kind, tmp_path):
+    closed = tmp_path / "closed"
+    with script(kind, "envs.step(['a', 'a']); print('done')", closed) as process:
+        out, error = process.communicate(timeout=LONG)
+    assert (process.returncode, out) == (0, "done\n"), error
+    assert error == ""
+    assert closed.read_text() == "closed\n" * 2
+
+
+def test_a_program_that_is_killed_takes_its_workers_along(tmp_path):
+    with script("process", "print(*pids, flush=True); envs.step(['sleep 600'] * 2)", tmp_path / "closed") as process:
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        process.kill()
+        process.wait(LONG)
+    assert settled(0, of=lambda: sum(psutil.pid_exists(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_ctrl_c_ends_the_wait_and_nothing_is_lost(kind, tmp_path):
+    gate = Gate(tmp_path / "gate")
+    then = f"""
+envs.step_async([{gate.action!r}, "a"])
+try:
+    print("waiting", flush=True)
+    envs.step_wait()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(envs.step_wait()[1].tolist(), flush=True)
+"""
+    with script(kind, then, tmp_path / "closed") as process:
+        assert process.stdout.readline() == "waiting\n"
+        with gate:
+            assert until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+        out, error = process.communicate(timeout=LONG)
+    assert (process.returncode, out) == (0, "[1.0, 1.0]\n"), error
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_fork_leaves_the_parents_environments_alone(kind):
+    envs = TextVectorEnv(2, env_id=Counting, workers=kind)
+    try:
+        envs.reset(seed=0)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(int(LONG))  # its workers are not here: to wait for them would be to wait for ever
+            refused = False
+            try:
+                envs.step(["a", "a"])
+            except ClosedEnvironmentError as error:
+                refused = f"process {os.getppid()}" in str(error)
+            finally:
+                envs.close()
+                gc.collect()
+                os._exit(0 if refused else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert envs.step(["a", "a"])[1].tolist() == [1, 1]
+    finally:
+        envs.close()
+
+
+def test_importing_the_package_does_not_import_vector():
+    code = "import sys, rllm_gym; print('rllm_gym.vector' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True)
+    assert done.stdout == "False\n"

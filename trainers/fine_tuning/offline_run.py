@@ -1,0 +1,267 @@
+"""Common parts of fine-tuning on fixed examples, for any loss: folder, logs, checkpoints, order of the examples."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rllm_gym.core import stream_seed
+from rllm_gym.engine import write_manifest
+from trainers.config import ConfigError, DpoConfig, SftConfig
+from trainers.config_loading import to_mapping, write_yaml
+from trainers.curriculum import shuffled
+from trainers.learner import Learner, UpdateStats
+from trainers.run.checkpoint import load_checkpoint, save_checkpoint
+from trainers.run.display import Display
+from trainers.run.metrics import MetricsLog, PhaseClock, holds_run
+from trainers.run.process_group import ProcessGroup
+from trainers.run.resume import (
+    config_changes,
+    generator_states,
+    resume_blockers,
+    set_generator_states,
+    weights_fingerprint,
+)
+from trainers.run.run_folder import lock_folder
+from trainers.run.sigterm import on_sigterm
+
+
+@dataclass(frozen=True, slots=True)
+class EpochOrder:
+    """The order of the examples: each once per pass, shuffled differently in each pass, a pure function of the
+    position.
+
+    Attributes:
+        size: Number of examples.
+        seed: Seed of the orders.
+        name: Separates the orders of different data.
+    """
+
+    size: int
+    seed: int
+    name: str
+
+    def __getitem__(self, number: int) -> int:
+        """Return the index of the example at position ``number`` of the run, from 0."""
+        epoch, position = divmod(number, self.size)
+        return shuffled(position, self.size, key=stream_seed(self.name, self.seed, epoch))
+
+    def span(self, start: int, end: int) -> list[int]:
+        return [self[number] for number in range(start, end)]
+
+
+def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack, ranks: ProcessGroup) -> Path:
+    """Create and lock the run's folder on the first rank until ``opened`` ends, and return its path.
+
+    Raises:
+        ConfigError: The folder contains a run and ``resume`` is not set.
+    """
+    output = Path(config.output)
+    if not ranks.is_main_process:
+        return output
+    if not config.resume and holds_run(output):
+        raise ConfigError(
+            f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
+        )
+    opened.enter_context(lock_folder(output))
+    return output
+
+
+class OfflineRun:
+    """Logs and checkpoints of one run, optionally resumed from a checkpoint. Use it as a context manager.
+
+    Args:
+        config: All options.
+        learner: The learner, whose tensors are stored in checkpoints.
+        steps: Number of optimizer steps of the whole run.
+        title: Name of the run in the display.
+        columns: Metrics to show, with their captions.
+        fingerprints: Fingerprints of what must be unchanged after a resume.
+        sandbox_tier: Sandbox tier of model-written programs, for the manifest.
+
+    Attributes:
+        output: Folder of the run.
+        step: Number of complete steps.
+        stopping: Whether SIGTERM was received: the run ends after the current step, with a checkpoint.
+        clock: Seconds per phase.
+        memory: The caller's plain values, stored in checkpoints and restored from them.
+        validation: Metrics of the last evaluation.
+    """
+
+    def __init__(
+        self,
+        config: SftConfig | DpoConfig,
+        learner: Learner,
+        *,
+        steps: int,
+        title: str,
+        columns: Mapping[str, str],
+        fingerprints: Mapping[str, str],
+        sandbox_tier: str = "none",
+    ) -> None:
+        self.config = config
+        self.output = Path(config.output)
+        self.steps = steps
+        self.step = 0
+        self.clock = PhaseClock()
+        self.memory: dict[str, Any] = {}
+        self.validation: dict[str, float] = {}
+        self._learner = learner
+        self._ranks = learner.ranks
+        self._asked_to_stop = False
+        self._best: float | None = None
+        self.stopping = False
+        self._fingerprints = {**fingerprints, "the frozen weights": weights_fingerprint(learner.policy.model)}
+        notes = self._restore()
+        self._ranks.broadcast(parameter for _, parameter in learner.policy.parameters)
+        self._metrics: MetricsLog | None = None
+        leads = self._ranks.is_main_process
+        with contextlib.ExitStack() as opened:
+            if leads:
+                self._write_settings(sandbox_tier)
+                last = self.step if self.step else -1
+                self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=last))
+            self._display = opened.enter_context(
+                Display(title, steps, columns=columns, done=self.step, enabled=config.progress and leads)
+            )
+            opened.enter_context(on_sigterm(self._stop))
+            self._closing = opened.pop_all()
+        for note in notes:
+            self._display.note(note)
+
+    def note(self, text: str) -> None:
+        """Print a line, if it is not empty."""
+        if text:
+            self._display.note(text)
+
+    def validate(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Evaluate on held-out examples if due in this step, and save the model if it is the best.
+
+        Args:
+            measure: Returns ``loss`` and other metrics, without the prefix ``validation/``.
+        """
+        due = self.step % self.config.validation.every == 0 or self.step == self.steps
+        if not due:
+            return {}
+        with self.clock("validation"):
+            self.validation |= {f"validation/{name}": value for name, value in measure().items()}
+        loss = self.validation["validation/loss"]
+        if self.config.checkpoint.best and (self._best is None or loss < self._best):
+            self._best = loss
+            self.save_model("best_model")
+        return dict(self.validation)
+
+    def log_start(self, row: Mapping[str, Any]) -> None:
+        """Log the row of step 0: the evaluation before training."""
+        if self.step == 0 and row:
+            self._write(row)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Write the metrics of the current step, including its duration."""
+        row = {**row, **{f"time/{phase}": seconds for phase, seconds in self.clock.lap().items()}}
+        self._write(row)
+
+    def update_row(self, update: UpdateStats) -> dict[str, Any]:
+        """Return the metrics of an update, for the step that was just completed."""
+        return {
+            "loss": update.loss,
+            "policy/entropy": update.entropy,
+            "optim/grad_norm": update.grad_norm,
+            "optim/lr": self._learner.learning_rate(self.step - 1),
+            "optim/trained_tokens": update.tokens,
+            "optim/skipped_steps": update.skipped,
+        } | update.forward.metrics()
+
+    def keep(self, *, last: bool = False) -> None:
+        """Write a checkpoint if one is due: at the configured interval, after the last step, and after SIGTERM on
+        any rank.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        self.stopping = any(self._ranks.all_gather(self._asked_to_stop))
+        options = self.config.checkpoint
+        if not self._ranks.is_main_process:
+            return
+        if options.every and (self.step % options.every == 0 or last or self.step == self.steps or self.stopping):
+            with self.clock("checkpoint"):
+                save_checkpoint(self.output / "checkpoints", self.step, self._state(), keep=options.keep)
+
+    def save_model(self, name: str = "model") -> Path:
+        """Save the model to the run's folder; an existing folder of that name is replaced once the new one is
+        complete.
+        """
+        target = self.output / name
+        if self._ranks.is_main_process:
+            partial = self.output / f"{name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            self._learner.policy.save(partial)
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
+        self._ranks.all_gather(None)  # no rank continues before it is saved
+        return target
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        if self._metrics is not None:
+            self._metrics.write(self.step, row)
+        self._display.show(self.step, row)
+
+    def _stop(self) -> None:
+        self._asked_to_stop = True
+
+    def _write_settings(self, sandbox_tier: str) -> None:
+        write_yaml(self.output / "config.yaml", self.config)
+        write_manifest(
+            self.output / "manifest.json",
+            config=to_mapping(self.config),
+            seeds={"run": self.config.seed},
+            sandbox_tier=sandbox_tier,
+        )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "learner": self._learner.state_dict(),
+            "generators": generator_states(),
+            "memory": self.memory,
+            "validation": self.validation,
+            "best": self._best,
+            "fingerprints": self._fingerprints,
+            "config": to_mapping(self.config),
+        }
+
+    def _restore(self) -> list[str]:
+        """Resume from the newest complete checkpoint. Returns notes for the user."""
+        if not self.config.resume:
+            return []
+        loaded = load_checkpoint(self.output / "checkpoints")
+        if loaded is None:
+            return [f"nothing to resume in {self.output}: starting from the beginning"]
+        state, present = loaded.state, to_mapping(self.config)
+        if found := resume_blockers(state, self._fingerprints, present):
+            raise ConfigError(
+                f"cannot go on from {self.output}: {'; '.join(found)}. Resume with the same data and model settings, "
+                "or start anew in another output folder"
+            )
+        if loaded.step > self.steps:
+            raise ConfigError(f"{self.output} has {loaded.step} complete steps, and the run is to have {self.steps}")
+        try:
+            self._learner.load_state_dict(state["learner"])
+        except ValueError as error:
+            raise ConfigError(f"cannot go on from {self.output}: {error}") from error
+        set_generator_states(state["generators"])
+        self.memory, self.validation, self._best = state["memory"], state["validation"], state["best"]
+        self.step = loaded.step
+        notes = [*loaded.skipped, f"resumed after step {loaded.step}"]
+        if changed := config_changes(state["config"], present):
+            notes.append(f"changed since the checkpoint: {', '.join(changed)}")
+        return notes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()

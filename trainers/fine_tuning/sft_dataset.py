@@ -1,0 +1,249 @@
+"""Selects, tokenizes and orders the demonstrations of a fine-tuning run, in a shuffled order that needs no memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
+
+from rllm_gym.chat import ChatRenderer
+from rllm_gym.core import stream_seed
+from trainers.config import ConfigError, DemonstrationConfig, Files, SftConfig
+from trainers.curriculum import shuffled
+from trainers.fine_tuning.demonstrations import (
+    Demonstration,
+    DemonstrationCollector,
+    can_keep_ids,
+    read_demonstrations,
+    tokenize,
+)
+from trainers.fine_tuning.offline_run import EpochOrder
+from trainers.fine_tuning.tokenized import LengthLimit, TokenizedSequence, fingerprint, split_held_out
+from trainers.rollouts import TrainEnv, import_object
+
+SftExample = tuple[TokenizedSequence, ...]
+"""One demonstration as token sequences, one per branch of the conversation, each with tokens to train on."""
+
+
+def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig) -> list[Demonstration]:
+    """Select saved episodes by rejection sampling: successful ones, with enough reward, the best of each task.
+
+    Raises:
+        ConfigError: None is left, or the options require episodes and there are only chats.
+    """
+    asked = [
+        name
+        for name, wanted in (
+            ("successful_only", options.successful_only),
+            ("min_reward", options.min_reward is not None),
+            ("best", options.best is not None),
+        )
+        if wanted
+    ]
+    if asked and all(demonstration.reward is None for demonstration in demonstrations):
+        raise ConfigError(
+            f"demonstrations.{asked[0]} does nothing: the files hold no episodes, and chats have neither reward nor "
+            "success"
+        )
+    kept = [item for item in demonstrations if item.success or not options.successful_only]
+    if not kept:
+        raise ConfigError(f"no episode in {options.file!r} was successful (demonstrations.successful_only)")
+    if options.min_reward is not None:
+        # A chat has no reward and was chosen by the author of the file, so it is always kept.
+        kept = [item for item in kept if item.reward is None or item.reward >= options.min_reward]
+        if not kept:
+            raise ConfigError(f"no episode in {options.file!r} has the reward demonstrations.min_reward asks for")
+    if options.best is not None:
+        kept = _best(kept, options.best, options.best_per)
+    return kept
+
+
+def _best(demonstrations: Sequence[Demonstration], number: int, per: str) -> list[Demonstration]:
+    ranked: defaultdict[str, list[int]] = defaultdict(list)
+    chosen = {index for index, demonstration in enumerate(demonstrations) if demonstration.reward is None}
+    for index, demonstration in enumerate(demonstrations):
+        if demonstration.reward is not None:
+            ranked[demonstration.task if per == "task" else demonstration.group].append(index)
+    for indices in ranked.values():
+        # Sorting is stable: the earlier of two equals comes first.
+        chosen.update(sorted(indices, key=lambda index: -(demonstrations[index].reward or 0.0))[:number])
+    return [demonstrations[index] for index in sorted(chosen)]
+
+
+def tokenize_example(
+    demonstration: Demonstration, options: DemonstrationConfig, renderer: ChatRenderer, limit: LengthLimit
+) -> SftExample | None:
+    """Tokenize one demonstration; ``None`` if it is too long.
+
+    Raises:
+        ConfigError: It cannot be rendered, or it is too long and ``length.too_long=error``.
+    """
+    try:
+        sequences = tokenize(demonstration, renderer, train_on=options.train_on)
+    except ValueError as error:
+        raise ConfigError(f"{demonstration.where or 'a demonstration'} cannot be rendered: {error}") from error
+    fitting = limit.fit(sequences, demonstration.where)
+    if fitting is None:
+        return None
+    weights = [turn.weight for turn in demonstration.turns]
+    return tuple(TokenizedSequence.of(sequence, weights) for sequence in fitting if any(sequence.mask)) or None
+
+
+def read_examples(files: Files, config: SftConfig, renderer: ChatRenderer, limit: LengthLimit) -> list[SftExample]:
+    """Read all demonstrations of the evaluation files, without selection.
+
+    Raises:
+        ConfigError: They are invalid.
+    """
+    options = config.demonstrations
+    read = read_demonstrations(files, strings=options.strings, option="validation.file")
+    examples = [
+        example
+        for demonstration in read
+        if (example := tokenize_example(demonstration, options, renderer, limit)) is not None
+    ]
+    if not examples:
+        raise ConfigError(f"validation.file={files!r}: every demonstration is longer than {limit.limit} tokens")
+    return examples
+
+
+class FileSftDataset:
+    """All demonstrations of the files, repeatedly, in a new order in each pass.
+
+    Attributes:
+        position: Number of demonstrations returned so far.
+        held_out: Examples for evaluation; empty without ``validation.fraction``.
+        notes: Information about the selection for the user.
+    """
+
+    def __init__(self, config: SftConfig) -> None:
+        self._config = config
+        self.position = 0
+        self.held_out: list[SftExample] = []
+        self._examples: list[SftExample] = []
+        options = config.demonstrations
+        read = read_demonstrations(options.file, strings=options.strings)
+        kept = select(read, options)
+        self.notes = [f"{len(kept)} of {len(read)} demonstrations are imitated"] if len(kept) < len(read) else []
+        self._held_out: list[Demonstration] = []
+        if config.validation.fraction:
+            back = split_held_out(
+                [demonstration.task for demonstration in kept], config.validation.fraction, config.seed
+            )
+            self._held_out = [demonstration for demonstration in kept if demonstration.task in back]
+            kept = [demonstration for demonstration in kept if demonstration.task not in back]
+            self.notes.append(f"{len(self._held_out)} demonstrations of {len(back)} tasks are held back")
+        self._demonstrations = kept
+
+    def texts(self, number: int) -> list[str]:
+        """Return texts of the first demonstrations in the order of training."""
+        order = EpochOrder(len(self._demonstrations), self._config.seed, "demonstrations")
+        return [text for index in order.span(0, number) for text in self._demonstrations[index].texts]
+
+    def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
+        """Tokenize all demonstrations, and free their texts.
+
+        Raises:
+            ConfigError: A demonstration is invalid, or none is left.
+        """
+        encoded = sum(
+            any(turn.tokens is not None for turn in demonstration.turns) and not can_keep_ids(demonstration, renderer)
+            for demonstration in self._demonstrations
+        )
+        if encoded:
+            self.notes.append(
+                f"{encoded} episodes were sampled by a model with another tokenizer: their texts are encoded anew"
+            )
+        options = self._config.demonstrations
+        for source, examples in ((self._demonstrations, self._examples), (self._held_out, self.held_out)):
+            seen: set[bytes] = set()
+            for demonstration in source:
+                example = tokenize_example(demonstration, options, renderer, limit)
+                if example is None:
+                    continue
+                content = b"|".join(tokens.content() for tokens in example)
+                if options.distinct and content in seen:
+                    continue
+                seen.add(content)
+                examples.append(example)
+            if source and not examples:
+                raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_tokens)")
+        if options.distinct:
+            self.notes.append(f"{len(self._examples)} different demonstrations")
+        self._demonstrations, self._held_out = [], []
+        self._order = EpochOrder(len(self._examples), self._config.seed, "demonstrations")
+        self.fingerprint = fingerprint(
+            [b"|".join(tokens.content() for tokens in example) for example in self._examples]
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of examples per pass."""
+        return len(self._examples)
+
+    def next(self, number: int) -> list[SftExample]:
+        """Return the next examples."""
+        start, self.position = self.position, self.position + number
+        return [self._examples[index] for index in self._order.span(start, self.position)]
+
+
+class PolicySftDataset:
+    """New demonstrations from a policy, task after task. Call :meth:`close`.
+
+    Attributes:
+        position: Number of demonstrations generated so far, including failed ones.
+    """
+
+    size = 0  # unlimited
+    notes: tuple[str, ...] = ()
+    held_out: tuple[SftExample, ...] = ()
+
+    def __init__(self, config: SftConfig, env: TrainEnv) -> None:
+        options = config.demonstrations
+        self.position = 0
+        self._options = options
+        self._seed = config.seed
+        self._tasks = env.train
+        self._player = DemonstrationCollector(
+            env, import_object(options.policy, "demonstrations.policy"), options.policy_kwargs
+        )
+        self.fingerprint = f"{options.policy} {sorted(options.policy_kwargs.items())!r}"
+
+    def texts(self, number: int) -> list[str]:
+        """Return texts of the first demonstrations, without consuming them."""
+        return [text for index in range(number) for text in self._collect(index).texts]
+
+    def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
+        """Set the renderer and length limit for later demonstrations."""
+        self._renderer, self._limit = renderer, limit
+
+    def next(self, number: int) -> list[SftExample]:
+        """Return the next examples.
+
+        Raises:
+            ConfigError: The policy succeeds too rarely, or its demonstrations are too long.
+        """
+        chosen: list[SftExample] = []
+        for failures in count():
+            if len(chosen) == number:
+                return chosen
+            if failures > 100 * number:
+                raise ConfigError(
+                    f"demonstrations.policy solved {len(chosen)} of {failures} tasks, short enough: too few for "
+                    "demonstrations.successful_only and length.max_tokens; use a better policy, or imitate failures too"
+                )
+            demonstration = self._collect(self.position)
+            self.position += 1
+            if demonstration.success or not self._options.successful_only:
+                example = tokenize_example(demonstration, self._options, self._renderer, self._limit)
+                if example is not None:
+                    chosen.append(example)
+        raise AssertionError("count() does not end")
+
+    def close(self) -> None:
+        self._player.close()
+
+    def _collect(self, number: int) -> Demonstration:
+        epoch, position = divmod(number // self._options.per_task, len(self._tasks))
+        index = shuffled(position, len(self._tasks), key=stream_seed("demonstrations", self._seed, epoch))
+        return self._player.collect(self._tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)

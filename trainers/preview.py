@@ -1,0 +1,82 @@
+"""Runs some training tasks with empty replies, to measure prompts and turns before a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rllm_gym.chat import ChatRenderer
+from rllm_gym.core import TokenSequence
+from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec
+from rllm_gym.samplers import ScriptedSampler
+from trainers.config import ConfigError, RoleAssignment
+from trainers.fine_tuning.demonstrations import DemonstrationCollector, tokenize
+from trainers.rollouts import TrainEnv
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSequences:
+    """One agent's part of an episode: a token sequence for each branch of its conversation.
+
+    Attributes:
+        sequences: Token sequences whose masks mark the positions of the replies.
+        turns: Number of replies.
+        role: The agent's role; ``""`` for the only agent of an environment.
+        trained: Whether its replies are trained on.
+    """
+
+    sequences: list[TokenSequence]
+    turns: int
+    role: str = ""
+    trained: bool = True
+
+
+def preview_rollouts(
+    train_env: TrainEnv, renderer: ChatRenderer, assignment: RoleAssignment, tasks: int
+) -> list[list[AgentSequences]]:
+    """Return the agents' parts of an episode for each of the first ``tasks`` training tasks.
+
+    Raises:
+        ConfigError: There are no tasks, or the workflow ends without any reply.
+    """
+    indices = range(min(tasks, len(train_env.train)))
+    if not indices:
+        raise ConfigError("the environment has no training tasks")
+    if train_env.workflow is not None:
+        return _run_workflow(train_env, renderer, assignment, indices)
+    player = DemonstrationCollector(train_env, lambda env, rng: "", {})
+    try:
+        played = [player.collect(train_env.train[index], index) for index in indices]
+    finally:
+        player.close()
+    return [[AgentSequences(tokenize(episode, renderer), len(episode.turns))] for episode in played]
+
+
+def _run_workflow(
+    train_env: TrainEnv, renderer: ChatRenderer, assignment: RoleAssignment, indices: Sequence[int]
+) -> list[list[AgentSequences]]:
+    assert train_env.workflow is not None
+    engine = AgentWorkflowEngine(
+        train_env.workflow,
+        env=train_env.env,
+        env_kwargs=train_env.train_kwargs,
+        sampler=ScriptedSampler(lambda request: "", renderer.tokenizer),
+        renderer=renderer,
+        n_parallel=1,
+    )
+    episodes = engine.run_sync([EpisodeSpec(train_env.train[index], seed=index) for index in indices])
+    parts = [
+        [
+            AgentSequences(item.branches(), len(item.steps), item.role, assignment.trainable(item.role))
+            for item in episode.trajectories
+        ]
+        for episode in episodes
+    ]
+    spoken = [[part for part in episode if part.sequences] for episode in parts]
+    if not all(spoken):
+        silent = next(episode for episode, replies in zip(episodes, spoken, strict=True) if not replies)
+        raise ConfigError(
+            f"env.workflow ends with {silent.stop_reason.value} before anybody has spoken"
+            + (f": {silent.fault}" if silent.fault else "")
+        )
+    return spoken
