@@ -52,41 +52,41 @@ def task(number: int) -> dict[str, Any]:
 
 
 def program(number: int) -> str:
-    """Return a right program, or (every twentieth) a hostile one."""
+    """Return a correct program, or (every twentieth) a hostile one."""
     if number % 20 == 7:
         return f"# {number}\n{HOSTILE[number // 20 % len(HOSTILE)]}\n"
     return f"# {number}\nimport sys\n\nfirst, second = map(int, sys.stdin.readline().split())\nprint(first + second)\n"
 
 
-def is_right(number: int) -> bool:
+def is_correct(number: int) -> bool:
     return number % 20 != 7
 
 
-async def straight(pool: SandboxPool, numbers: range) -> None:
+async def run_directly(pool: SandboxPool, numbers: range) -> None:
     """Run only the programs and their tests, with as many concurrent gradings as the engine has episodes."""
     limits = Limits(cpu_s=TIME_LIMIT_S, wall_s=5 + 3 * TIME_LIMIT_S)
-    room = asyncio.Semaphore(PARALLEL)
+    semaphore = asyncio.Semaphore(PARALLEL)
 
     async def one(number: int) -> None:
         tests = tuple(StdioTest(test["stdin"], test["stdout"]) for test in task(number)["tests"])
-        async with room:
+        async with semaphore:
             verdict = await grade_program(
                 pool, program(number), StdioTests(tests, limits=limits), stop_at_first_failure=True
             )
-        assert verdict.correct == is_right(number), verdict
+        assert verdict.correct == is_correct(number), verdict
 
     await asyncio.gather(*map(one, numbers))
 
 
 def reply(request: SamplingRequest) -> str:
-    asked = request.messages[-1]["content"]
-    number = int(asked.partition("(")[2].partition(")")[0])
+    prompt = request.messages[-1]["content"]
+    number = int(prompt.partition("(")[2].partition(")")[0])
     return f"I add them.\n\n```python\n{program(number)}```\n"
 
 
 async def episodes(engine: AgentExecutionEngine, numbers: range) -> None:
     played = await engine.run([str(number) for number in numbers])
-    assert [episode.reward for episode in played] == [float(is_right(number)) for number in numbers]
+    assert [episode.reward for episode in played] == [float(is_correct(number)) for number in numbers]
     assert not any(episode.fault for episode in played)
 
 
@@ -105,18 +105,18 @@ async def measure(rounds: int) -> tuple[list[float], list[float], str]:
     played: list[float] = []
     async with engine:
         # Warm-up: workers start, environments are created.
-        await straight(pool, pieces[0])
+        await run_directly(pool, pieces[0])
         await episodes(engine, pieces[0])
         for turn in range(rounds):
-            spent = {"straight": 0.0, "episodes": 0.0}
+            spent = {"direct": 0.0, "episodes": 0.0}
             for number, piece in enumerate(pieces):
                 # They alternate, each first equally often, so that other load on the machine affects both alike.
-                order = ("straight", "episodes") if (number + turn) % 2 else ("episodes", "straight")
+                order = ("direct", "episodes") if (number + turn) % 2 else ("episodes", "direct")
                 for side in order:
                     began = time.perf_counter()
-                    await (straight(pool, piece) if side == "straight" else episodes(engine, piece))
+                    await (run_directly(pool, piece) if side == "direct" else episodes(engine, piece))
                     spent[side] += time.perf_counter() - began
-            direct.append(spent["straight"])
+            direct.append(spent["direct"])
             played.append(spent["episodes"])
     return direct, played, pool.tier.value
 
@@ -125,23 +125,26 @@ def report(rounds: int) -> str:
     direct, played, tier = asyncio.run(measure(rounds))
     ratio = statistics.median(one / other for one, other in zip(direct, played))
     lines = [
-        "# Programs through the engine",
+        "# Overhead of the engine on program grading",
         "",
-        "By `python benchmarks/code_rollouts.py --write`, which says what is measured.",
+        "By `python benchmarks/code_rollouts.py --write`, whose docstring describes the measurements.",
         "",
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, load average "
         f"{os.getloadavg()[0]:.1f}; sandbox tier {tier}; {EPISODES} programs of {TESTS} tests, 5 % hostile, {PARALLEL} "
-        f"at a time; median of {rounds} rounds.",
+        f"concurrently; median of {rounds} rounds.",
         "",
         "| | seconds | programs/s |",
         "|---|---:|---:|",
     ]
-    for name, seconds in (("`grade_program`, straight through the pool", direct), ("episodes of the engine", played)):
+    for name, seconds in (
+        ("`grade_program`, directly in the pool", direct),
+        ("episodes of `AgentExecutionEngine`", played),
+    ):
         median = statistics.median(seconds)
         lines.append(f"| {name} | {median:.2f} | {EPISODES / median:.0f} |")
     lines += [
         "",
-        f"- at least 90 % of the sandbox's own rate: {ratio:.1%} ({'reached' if ratio >= 0.9 else 'NOT reached'}).",
+        f"- at least 90 % of the sandbox's throughput: {ratio:.1%} ({'reached' if ratio >= 0.9 else 'NOT reached'}).",
     ]
     return "\n".join(lines) + "\n"
 

@@ -81,7 +81,8 @@ def run(tuning: str, seed: int, folder: Path) -> Row:
 def table(rows: list[Row]) -> str:
     """Return Markdown: one line per run, then the verdicts."""
     lines = [
-        "| tuning | seed | before: sampled, greedy | after: sampled, greedy | SFT steps | wall s | CPU s | gap |",
+        "| tuning | seed | before: sampled, greedy | after: sampled, greedy | SFT steps | wall s | CPU s "
+        "| max log-prob difference |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -90,7 +91,7 @@ def table(rows: list[Row]) -> str:
             f"| **{row.after_sampled:.3f}** / {row.after_greedy:.3f} | {row.sft_steps} | {row.wall_seconds:.0f} "
             f"| {row.cpu_seconds:.0f} | {row.largest_gap:.1e} |"
         )
-    lines.append(f"| best policy that cannot see the map | | {rows[0].blind:.3f} | | | | | |")
+    lines.append(f"| best policy that does not observe the map | | {rows[0].blind:.3f} | | | | | |")
     lines.append(f"| oracle | | {rows[0].oracle:.3f} | | | | | |")
     lines.append("")
     for tuning in dict.fromkeys(row.tuning for row in rows):
@@ -98,7 +99,8 @@ def table(rows: list[Row]) -> str:
         median = statistics.median(row.after_sampled for row in mine)
         lines.append(
             f"{tuning}: before at most {max(row.before_sampled for row in mine):.3f} (target {MOST_BEFORE}); after: "
-            f"median {median:.3f} (target {LEAST_MEDIAN}), least {min(row.after_sampled for row in mine):.3f} (target "
+            f"median {median:.3f} (target {LEAST_MEDIAN}), minimum {min(row.after_sampled for row in mine):.3f} "
+            "(target "
             f"{LEAST_EACH}); at most {max(row.wall_seconds for row in mine):.0f} s wall (target {MOST_SECONDS} on two "
             "idle cores)."
         )
@@ -126,7 +128,7 @@ def main() -> int:
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "demo_seeds.md").write_text(
         f"# The demo for seeds {', '.join(map(str, options.seeds))}\n\n`python benchmarks/demo_seeds.py`; success is "
-        f"sampled at temperature 1 on 256 maps that no training has seen. {machine}.\n\n{shown}\n"
+        f"sampled at temperature 1 on 256 maps not used in training. {machine}.\n\n{shown}\n"
     )
     (options.results / "demo_seeds.json").write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     good = all(

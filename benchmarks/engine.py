@@ -41,9 +41,9 @@ RESULTS = Path(__file__).parent / "results" / "engine.md"
 Figures = dict[str, float]
 
 
-def nap(dice: random.Random, varied: bool) -> float:
+def nap(rng: random.Random, varied: bool) -> float:
     """Return the seconds that one step sleeps; 20 ms on average."""
-    return dice.uniform(0.05, 1.95) * STEP if varied else STEP
+    return rng.uniform(0.05, 1.95) * STEP if varied else STEP
 
 
 class Nap:
@@ -53,11 +53,11 @@ class Nap:
         self.mode, self.turns = mode, turns
 
     def restart(self, seed: int) -> None:
-        self.turn, self.dice, self.slept = 0, random.Random(seed), 0.0
+        self.turn, self.rng, self.slept = 0, random.Random(seed), 0.0
 
     def act(self) -> bool:
         if self.mode != "instant":
-            seconds = nap(self.dice, self.mode == "varied")
+            seconds = nap(self.rng, self.mode == "varied")
             self.slept += seconds
             time.sleep(seconds)
         self.turn += 1
@@ -218,8 +218,8 @@ NAMES = {
     "thread": '**engine, workers="thread"**',
     "process": '**engine, workers="process"**',
     "rllm": "rLLM's loop (run_in_executor, rebuilt)",
-    "gem": "GEM AsyncVectorEnv (lockstep, stepping alone)",
-    "bare": "bare threads, nothing but sleeping",
+    "gem": "GEM AsyncVectorEnv (lockstep, stepping only)",
+    "bare": "bare threads, only sleeping",
 }
 
 
@@ -238,25 +238,25 @@ def report(rounds: int) -> str:
     # On a shared machine, `chrt -r 10 python benchmarks/engine.py` excludes the load of other processes.
     priority = ", with real-time priority" if os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO) else ""
     lines = [
-        "# What the engine costs",
+        "# Overhead and concurrency of the engine",
         "",
-        "By `python benchmarks/engine.py --write`, which says what is measured.",
+        "By `python benchmarks/engine.py --write`, whose docstring describes the measurements.",
         "",
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, load average "
         f"{os.getloadavg()[0]:.1f}{priority}; median of {rounds} rounds.",
         "",
-        "| 64 instant environments, 10 turns | process CPU a turn, ms | × ours |",
+        "| 64 instant environments, 10 turns | process CPU per turn, ms | × ours |",
         "|---|---:|---:|",
     ]
     lines += [f"| {NAMES[side]} | {value:.3f} | {value / cpu['thread']:.2f} |" for side, value in cpu.items()]
     lines += [
         "",
-        "| 64 environments of 20 ms, 25 turns | share of the ideal, 20 ms | 1 to 39 ms |",
+        "| 64 environments of 20 ms, 25 turns | fraction of the ideal, 20 ms | 1 to 39 ms |",
         "|---|---:|---:|",
     ]
     lines += [f"| {name} | {share['fixed'][side]:.1%} | {share['varied'][side]:.1%} |" for side, name in NAMES.items()]
     passed = [
-        (f"at most 0.3 ms of processor time a turn: {cpu['thread']:.3f}", cpu["thread"] <= 0.3),
+        (f"at most 0.3 ms of processor time per turn: {cpu['thread']:.3f}", cpu["thread"] <= 0.3),
         (
             f"at least 90 % of the ideal concurrency at 20 ms: {share['fixed']['thread']:.1%}",
             share["fixed"]["thread"] >= 0.9,

@@ -69,7 +69,7 @@ CASES = (
     Case("moves", "gem game:Sokoban-v0-easy", "peers"),
     Case("moves", "reasoning-gym sokoban (whole solution)", "peers", nearest=False),
     Case("math", "rllm/Math-v0", "ours"),
-    Case("math", "rllm/Math-v0, drawn word problems", "ours", nearest=False),
+    Case("math", "rllm/Math-v0, generated word problems", "ours", nearest=False),
     Case("math", "gem MathEnv, same problems", "peers"),
     Case("math", "gem rg:chain_sum", "peers"),
     Case("math", "gem rg:gsm_symbolic", "peers"),
@@ -114,7 +114,7 @@ def moves(make_endless: Callable[[], Any], make: Callable[[], Any], replies: tup
 
 
 def single_turn(make: Callable[[], Any], reply: Callable[[Any], str], copies: int = 100) -> tuple[Timer, Timer]:
-    """Give right answers to many problems, one step each."""
+    """Give correct answers to many problems, one step each."""
     envs = [make() for _ in range(copies)]
 
     def steps(n: int) -> float:
@@ -169,7 +169,7 @@ def ours() -> dict[str, tuple[Timer, Timer]]:
     return {
         "rllm/FrozenLake-v0": moves(open_lake, drawn_lakes, (f"{prose}```down```", f"{prose}```up```")),
         "rllm/Math-v0": single_turn(arithmetic, lambda env: boxed(env.task.data["gold"])),
-        "rllm/Math-v0, drawn word problems": single_turn(word_problems, lambda env: boxed(env.task.data["gold"])),
+        "rllm/Math-v0, generated word problems": single_turn(word_problems, lambda env: boxed(env.task.data["gold"])),
     }
 
 
@@ -261,7 +261,7 @@ class Worker:
         for line in self.process.stdout:
             if line[:1] in "[0123456789":
                 return line
-        raise RuntimeError(f"a worker ended (exit status {self.process.wait()})")
+        raise RuntimeError(f"a worker process exited (status {self.process.wait()})")
 
     def __enter__(self) -> Worker:
         return self
@@ -274,7 +274,7 @@ class Worker:
 def peers_python() -> Path:
     python = PEERS / "bin" / "python"
     if not (PEERS / "ready").is_file():
-        print(f"making {PEERS.relative_to(ROOT)} with {', '.join(REQUIREMENTS)} …", file=sys.stderr)
+        print(f"creating {PEERS.relative_to(ROOT)} with {', '.join(REQUIREMENTS)} …", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", "--clear", PEERS], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", *REQUIREMENTS], check=True)
         (PEERS / "ready").write_text("")
@@ -307,7 +307,7 @@ def report(medians: dict[str, tuple[float, float]], rounds: int) -> str:
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, one thread; "
         f"median of {rounds} interleaved rounds, processor time.",
         "",
-        "| | environment | step, µs | × ours | turn with its share of resets, µs | × ours |",
+        "| | environment | step, µs | × ours | turn including resets, µs | × ours |",
         "|---|---|---:|---:|---:|---:|",
     ]
     verdicts = []
@@ -324,10 +324,10 @@ def report(medians: dict[str, tuple[float, float]], rounds: int) -> str:
         nearest = [medians[case.name] for case in members if case.side == "peers" and case.nearest]
         for figure, what in ((0, "step"), (1, "turn")):
             ratio = min(peer[figure] for peer in nearest) / base[figure]
-            counts = " **This is what counts here.**" if figure == COUNTS[group] else ""
+            counts = " **This is the figure to compare.**" if figure == COUNTS[group] else ""
             verdicts.append(
-                f"- {group}, {what}: the fastest nearest peer takes {ratio:.2f} × our time "
-                f"({'we are no slower' if ratio >= 1 else 'we are slower'}).{counts}"
+                f"- {group}, {what}: the fastest comparable peer takes {ratio:.2f} × our time "
+                f"({'ours is not slower' if ratio >= 1 else 'ours is slower'}).{counts}"
             )
     return "\n".join([*lines, "", *verdicts])
 
@@ -345,7 +345,8 @@ def main() -> None:
     print(text)
     if options.write:
         title = (
-            "# What one step costs\n\nBy `python benchmarks/env_stepping.py --write`, which says what is measured.\n"
+            "# Time per environment step\n\nBy `python benchmarks/env_stepping.py --write`, whose docstring "
+            "describes the measurements.\n"
         )
         (ROOT / "benchmarks" / "results" / "env_stepping.md").write_text(f"{title}\n{text}\n", encoding="utf-8")
 

@@ -275,7 +275,7 @@ def measure_updates(
     measured = []
     layouts = layouts_of(rows, shape.tokens_per_microbatch, policy.costs)
     if not policy.shares_prompts:
-        raise SystemExit(f"{name}: this model cannot be shown trees, so there is nothing to compare")
+        raise SystemExit(f"{name}: this model does not support tree attention, so there is nothing to compare")
     for layout, planned in layouts.items():
         batches = build_micro_batches(rows, planned)
 
@@ -341,12 +341,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=["0.5b", "7b"])
     parser.add_argument("--tunings", nargs="+", choices=["lora", "qlora"], default=["lora", "qlora"])
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 …, or cpu")
-    parser.add_argument("--rounds", type=int, default=5, help="timed updates; the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="number of timed updates; the median is reported")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/gpu-MACHINE.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder that --write writes to")
     options = parser.parse_args(arguments)
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise SystemExit("there is no CUDA device here; --device cpu --shape tiny tries the script")
+        raise SystemExit("no CUDA device found; use --device cpu --shape tiny to try the script")
     disable_progress_bar()
     machine = Machine(options.device)
     print(f"{machine.name}: peak {machine.peak / 1e12:.2f} TFLOP/s ({machine.peak_source})")
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             machine.forget()
         sequences = shape.prompts * shape.group
         rollouts.append(
-            f"{name}: {speed:,.0f} sampled tokens a second, {sequences} replies of {shape.completion} to "
+            f"{name}: {speed:,.0f} sampled tokens per second, {sequences} replies of {shape.completion} to "
             f"{shape.prompts} prompts of {shape.prompt} at once"
         )
         print(f"rollout, {rollouts[-1]}", flush=True)
@@ -388,9 +388,11 @@ def write_results(machine: Machine, updates: list[UpdateRow], rollouts: list[str
         + "\n\nRollout, embedded sampler:\n\n"
         + "\n".join(f"- {words}" for words in rollouts)
         + f"\n\n{batches}. LoRA rank 16 on all linear layers; the 7B shape with gradient checkpointing. Medians of "
-        f"{options.rounds} updates, {'wall' if machine.cuda else 'CPU'} time. Peak {machine.peak / 1e12:.2f} TFLOP/s "
-        f"({machine.peak_source}). torch {torch.__version__}, transformers {transformers.__version__}, Python "
-        f"{platform.python_version()}.\n\nAgain: `python -m benchmarks.gpu --shape {' '.join(options.shape)} --write`\n"
+        f"{options.rounds} updates, {'wall-clock' if machine.cuda else 'CPU'} time. Peak "
+        f"{machine.peak / 1e12:.2f} TFLOP/s ({machine.peak_source}). torch {torch.__version__}, transformers "
+        f"{transformers.__version__}, Python "
+        f"{platform.python_version()}.\n\nReproduce: "
+        f"`python -m benchmarks.gpu --shape {' '.join(options.shape)} --write`\n"
     )
 
 

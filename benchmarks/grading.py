@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def replies(folder: Path) -> dict[str, list[Pair]]:
-    """Return (reply, gold, whether it is right) by kind."""
+    """Return (reply, gold, whether it is correct) by kind."""
     rows = [json.loads(line) for line in (folder / "math500.jsonl").open()]
     answers = [row["answer"] for row in rows]
     kinds: dict[str, list[Pair]] = {
@@ -47,22 +47,22 @@ def replies(folder: Path) -> dict[str, list[Pair]]:
     return kinds
 
 
-def measure(judge: Callable[[str, str], bool], pairs: list[Pair]) -> tuple[float, float, float]:
-    """Return median and 99th percentile in milliseconds, and the fraction of right verdicts."""
+def measure(grade: Callable[[str, str], bool], pairs: list[Pair]) -> tuple[float, float, float]:
+    """Return median and 99th percentile in milliseconds, and the fraction of correct verdicts."""
     seconds, right = [], 0
     for reply, gold, expected in pairs:
         began = time.perf_counter()
-        right += judge(reply, gold) is expected
+        right += grade(reply, gold) is expected
         seconds.append(time.perf_counter() - began)
     seconds.sort()
     return 1000 * statistics.median(seconds), 1000 * seconds[int(0.99 * len(seconds))], right / len(pairs)
 
 
 def plain_math_verify(golds: dict[str, list[object]]) -> Callable[[str, str], bool]:
-    def judge(reply: str, gold: str) -> bool:
+    def grade(reply: str, gold: str) -> bool:
         return bool(math_verify.verify(golds[gold], math_verify.parse(reply)))
 
-    return judge
+    return grade
 
 
 def ours(reply: str, gold: str) -> bool:
@@ -71,10 +71,12 @@ def ours(reply: str, gold: str) -> bool:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of math500.jsonl")
+    arguments.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder that contains math500.jsonl"
+    )
     folder = arguments.parse_args().data
     if not (folder / "math500.jsonl").is_file():
-        raise SystemExit(f"no {folder / 'math500.jsonl'}; name the folder of math500.jsonl with --data")
+        raise SystemExit(f"no {folder / 'math500.jsonl'}: pass the folder that contains math500.jsonl with --data")
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     kinds = replies(folder)
     golds = {gold: math_verify.parse(f"${gold}$") for pairs in kinds.values() for _, gold, _ in pairs}
@@ -98,11 +100,11 @@ def main() -> None:
     for reply, gold, _ in everything:
         theirs(reply, gold)
     plain = len(everything) / (time.perf_counter() - began)
-    rates = Table(title=f"verdicts a second, {len(everything)} replies mixed")
+    rates = Table(title=f"verdicts per second, {len(everything)} replies mixed")
     rates.add_column("how")
     rates.add_column("verdicts/s", justify="right")
     rates.add_column("ratio", justify="right")
-    rates.add_row("math-verify, one thread (its timeouts allow no other)", f"{plain:,.0f}", "1.0x")
+    rates.add_row("math-verify, one thread (its timeouts work only in the main thread)", f"{plain:,.0f}", "1.0x")
     for callers in (1, 64):
         with ThreadPoolExecutor(callers) as threads:
             began = time.perf_counter()
@@ -122,7 +124,7 @@ def main() -> None:
         ("9^{9^{9^9}}", r"\boxed{9^{9^{9^9}}}"),
         ("((10!)!)!", r"\boxed{((10!)!)!}"),
         ("1 MB of LaTeX", "\\boxed{" + r"\sqrt{2}+" * 120_000 + "1}"),
-        ("an integral SymPy hangs on", hang),
+        ("an integral on which SymPy hangs", hang),
     ]:
         verdict = grade_math(reply, "42", timeout=1.0)
         hostile.add_row(name, verdict.method, f"{verdict.seconds:.3f}")

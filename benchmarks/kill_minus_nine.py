@@ -86,7 +86,7 @@ def child(config: Path) -> None:
     train(load_yaml(TrainConfig, config))
 
 
-def begin(config: TrainConfig, folder: Path) -> subprocess.Popen[bytes]:
+def start_attempt(config: TrainConfig, folder: Path) -> subprocess.Popen[bytes]:
     file = folder / "attempt.yaml"
     write_yaml(file, replace(config, resume=True))
     log = open(folder / "attempt.log", "ab")  # noqa: SIM115 - the process keeps it
@@ -108,14 +108,14 @@ def kill_at_random(config: TrainConfig, folder: Path, kills: int, rng: random.Ra
     outcome, tick, startup = Outcome(), threading.Event(), 4.0
     began = time.monotonic()
     while outcome.kills < kills:
-        before, attempt = rows_logged(config), begin(config, folder)
+        before, attempt = rows_logged(config), start_attempt(config, folder)
         started = time.monotonic()
         early = rng.random() < 0.2
         wait_until = started + rng.uniform(0.0, startup) if early else started + _PATIENCE
         further, first = rng.randrange(4), None
         while time.monotonic() < wait_until:
             if attempt.poll() is not None:
-                raise RuntimeError(f"attempt {outcome.kills} ended by itself: see {folder / 'attempt.log'}")
+                raise RuntimeError(f"attempt {outcome.kills} exited without being killed: see {folder / 'attempt.log'}")
             rows = rows_logged(config)
             if first is None and (folder / "killed" / "manifest.json").exists():
                 manifest = (folder / "killed" / "manifest.json").stat().st_mtime
@@ -127,7 +127,7 @@ def kill_at_random(config: TrainConfig, folder: Path, kills: int, rng: random.Ra
             tick.wait(0.01)
         else:
             if not early:
-                raise RuntimeError(f"attempt {outcome.kills} hangs: see {folder / 'attempt.log'}")
+                raise RuntimeError(f"attempt {outcome.kills} exceeded its time limit: see {folder / 'attempt.log'}")
         family = psutil.Process(attempt.pid).children(recursive=True) if attempt.poll() is None else []
         attempt.kill()
         attempt.wait()
@@ -138,7 +138,7 @@ def kill_at_random(config: TrainConfig, folder: Path, kills: int, rng: random.Ra
         done = rows_logged(config)
         outcome.steps_again += max(0, done - 1 - last_checkpoint(config)) if done else 0
         print(f"kill {outcome.kills}: {before} rows before, {done} after", flush=True)
-    last = begin(config, folder)
+    last = start_attempt(config, folder)
     if last.wait(_PATIENCE) != 0:
         raise RuntimeError(f"the last attempt failed: see {folder / 'attempt.log'}")
     outcome.seconds = time.monotonic() - began
@@ -157,15 +157,15 @@ def report(config: TrainConfig, alone: TrainConfig, outcome: Outcome) -> list[tu
         AssertionError: Something was lost, repeated or changed.
     """
     rows, copy = read_metrics(Path(config.output)), read_metrics(Path(alone.output))
-    assert [row["step"] for row in rows] == list(range(config.steps + 1)), "steps are lost or repeated in the log"
+    assert [row["step"] for row in rows] == list(range(config.steps + 1)), "steps are missing or repeated in the log"
     tasks = [row.get("tasks") for row in rows]
-    assert tasks == [row.get("tasks") for row in copy], "tasks are lost or repeated"
-    assert outcome.leftovers == 0, "processes of a killed run live on"
+    assert tasks == [row.get("tasks") for row in copy], "tasks are missing or repeated"
+    assert outcome.leftovers == 0, "processes of a killed run are still alive"
     table = [
         ("sampler", config.sampler.backend),
-        ("kills", f"{outcome.kills} ({outcome.starting} while starting)"),
+        ("kills", f"{outcome.kills} ({outcome.starting} during start-up)"),
         ("steps", str(config.steps)),
-        ("complete steps lost with a kill and done again", str(outcome.steps_again)),
+        ("complete steps without a checkpoint, repeated", str(outcome.steps_again)),
         ("steps lost or repeated in the log", "0"),
         ("tasks lost or repeated", f"0 of {sum(len(names or []) for names in tasks)}"),
         ("processes left behind", "0"),
@@ -174,8 +174,8 @@ def report(config: TrainConfig, alone: TrainConfig, outcome: Outcome) -> list[tu
         mine, theirs = (
             (Path(item.output) / "model" / "adapter_model.safetensors").read_bytes() for item in (config, alone)
         )
-        assert mine == theirs, "the final parameters are not those of the run left alone"
-        table.append(("final parameters equal to those of the run left alone", "bit for bit"))
+        assert mine == theirs, "the final parameters differ from those of the uninterrupted run"
+        table.append(("final parameters equal to those of the uninterrupted run", "bit for bit"))
     table.append(("seconds", f"{outcome.seconds:.0f}"))
     return table
 
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--sampler", default="torch", choices=("torch", "vllm", "vllm-server"))
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/results")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/results")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -197,7 +197,7 @@ def main() -> None:
         # At most three more steps per kill, so that the run is longer than all attempts together.
         config = options(folder, arguments.sampler, steps=3 * arguments.kills + 10)
         alone = replace(config, output=str(folder / "alone"))
-        if begin(alone, folder).wait(1800) != 0:
+        if start_attempt(alone, folder).wait(1800) != 0:
             sys.exit((folder / "attempt.log").read_text()[-3000:])
         try:
             outcome = kill_at_random(config, folder, arguments.kills, random.Random(arguments.seed))
@@ -208,9 +208,12 @@ def main() -> None:
     lines = ["| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in table)]
     print("\n".join(lines))
     if arguments.write:
-        head = f"By `python benchmarks/kill_minus_nine.py --sampler {arguments.sampler} --write`, which says how.\n\n"
+        head = (
+            f"By `python benchmarks/kill_minus_nine.py --sampler {arguments.sampler} --write`, whose docstring "
+            "describes the procedure.\n\n"
+        )
         file = RESULTS / f"kill_minus_nine_{arguments.sampler.replace('-', '_')}.md"
-        file.write_text("# Killed at random moments\n\n" + head + "\n".join(lines) + "\n")
+        file.write_text("# Runs killed at random moments\n\n" + head + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -144,18 +144,18 @@ def write_results(lines: Sequence[str], rounds: int) -> None:
     RESULTS.write_text(
         "# Layouts of micro-batches on a CPU\n\nMilliseconds of forward and backward pass: measured (predicted; "
         "micro-batches, tokens with padding).\n\n| model | prompts x group, tokens | one padded | padded | packed "
-        "| trie | chosen | trie under a dense mask | chosen within 10 % of the fastest |\n"
+        "| trie | chosen | trie with a dense mask | chosen within 10 % of the fastest |\n"
         "|---|---|---|---|---|---|---|---|---|\n"
         + "\n".join(lines)
-        + f"\n\nLeast CPU time of {rounds} rounds, one thread, float32, {os.cpu_count()} shared cores, "
-        f"{platform.machine()}, load at the end {os.getloadavg()[0]:.1f}. Again: "
+        + f"\n\nMinimum CPU time of {rounds} rounds, one thread, float32, {os.cpu_count()} shared cores, "
+        f"{platform.machine()}, load at the end {os.getloadavg()[0]:.1f}. Reproduce: "
         "`python benchmarks/layouts.py --write`\n"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds; the least counts")
+    parser.add_argument("--rounds", type=int, default=5, help="number of timed rounds; the minimum is reported")
     parser.add_argument("--models", nargs="+", type=int, choices=range(len(MODELS)), help="which models, by number")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/layouts.md")
     options = parser.parse_args(arguments)

@@ -106,7 +106,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SystemExit(f"another process runs jobs in {folder}: wait for it, or give another --folder") from None
+            raise SystemExit(f"another process runs jobs in {folder}: wait for it, or pass another --folder") from None
         yield
 
 
@@ -143,7 +143,7 @@ def _wait_for_one(running: dict[Job, subprocess.Popen[bytes]]) -> Job:
                 process.wait(timeout=1.0)
                 return job
     names = ", ".join(job.name for job in running)
-    raise SystemExit(f"no run ended within {DEADLINE} s: {names}")
+    raise SystemExit(f"no run finished within {DEADLINE} s: {names}")
 
 
 def _summary(folder: Path, job: Job) -> str:
@@ -293,8 +293,9 @@ def write_results(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int]
     output = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(trained, bases))
     seeds = ", ".join(map(str, sorted({run["seed"] for run in trained})))
     (folder / "learning.md").write_text(
-        "# What learns, and how fast\n\n`python -m benchmarks.learning --write`. Success is sampled at temperature 1 "
-        f"(greedy: temperature 0) on 256 test tasks that nothing has seen; seeds {seeds}. CPU seconds are those of the "
+        "# Learning speed by algorithm\n\n`python -m benchmarks.learning --write`. Success is sampled at temperature 1 "
+        f"(greedy: temperature 0) on 256 test tasks that were not used in training; seeds {seeds}. CPU seconds are "
+        "those of the "
         "training process, its validations included and the base model's fine-tuning left out. Episodes include those "
         f"played for a baseline alone. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
         f"{platform.python_version()}, load at the end {load}.\n\n"
@@ -310,8 +311,8 @@ def write_results(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="of runs and their results")
-    parser.add_argument("--parallel", type=int, default=1, help="runs at once, one core each")
+    parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder for runs and their results")
+    parser.add_argument("--parallel", type=int, default=1, help="number of concurrent runs, one core each")
     parser.add_argument("--families", nargs="+", choices=["lake", "letters"], default=["lake", "letters"])
     parser.add_argument("--algorithms", nargs="+", choices=LAKE, default=LAKE)
     parser.add_argument("--tunings", nargs="+", choices=["full", "lora"], default=["full", "lora"])

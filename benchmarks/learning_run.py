@@ -71,7 +71,7 @@ EPISODES_PER_STEP = 128
 
 
 def answer_at_random(env: Any, rng: random.Random, *, right: float) -> str:
-    """Return a well-formed demonstration: with probability ``right`` the answer, else a random digit."""
+    """Return a well-formed demonstration: the correct answer with probability ``right``, else a random digit."""
     digit = env.task.data["gold"] if rng.random() < right else str(rng.randint(0, 6))
     return f"\\boxed{{{digit}}}"
 
@@ -194,11 +194,11 @@ def test_success(config: TrainConfig, model: Path, seed: int) -> dict[str, float
     """Return success on test tasks, unseen in training and selection, with one sampled and one greedy episode each."""
     episodes = evaluate(config, model, distinct_maps(config, TEST_TASKS), seed=seed)
 
-    def share(greedy: bool) -> float:
+    def success_rate(greedy: bool) -> float:
         chosen: list[Episode] = [episode for episode in episodes if episode.greedy is greedy]
         return sum(episode.success for episode in chosen) / len(chosen)
 
-    return {"sampled": share(False), "greedy": share(True)}
+    return {"sampled": success_rate(False), "greedy": success_rate(True)}
 
 
 def _end_with_stdin() -> None:
@@ -209,10 +209,10 @@ def _end_with_stdin() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="of all runs")
+    parser.add_argument("folder", type=Path, help="folder of all runs")
     parser.add_argument("what", choices=["base", "train"])
     parser.add_argument("names", nargs="+", help="family seed, or family algorithm tuning seed")
-    parser.add_argument("--end-with-stdin", action="store_true", help="end when whoever started this is gone")
+    parser.add_argument("--end-with-stdin", action="store_true", help="exit when the parent process ends")
     options = parser.parse_args()
     if options.end_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()

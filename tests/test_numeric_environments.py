@@ -1,4 +1,4 @@
-"""Text environments as numbers (rllm_gym.integrations.features): any text has its vector, the same one everywhere."""
+"""Text environments as numbers (rllm_gym.integrations.features): every text has a vector, equal in every process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def texts_as(kind: Any, **arguments: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
-def test_gymnasium_finds_nothing_wrong() -> None:
+def test_gymnasiums_checker_passes() -> None:
     for features in (HashedFeatures, partial(HashedFeatures, size=7), TokenIds):
         check_env(make_numeric(LAKE, features=features), skip_render_check=True)
 
@@ -35,7 +35,7 @@ def test_gymnasium_finds_nothing_wrong() -> None:
 @settings(deadline=None)
 @given(st.text(st.characters(codec=None), max_size=300))
 def test_every_text_has_its_vector(text: str) -> None:
-    """Also lone surrogates, control characters and nothing at all."""
+    """Also lone surrogates, control characters and the empty text."""
     env = gymnasium.make(LAKE)
     for wrapper in (HashedFeatures(env, 32), TokenIds(env, 16)):
         assert wrapper.observation_space.contains(wrapper.observation(text))
@@ -69,7 +69,7 @@ def test_token_ids_are_the_last_ones_padded_in_front() -> None:
     assert reported("down up").tolist() == [0, 2, 1]
 
 
-def test_a_number_says_its_choice() -> None:
+def test_an_action_number_becomes_the_text_of_its_choice() -> None:
     env = DiscreteActions(gymnasium.make(LAKE, tasks=[["SF", "FG"]]))
     assert env.choices == ("```left```", "```down```", "```right```", "```up```")
     env.reset(seed=0)
@@ -79,36 +79,36 @@ def test_a_number_says_its_choice() -> None:
     assert quiz.action_space.n == 2
 
 
-def test_it_can_be_made_again_from_its_spec() -> None:
+def test_an_environment_can_be_made_again_from_its_spec() -> None:
     env = make_numeric(LAKE, choices=["up"], features=partial(TokenIds, length=8))
     again = gymnasium.make(env.spec)
     assert again.action_space == env.action_space
     assert np.array_equal(again.reset(seed=1)[0], env.reset(seed=1)[0])
 
 
-def test_it_can_be_handed_to_other_processes() -> None:
+def test_an_environment_can_be_pickled() -> None:
     make = pickle.loads(pickle.dumps(partial(make_numeric, LAKE, size=3)))  # noqa: S301 - our own bytes
     assert make().reset(seed=0)[0].shape == (1024,)
 
 
-def test_what_cannot_work_is_an_error() -> None:
+def test_invalid_arguments_are_errors() -> None:
     wrong = []
     for use, kind, says in (
-        (lambda: make_numeric("rllm/Math-v0"), ValueError, "names no discrete actions of its own"),
+        (lambda: make_numeric("rllm/Math-v0"), ValueError, "defines no discrete actions"),
         (lambda: make_numeric(LAKE, choices=[]), ValueError, "choices=[]"),
         (lambda: HashedFeatures(gymnasium.make("CartPole-v1")), TypeError, "not text"),
         (lambda: DiscreteActions(gymnasium.make("CartPole-v1"), ["left"]), TypeError, "not text"),
         (lambda: HashedFeatures(gymnasium.make(LAKE), 0), ValueError, "size=0"),
         (lambda: TokenIds(gymnasium.make(LAKE), 0), ValueError, "length=0"),
-        (lambda: TokenIds(gymnasium.make(LAKE), pad_id=3), ValueError, "belong to encode="),
+        (lambda: TokenIds(gymnasium.make(LAKE), pad_id=3), ValueError, "need encode="),
         (lambda: TokenIds(gymnasium.make(LAKE), encode=list), ValueError, "vocabulary_size="),
         (lambda: TokenIds(gymnasium.make(LAKE), encode=list, vocabulary_size=0), ValueError, "vocabulary_size=0"),
         (lambda: TokenIds(gymnasium.make(LAKE), encode=list, vocabulary_size=9, pad_id=9), ValueError, "pad_id=9"),
         (lambda: texts_as(TokenIds, encode=lambda text: [9], vocabulary_size=9)("up"), ValueError, "0..8"),
         (lambda: DiscreteActions(gymnasium.make(LAKE), "up"), TypeError, "choices='up'"),
         (lambda: DiscreteActions(gymnasium.make(LAKE), [1, 2]), TypeError, "list of texts"),
-        (lambda: DiscreteActions(gymnasium.make(LAKE)).action(-1), ValueError, "action -1"),
-        (lambda: DiscreteActions(gymnasium.make(LAKE)).action(1.7), ValueError, "action 1.7"),
+        (lambda: DiscreteActions(gymnasium.make(LAKE)).action(-1), ValueError, "action=-1"),
+        (lambda: DiscreteActions(gymnasium.make(LAKE)).action(1.7), ValueError, "action=1.7"),
     ):
         try:
             use()

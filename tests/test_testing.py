@@ -1,4 +1,4 @@
-"""check_text_env finds faults: a zoo of environments with one fault each, every one of which has to be named."""
+"""check_text_env detects violations: environments with one violation each, every one of which must be reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS = Taskset.from_rows([{"question": f"What is {i} + {i}?", "answer": str(2 *
 
 
 class CorrectEnv(TextEnv):
-    """Asks for a sum; no fault in it. The animals of the zoo are built on it."""
+    """Asks for a sum; correct. The environments with violations are derived from it."""
 
     def __init__(self, *, max_turns: int = 3, render_mode: str | None = None) -> None:
         super().__init__(tasks=TASKS, max_turns=max_turns, render_mode=render_mode)
@@ -58,7 +58,7 @@ BROKEN_ENVS: BrokenEnvs = {}
 
 
 def broken_env(check: str):
-    """Registers an environment class (or a factory) whose fault the named check has to find."""
+    """Register an environment class (or a factory) whose violation the named check must detect."""
 
     def register(factory):
         BROKEN_ENVS[factory.__name__] = (check, factory)
@@ -68,7 +68,7 @@ def broken_env(check: str):
 
 
 def changed_step(change: Callable[..., Any]) -> Callable[..., Any]:
-    """A step() whose result is passed through ``change(env, observation, reward, terminated, truncated, info)``."""
+    """Return a step() that applies ``change(env, observation, reward, terminated, truncated, info)``."""
 
     def step(self, action):
         return change(self, *super(self._fault, self).step(action))
@@ -77,7 +77,7 @@ def changed_step(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def changed(name: str, check: str, change: Callable[..., Any]) -> None:
-    """An animal that only spoils what step() returns."""
+    """Return an environment that only changes the result of step()."""
     fault = type(name, (CorrectEnv,), {"step": changed_step(change)})
     fault._fault = fault
     BROKEN_ENVS[name] = (check, fault)
@@ -87,7 +87,7 @@ def with_info(**spoiled: Any) -> Callable[..., Any]:
     return lambda env, o, r, te, tr, info: (o, r, te, tr, {**info, **spoiled})
 
 
-# make, spaces, reset ------------------------------------------------------------------------------------------
+# make, spaces, reset
 
 
 @broken_env("make")
@@ -136,7 +136,7 @@ class ToolsThatAreNoJson(CorrectEnv):
 
 
 @broken_env("reset")
-class SaysNothing(CorrectEnv):
+class EmptyObservation(CorrectEnv):
     def _begin(self, task):
         return ""
 
@@ -158,7 +158,7 @@ class RemembersTheLastEpisode(CorrectEnv):
         return observation, info
 
 
-# step ---------------------------------------------------------------------------------------------------------
+# step
 
 changed("NumberAsObservation", "step", lambda env, o, r, te, tr, info: (3, r, te, tr, info))
 changed("LoneSurrogate", "step", lambda env, o, r, te, tr, info: (o + "\ud800", r, te, tr, info))
@@ -174,7 +174,7 @@ class TakesAnything(CorrectEnv):
         return super().step(str(action))
 
 
-# info ---------------------------------------------------------------------------------------------------------
+# info
 
 changed(
     "NoTaskId",
@@ -233,7 +233,7 @@ class ReadsItsOwnInfo(CorrectEnv):
         return super().step(action)
 
 
-# reward -------------------------------------------------------------------------------------------------------
+# reward
 
 changed("NotANumber", "reward", lambda env, o, r, te, tr, info: (o, float("nan"), te, tr, info))
 changed("WholeNumber", "reward", lambda env, o, r, te, tr, info: (o, int(r), te, tr, info))
@@ -243,7 +243,7 @@ changed("WholeComponents", "reward", with_info(reward_components={"right": 0}))
 
 
 @broken_env("reward")
-class PaysForNonsense(CorrectEnv):
+class RewardsInvalidActions(CorrectEnv):
     def _act(self, action):
         try:
             return super()._act(action)
@@ -255,7 +255,7 @@ class PaysForNonsense(CorrectEnv):
         return *rest, {**info, "invalid_action": "effort" in info["reward_components"]}
 
 
-# the end of an episode ----------------------------------------------------------------------------------------
+# End of an episode
 
 changed("BothAtOnce", "episode_end", lambda env, o, r, te, tr, info: (o, r, te, te or tr, info))
 changed(
@@ -283,7 +283,7 @@ class GoesOnAfterTheEnd(CorrectEnv):
 
 
 @broken_env("episode_end")
-class ForgetsItsLimit(CorrectEnv):
+class IgnoresMaxTurns(CorrectEnv):
     def __init__(self):
         super().__init__(max_turns=50)
         self.max_turns = 50
@@ -302,7 +302,7 @@ class ForgetsItsLimit(CorrectEnv):
 
 
 @broken_env("episode_end")
-class GivesUpATurnEarly(CorrectEnv):
+class TruncatesOneTurnEarly(CorrectEnv):
     def reset(self, **kwargs):
         self.max_turns = 2
         result = super().reset(**kwargs)
@@ -317,7 +317,7 @@ class GivesUpATurnEarly(CorrectEnv):
             self.max_turns = 3
 
 
-# tasks and seeds ----------------------------------------------------------------------------------------------
+# Tasks and seeds
 
 
 @broken_env("tasks")
@@ -342,7 +342,7 @@ class AlwaysTheFirstTask(CorrectEnv):
 
 
 @broken_env("tasks")
-class ForgetsThatItDrew(CorrectEnv):
+class UsesAFixedSeedWithoutASeed(CorrectEnv):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=0 if seed is None else seed, options=options)
 
@@ -391,18 +391,18 @@ class SeedsWhenItIsMade(CorrectEnv):
         random.seed(0)
 
 
-# hostile replies ----------------------------------------------------------------------------------------------
+# Hostile replies
 
 
 @broken_env("fuzz")
-class ChokesOnSurrogates(CorrectEnv):
+class RaisesOnSurrogates(CorrectEnv):
     def _act(self, action):
         action.encode()
         return super()._act(action)
 
 
 @broken_env("fuzz")
-class ChokesOnLongNumbers(CorrectEnv):
+class RaisesOnLongNumbers(CorrectEnv):
     def _act(self, action):
         if action.isdigit():
             int(action)  # Python refuses more than 4,300 digits
@@ -410,7 +410,7 @@ class ChokesOnLongNumbers(CorrectEnv):
 
 
 @broken_env("fuzz")
-class BlamesTheEnvironment(CorrectEnv):
+class RaisesFaultsOnReplies(CorrectEnv):
     def _act(self, action):
         if "{" in action:
             raise EnvironmentFault("cannot parse")
@@ -423,7 +423,7 @@ class RepeatsItsInput(CorrectEnv):
         return Outcome(f"You said {action[:1000]}", {"right": 0.0})
 
 
-# state --------------------------------------------------------------------------------------------------------
+# State
 
 
 @broken_env("state")
@@ -445,7 +445,7 @@ class ForgetsTheRandomState(CorrectEnv):
 
 @broken_env("state")
 class ForgetsWhatTheOracleNeverReaches(CorrectEnv):
-    """The oracle wins at once; what is forgotten shows only to those who play on."""
+    """The oracle wins at once; the omitted state matters only for longer episodes."""
 
     def _begin(self, task):
         self.asked = 0
@@ -465,7 +465,7 @@ class ForksItself(CorrectEnv):
         return self
 
 
-# render, close, gymnasium, torch ------------------------------------------------------------------------------
+# render, close, gymnasium, torch
 
 
 @broken_env("render")
@@ -517,16 +517,16 @@ class CannotBeSolved(CorrectEnv):
         return Outcome(outcome.observation, {"right": 0.0})
 
 
-# The tests ----------------------------------------------------------------------------------------------------
+# Tests
 
 
-def test_a_sound_environment_passes_every_check_and_none_is_skipped_without_a_reason():
+def test_a_correct_environment_passes_every_check_and_skipped_ones_have_a_reason():
     report = check_text_env(CorrectEnv, oracle=answer)
     assert report.ok, report
     assert set(report.skipped) <= {"torch"}
     assert len(report.passed) + len(report.skipped) == 18
     assert report.raise_for_failures() is report
-    assert "keeps the contract" in str(report)
+    assert "fulfils the contract" in str(report)
 
 
 def test_every_broken_environment_is_detected():
@@ -545,8 +545,8 @@ def test_every_broken_environment_is_detected():
     assert missed == []
 
 
-def test_an_environment_that_hangs_is_a_finding_and_not_a_hanging_checker():
-    """The first check is the one that hangs: all that others do would have to be done within the short deadline."""
+def test_an_environment_that_hangs_is_reported_and_does_not_block_the_checker():
+    """The first check hangs: all work of the others would have to be done within the short deadline."""
     let_go = threading.Event()
 
     class Hangs(CorrectEnv):
@@ -561,7 +561,7 @@ def test_an_environment_that_hangs_is_a_finding_and_not_a_hanging_checker():
     ]
 
 
-def test_torch_is_found_and_where_it_cannot_be_the_check_is_skipped(monkeypatch):
+def test_torch_imports_are_detected_or_the_check_is_skipped(monkeypatch):
     class NeedsTorch(CorrectEnv):
         def _begin(self, task):
             sys.modules.setdefault("torch", types.ModuleType("torch"))
@@ -575,7 +575,7 @@ def test_torch_is_found_and_where_it_cannot_be_the_check_is_skipped(monkeypatch)
     monkeypatch.delitem(sys.modules, "torch")
 
 
-def test_what_cannot_be_copied_or_drawn_is_skipped_with_its_reason():
+def test_checks_that_do_not_apply_are_skipped_with_a_reason():
     class Closed(CorrectEnv):
         def _env_state(self):
             raise NotImplementedError("the server cannot be copied")
@@ -588,7 +588,7 @@ def test_what_cannot_be_copied_or_drawn_is_skipped_with_its_reason():
     assert "skip  state: the server cannot be copied" in str(report)
 
 
-def test_an_oracle_may_also_see_only_what_the_model_sees():
+def test_an_oracle_can_use_only_what_the_model_sees():
     def reads(observation: str, info: dict[str, Any]) -> str:
         assert "task_id" in info
         return str(2 * int(observation.split()[2])) if observation.startswith("What") else "0"
@@ -599,11 +599,11 @@ def test_an_oracle_may_also_see_only_what_the_model_sees():
     assert "of 20 episodes" in report.findings[0].message
 
 
-def test_a_single_turn_environment_passes_too():
+def test_a_single_turn_environment_passes():
     assert check_text_env(lambda: CorrectEnv(max_turns=1), oracle=answer).ok
 
 
-def test_ids_and_factories_but_no_finished_environments():
+def test_ids_and_factories_are_accepted_and_instances_are_not():
     assert check_text_env("rllm/FrozenLake-v0", oracle=lambda env: env.oracle().action).ok
     unknown = check_text_env("rllm/NoSuchLake-v0")
     assert [finding.check for finding in unknown.findings] == ["make"]
@@ -611,7 +611,7 @@ def test_ids_and_factories_but_no_finished_environments():
         check_text_env(CorrectEnv())
 
 
-def test_the_checker_leaves_no_trace():
+def test_the_checker_does_not_change_global_state():
     state, legacy = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
     threads = threading.active_count()
     check_text_env(CorrectEnv, oracle=answer)
@@ -623,10 +623,10 @@ def test_the_checker_leaves_no_trace():
     assert threading.active_count() <= threads
 
 
-def test_a_report_prints_what_a_person_needs():
+def test_a_report_prints_all_findings():
     report = Report("mine", passed=["make"], warnings=["gymnasium: odd"], skipped={"torch": "was there"})
     assert str(report).splitlines() == [
-        "mine: keeps the contract (1 checks passed, 0 failed, 1 skipped)",
+        "mine: fulfils the contract (1 checks passed, 0 failed, 1 skipped)",
         "  warn  gymnasium: odd",
         "  skip  torch: was there",
         "  ok    make",

@@ -30,7 +30,7 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
+_MODULES = {
     "AgentTrainer": "agent_trainer",
     "ConfigError": "config",
     "DpoConfig": "config",
@@ -47,6 +47,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Import lazily: torch and transformers take seconds to import, which ``rllm-gym train --help`` should avoid.
-    if name in _HOMES:
-        return getattr(import_module(f"trainers.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"trainers.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'trainers' has no attribute {name!r}")

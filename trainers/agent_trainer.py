@@ -56,10 +56,13 @@ class AgentTrainer:
         if not isinstance(config, TrainConfig):
             config = load_yaml(TrainConfig, config) if isinstance(config, str | Path) else _build(config or {})
         if config.env.agent or config.env.kwargs:
-            raise ConfigError("config.env.agent and .kwargs do nothing here: use agent_class, agent_args and env_args")
+            raise ConfigError(
+                "config.env.agent and config.env.kwargs have no effect here: use agent_class, agent_args and env_args"
+            )
         if config.env.workflow:
             raise ConfigError(
-                "config.env.workflow does nothing here: agent_class plays alone; train workflows with trainers.train"
+                "config.env.workflow has no effect here, since agent_class is the only agent; train workflows with "
+                "trainers.train"
             )
         arguments = dict(agent_args or {})
         new_environment = not hasattr(env_class, "from_dict")
@@ -71,8 +74,8 @@ class AgentTrainer:
             return LegacyAgentAdapter(instance, new_environment=new_environment, max_steps=max_turns)
 
         max_turns = config.env.max_turns
-        new_train_env = _gym_env if new_environment else _legacy_env
-        self.train_env = new_train_env(env_class, dict(env_args or {}), agent, train_dataset, val_dataset, config)
+        make_train_env = _gym_env if new_environment else _legacy_env
+        self.train_env = make_train_env(env_class, dict(env_args or {}), agent, train_dataset, val_dataset, config)
         if config.validation.every and self.train_env.validation is None:
             config = replace(config, validation=replace(type(config.validation)(), every=0))
         self.config = config
@@ -95,7 +98,7 @@ def _legacy_env(
     config: TrainConfig,
 ) -> TrainEnv:
     if train_rows is None or len(train_rows) == 0:
-        raise ConfigError(f"{env_class.__name__} is made from task rows, and train_dataset has none")
+        raise ConfigError(f"{env_class.__name__} is created from task rows, but train_dataset has none")
     kwargs = {"env_class": env_class, "env_args": env_args, "max_steps": config.env.max_turns}
     return TrainEnv(LegacyEnvAdapter, agent, train_rows, validation_rows or None, kwargs, kwargs)
 

@@ -16,57 +16,57 @@ _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
 _TRAIN = """Train a model by reinforcement learning (GRPO) in an environment.
 
-Every option can stand in a YAML file (--config FILE, or the name of a recipe that comes with the package); what is
-given on the command line wins. Metrics, TensorBoard logs, checkpoints and the final model go to --output.
+Every option can be set in a YAML file (--config FILE, or the name of a recipe in this package) and on the command line,
+which takes precedence. Metrics, TensorBoard logs, checkpoints and the final model are written to --output.
 
-A tiny model, from nothing to a policy for a small world, on two CPU cores:
+Train a tiny model from scratch in a small environment, on two CPU cores:
   rllm-gym sft --config frozen_lake_sft --output runs/base
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl
   rllm-gym report runs/rl
 
-A real model with LoRA:
+Train LoRA adapters on a pretrained model:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
 
-What it would take, without doing it (memory by part, batches, tasks, every option):
+Estimate memory, batches and number of tasks without running, and print every option:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --dry-run
 
-Go on after a crash, or after SIGTERM:
+Resume after a crash or SIGTERM:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 
-On several GPUs (or CPU cores) of one machine, each of which plays and learns its share:
+Run on several GPUs (or CPU cores) of one machine; each process samples and trains on its share:
   torchrun --nproc-per-node 2 -m rllm_gym.commands.main train --config frozen_lake_full ...
 """
 
-_SFT = """Fine-tune a model on demonstrations, so that it knows the answer format before reinforcement learning.
+_SFT = """Fine-tune a model on demonstrations, for example to teach it the answer format before reinforcement learning.
 
-Demonstrations are saved episodes, chats or prompts with completions (--demonstrations.file), or a policy that plays in
-the environment (--demonstrations.policy module:function). The model is written to OUTPUT/model.
+Demonstrations are saved episodes, chats or prompts with completions (--demonstrations.file), or the episodes of a
+policy in the environment (--demonstrations.policy module:function). The model is written to OUTPUT/model.
 
-A tiny model made on the spot, taught by a weak policy until a rule on validation tasks is met:
+Create a tiny model and train it on a weak policy until it reaches a success rate on validation tasks:
   rllm-gym sft --config frozen_lake_sft --output runs/base
 
-Your own chats, one {"messages": [...]} a line, twice through, a twentieth held back to measure on:
+Train on your own chats, one {"messages": [...]} per line, for two epochs, with 5% held out for validation:
   rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --epochs 2 \\
       --validation.fraction 0.05 --optimizer.lr 1e-5
 
-Rejection sampling: the two best episodes of each task a run has saved, token for token:
+Rejection sampling: train on the two best saved episodes of each task, with the token ids they were sampled with:
   rllm-gym sft --model.path runs/base/model --demonstrations.file runs/rl/episodes/*.jsonl \\
       --demonstrations.successful-only --demonstrations.best 2 --epochs 1
 """
 
 _DPO = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
 
-Pairs are rows {"prompt": ..., "chosen": ..., "rejected": ...} of strings or messages, or the best and the worst of the
-saved episodes of each group. The model is written to OUTPUT/model.
+Pairs are rows {"prompt": ..., "chosen": ..., "rejected": ...} of strings or messages, or the best and the worst
+saved episode of each group. The model is written to OUTPUT/model.
 
-Adapters on a model of the hub, once through the pairs, a tenth of the prompts held back:
+Train adapters on a model from the Hugging Face hub for one epoch, with 10% of the prompts held out:
   rllm-gym dpo --model.path Qwen/Qwen2.5-0.5B-Instruct --preferences.file pairs.jsonl --validation.fraction 0.1
 
-From the episodes that a run of reinforcement learning has saved:
+Train on the saved episodes of a reinforcement learning run:
   rllm-gym dpo --model.path runs/base/model --preferences.file runs/rl/episodes/*.jsonl --output runs/dpo
 """
 
-_MERGE = """Write an adapter and its base as one model, which transformers, vLLM and others load without PEFT.
+_MERGE = """Merge an adapter into its base model, so that transformers, vLLM and others load the result without PEFT.
 
   rllm-gym merge runs/rl/model --output merged
   rllm-gym merge runs/rl/model --output merged --dtype bfloat16
@@ -76,9 +76,9 @@ _MERGE = """Write an adapter and its base as one model, which transformers, vLLM
 def train(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym train``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    only_tell = "--dry-run" in words  # an option of this call, not of the run's configuration
+    is_dry_run = "--dry-run" in words  # an option of this call, not of the run's configuration
     config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
-    if only_tell:
+    if is_dry_run:
         return _dry_run(config)
     from transformers.utils.logging import disable_progress_bar
 
@@ -106,8 +106,8 @@ def train(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise CommandError(f"{error}; make room in {config.output} and go on with --resume") from error
-    if not _speaks():
+        raise CommandError(f"{error}; free disk space for {config.output} and continue with --resume") from error
+    if not _is_main_process():
         return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
@@ -131,12 +131,13 @@ def sft(argv: Sequence[str] | None = None) -> int:
         result = run(config)
     except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable, ProcessLost) as error:
         raise CommandError(str(error)) from error
-    if not _speaks():
+    if not _is_main_process():
         return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
     if config.stop.metric != "none":
-        print(f"{'the rule was met' if result.stopped else 'the rule was NOT met'} after {result.steps} steps")
+        reached = "reached" if result.stopped else "NOT reached"
+        print(f"target success rate {reached} after {result.steps} steps")
     _print_result(str(result.model), result.validation, str(result.output))
     return _EXIT_OK
 
@@ -156,7 +157,7 @@ def dpo(argv: Sequence[str] | None = None) -> int:
         result = run(config)
     except (ConfigError, CheckpointError, TrainingDiverged, ProcessLost) as error:
         raise CommandError(str(error)) from error
-    if not _speaks():
+    if not _is_main_process():
         return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
@@ -183,11 +184,11 @@ def merge(argv: Sequence[str] | None = None) -> int:
         raise CommandError(str(error)) from error
     dtype = str(merged.dtype).removeprefix("torch.")
     print(f"model    {merged.output} ({merged.parameters:,} weights in {dtype})\nbase     {merged.base}")
-    print(f"check    logits differ by at most {merged.max_logit_difference:.1e} from the base with the adapter on it")
+    print(f"check    logits differ by at most {merged.max_logit_difference:.1e} from the base with the adapter")
     if merged.quantized and not config.nf4:
         print(
-            "note     the adapter was trained on this base in 4 bits, and is merged into its own weights, which are a "
-            "little different; --nf4 merges into the rounded ones"
+            "note     the adapter was trained on an NF4 base and merged into the unquantized base, whose weights "
+            "differ slightly; use --nf4 to merge into the dequantized NF4 weights"
         )
     return _EXIT_OK
 
@@ -215,13 +216,13 @@ def _dry_run(config: TrainConfig) -> int:
     return _EXIT_OK
 
 
-def _speaks() -> bool:
+def _is_main_process() -> bool:
     """Return whether this process prints the output: only rank 0 does."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _interrupted(steps: int) -> int:
-    print(f"stopped after step {steps}; go on with the same command and --resume")
+    print(f"stopped after step {steps}; continue with the same command and --resume")
     return _EXIT_TERMINATED
 
 

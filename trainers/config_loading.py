@@ -13,6 +13,7 @@ import tyro
 import yaml
 
 from trainers.config import ConfigError
+from trainers.config.other_names import OTHER_NAMES
 
 Config = TypeVar("Config")
 
@@ -24,10 +25,11 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
     """Read a configuration from ``[--config FILE] [--option value …]``.
 
     Raises:
-        ConfigError: The file or a key in it is invalid.
+        ConfigError: The file or a key in it is invalid, or an option has its name from another trainer.
         SystemExit: The command line is invalid or asks for help; tyro has printed the message.
     """
     words, file = _take_config_option(list(argv))
+    _check_option_names(config_type, words)
     default = load_yaml(config_type, file) if file else config_type()
     return tyro.cli(
         config_type,
@@ -48,7 +50,7 @@ def load_yaml(config_type: type[Config], file: str | Path) -> Config:
     try:
         content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if content is None:
         content = {}
     if not isinstance(content, Mapping):
@@ -65,7 +67,7 @@ def find_file(file: str | Path) -> Path:
     if path.name == str(file) and recipe.is_file():
         return recipe
     known = ", ".join(sorted(entry.stem for entry in RECIPES.glob("*.yaml")))
-    raise ConfigError(f"there is no configuration file {str(file)!r}; give a path, or one of the recipes: {known}")
+    raise ConfigError(f"no configuration file {str(file)!r}; use a path, or one of the recipes: {known}")
 
 
 def from_mapping(config_type: type[Config], content: Mapping[str, Any], *, where: str = "configuration") -> Config:
@@ -109,7 +111,7 @@ def _build(config_type: type, default: Any, content: Mapping[str, Any], where: s
         hint, path = hints[key], f"{prefix}{key}"
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{where}: {path} is a section: write its options below it, not {value!r}")
+                raise ConfigError(f"{where}: {path} is a section: it must be a mapping of options, not {value!r}")
             values[key] = _build(cast(type, hint), getattr(default, key), value, where, f"{path}.")
         else:
             values[key] = _convert(hint, value, where, path)
@@ -118,12 +120,31 @@ def _build(config_type: type, default: Any, content: Mapping[str, Any], where: s
 
 def _suggestion(key: str, config_type: type, prefix: str) -> str:
     keys = known_keys(config_type)
+    same = _same_meaning(key, keys) if not prefix else []
+    if same:
+        return f"; did you mean {' or '.join(same)}?"
     near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5) or [
         known for known in keys if known.rsplit(".", 1)[-1] == key
     ]
     if near:
         return f"; did you mean {prefix}{near[0]}?"
-    return f"; known here: {', '.join(known for known in keys if '.' not in known)}"
+    return f"; known options: {', '.join(known for known in keys if '.' not in known)}"
+
+
+def _same_meaning(key: str, keys: Sequence[str]) -> list[str]:
+    """Return the options among ``keys`` that other trainers call ``key``."""
+    return [option for option in OTHER_NAMES.get(key.rpartition(".")[2], ()) if option in keys]
+
+
+def _check_option_names(config_type: type, words: Sequence[str]) -> None:
+    keys = known_keys(config_type)
+    for word in words:
+        name = word.partition("=")[0]
+        key = name.removeprefix("--").replace("-", "_")
+        same = _same_meaning(key, keys) if name.startswith("--") and key not in keys else []
+        if same:
+            options = " or ".join("--" + option.replace("_", "-") for option in same)
+            raise ConfigError(f"unknown option {name}; did you mean {options}?")
 
 
 def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
@@ -139,7 +160,9 @@ def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
         return tuple(_convert(arguments[0], item, where, f"{path}[{index}]") for index, item in enumerate(value))
     if origin is Mapping and arguments and dataclasses.is_dataclass(arguments[1]):
         if not isinstance(value, Mapping) or not all(isinstance(item, Mapping) for item in value.values()):
-            raise ConfigError(f"{where}: {path} maps names to options, such as {path}: {{name: {{…}}}}; got {value!r}")
+            raise ConfigError(
+                f"{where}: {path} must map names to options, for example {path}: {{name: {{…}}}}; got {value!r}"
+            )
         kind = cast(type, arguments[1])
         return {str(name): _build(kind, None, item, where, f"{path}.{name}.") for name, item in value.items()}
     if origin is Literal:

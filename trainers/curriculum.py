@@ -81,8 +81,8 @@ class TaskCurriculum:
         """
         if state["tasks"] != len(self._tasks):
             raise ValueError(
-                f"the checkpoint knows {state['tasks']} training tasks and the environment has {len(self._tasks)}: "
-                "resume with the same env settings, or start anew in another output folder"
+                f"the checkpoint has {state['tasks']} training tasks and the environment has {len(self._tasks)}: "
+                "resume with the same env options, or start a new run in another output folder"
             )
         self._drawn = state["dealt"]
         self._unsolved = dict.fromkeys(state["unsolved"])

@@ -116,7 +116,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     warnings = validate(config)
     if not config.resume and holds_run(Path(config.output)):
         raise ConfigError(
-            f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
+            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
         )
     device = choose_device(config.model.device)
     check_library(config.optimizer)
@@ -141,20 +141,18 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
         config.optimizer,
         plan.largest,
         reference=config.algorithm.kl > 0,
-        sampler=_sampler(config, device, available, tokens, _sets(config, assignment, env)),
+        sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
         adapters=assignment.adapters(env.roles) or ("",),
         opponents=config.opponents.pool if config.opponents.role else 0,
     )
     if memory.peak > available:
         warnings.append(
-            f"{_size(memory.peak)} are more than the {_size(available)} there are; what helps, most first: "
-            "model.gradient_checkpointing, a smaller optimizer.tokens_per_microbatch, model.tuning=qlora, "
-            "optimizer.name=adamw8bit, a smaller env.parallel"
+            f"the estimated peak memory {_size(memory.peak)} exceeds the available {_size(available)}; the options "
+            "that reduce it most come first: model.gradient_checkpointing, a smaller optimizer.tokens_per_microbatch, "
+            "model.tuning=qlora, optimizer.name=adamw8bit, a smaller env.parallel"
         )
     if config.optimizer.name.startswith("paged") and not on_gpu(config.model.device):
-        warnings.append(
-            f"optimizer.name={config.optimizer.name} on a CPU: its state is paged by nothing but the system"
-        )
+        warnings.append(f"optimizer.name={config.optimizer.name} on a CPU: paging has no effect without a GPU")
     validation = None if env.validation is None else len(env.validation)
     roles = {name: _served_as(assignment, name) for name in env.roles}
     return DryRun(config, device, warnings, memory, available, plan, len(env.train), validation, roles)
@@ -168,7 +166,7 @@ def report(found: DryRun) -> str:
 def _check_weights(path: str) -> None:
     folder = Path(path)
     if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
-        raise ModelUnusable(f"model.path={path!r} holds no weights (*.safetensors)")
+        raise ModelUnusable(f"model.path={path!r} contains no weights (*.safetensors)")
 
 
 def _plan(
@@ -176,16 +174,16 @@ def _plan(
 ) -> BatchPlan:
     adapters = assignment.adapters(train_env.roles) or ("",)
     model, options = model_shape(config.model, adapters), config.algorithm
-    drawn = make_algorithm(options, config.value, config.sampling).rollout_plan()
-    played = preview_rollouts(train_env, renderer, assignment, _TASKS)
-    turns = min(max(sum(part.turns for part in episode) for episode in played), config.env.max_turns or 1 << 30)
+    requests = make_algorithm(options, config.value, config.sampling).rollout_plan()
+    episodes = preview_rollouts(train_env, renderer, assignment, _TASKS)
+    turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
     rng = np.random.default_rng(0)
     rows: dict[str, list[Row]] = {}
     longest = 0
     for group in range(groups):
-        for _ in range(sum(not draw.greedy for draw in drawn)):
-            for part in played[group % len(played)]:
+        for _ in range(sum(not request.greedy for request in requests)):
+            for part in episodes[group % len(episodes)]:
                 limits = replace(config.sampling, max_tokens=_max_reply_tokens(config, assignment, part.role))
                 sequences = list(_longest(part.sequences, limits, min(part.turns, turns), rng))
                 longest = max(longest, *(len(row.sequence) for row in sequences))
@@ -202,7 +200,7 @@ def _plan(
         )
     ]
     if not batches:
-        raise ConfigError("no role that is trained has spoken in the tasks that were tried: nothing would be learnt")
+        raise ConfigError("no trained role generated a reply in the previewed tasks: there is nothing to train on")
     count, layouts = TokenCount(), dict[str, int]()
     for batch in batches:
         count.add(batch)
@@ -210,18 +208,18 @@ def _plan(
         layouts[layout] = layouts.get(layout, 0) + 1
     largest = max(batches, key=lambda batch: batch.ids_BT.numel())
     size, length = largest.ids_BT.shape
-    prompts = [part.sequences[0].mask.index(1) for episode in played for part in episode]
+    prompts = [part.sequences[0].mask.index(1) for episode in episodes for part in episode]
     replies = [
-        sum(part.turns * _max_reply_tokens(config, assignment, part.role) for part in episode) for episode in played
+        sum(part.turns * _max_reply_tokens(config, assignment, part.role) for part in episode) for episode in episodes
     ]
     most = config.sampling.max_response_tokens
     return BatchPlan(
-        episodes=options.groups_per_step * len(drawn),
+        episodes=options.groups_per_step * len(requests),
         turns=turns,
         prompt=(min(prompts), sum(prompts) / len(prompts), max(prompts)),
-        reply=min(max(replies), most * max(map(len, played)) if most else 1 << 30),
+        reply=min(max(replies), most * max(map(len, episodes)) if most else 1 << 30),
         longest=longest,
-        agents=max(map(len, played)),
+        agents=max(map(len, episodes)),
         optimizer_steps=options.epochs * options.minibatches,
         micro_batches=layouts,
         count=count,
@@ -271,20 +269,20 @@ def _available(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _sets(config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv) -> int:
+def _num_weight_sets(config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv) -> int:
     """Return the number of weight sets served at a time, without the base."""
-    played = [name for name in assignment.served(train_env.roles) if name != BASE] or [""]
-    return len(played) + (config.opponents.pool if config.opponents.role else 0)
+    served = [name for name in assignment.served(train_env.roles) if name != BASE] or [""]
+    return len(served) + (config.opponents.pool if config.opponents.role else 0)
 
 
 def _served_as(assignment: RoleAssignment, role: str) -> str:
     if role == assignment.opponents.role:
         options = assignment.opponents
-        return f"frozen copies, at most {options.pool}, one more every {options.every} steps"
+        return f"frozen copies, at most {options.pool}, a new one every {options.every} steps"
     if assignment.role(role).adapter == "base":
         return "the model before training"
-    served_by = "weights of its own" if assignment.role(role).adapter == "own" else "the shared weights"
-    return served_by if assignment.trainable(role) else f"{served_by}, not trained by it"
+    served_by = "its own weights" if assignment.role(role).adapter == "own" else "the shared weights"
+    return served_by if assignment.trainable(role) else f"{served_by}, not trained on this role"
 
 
 def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
@@ -300,11 +298,11 @@ def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: 
 
 def _memory_lines(found: DryRun) -> Iterator[str]:
     memory, shape = found.memory, found.plan.largest
-    yield f"memory at most, on {found.device} ({_size(found.available)}); the interpreter and its libraries on top"
+    yield f"maximum memory on {found.device} ({_size(found.available)} available), without interpreter and libraries"
     parts = {
         **memory.resident,
         f"activations ({shape.rows} x {shape.columns} tokens)": memory.activations,
-        **{f"{name}, for a while": size for name, size in memory.transient.items()},
+        **{f"{name} (temporary)": size for name, size in memory.transient.items()},
     }
     for name, size in parts.items():
         if size:
@@ -318,34 +316,34 @@ def _plan_lines(found: DryRun) -> Iterator[str]:
     plan, config = found.plan, found.config
     algorithm = config.algorithm
     low, mean, high = plan.prompt
-    yield "each step, if every reply is as long as it may be, measured on some tasks answered with nothing"
+    yield "per step, if every reply has its maximum length; measured on some tasks with empty replies"
     greedy = plan.episodes - algorithm.groups_per_step * algorithm.group_size
-    drawn = f"{algorithm.groups_per_step} tasks x {algorithm.group_size}" + (f" + {greedy} greedy" if greedy else "")
-    yield f"  episodes          {plan.episodes} ({drawn}), {plan.turns} turn{'s' * (plan.turns > 1)} each"
-    asked = min(_TASKS, found.train_tasks)
-    yield f"  first prompts     {low} … {high} tokens, {mean:.0f} in the mean of {asked} tasks"
-    yield f"  replies           at most {plan.reply} tokens an episode; the longest conversation has {plan.longest}"
+    episodes = f"{algorithm.groups_per_step} tasks x {algorithm.group_size}" + (f" + {greedy} greedy" if greedy else "")
+    yield f"  episodes          {plan.episodes} ({episodes}), {plan.turns} turn{'s' * (plan.turns > 1)} each"
+    num_previewed = min(_TASKS, found.train_tasks)
+    yield f"  first prompts     {low} … {high} tokens, mean {mean:.0f} over {num_previewed} tasks"
+    yield f"  replies           at most {plan.reply} tokens per episode; the longest conversation has {plan.longest}"
     passes = f"{algorithm.epochs} passes x {algorithm.minibatches}" if plan.optimizer_steps > 1 else "one pass"
     yield f"  optimizer steps   {plan.optimizer_steps} ({passes})"
     layouts = ", ".join(f"{number} {layout}" for layout, number in sorted(plan.micro_batches.items()))
     budget = config.optimizer.tokens_per_microbatch
-    yield f"  micro-batches     {layouts} in an optimizer step, of at most {budget:,} tokens"
+    yield f"  micro-batches     {layouts} per optimizer step, of at most {budget:,} tokens"
     numbers = plan.count.metrics()
     yield (
-        f"  tokens            {plan.count.sequences:,} in an optimizer step; "
-        f"{numbers['batch/shared_prefix_fraction']:.0%} saved by what "
-        f"sequences share, {numbers['batch/padding_fraction']:.0%} of the places are padding"
+        f"  tokens            {plan.count.sequences:,} per optimizer step; "
+        f"{numbers['batch/shared_prefix_fraction']:.0%} saved by shared prefixes, "
+        f"{numbers['batch/padding_fraction']:.0%} padding"
     )
-    for role, played in found.roles.items():
-        yield f"  {'role ' + role:<17} {played}"
+    for role, weights in found.roles.items():
+        yield f"  {'role ' + role:<17} {weights}"
     validation = "none" if found.validation_tasks is None else f"{found.validation_tasks:,}"
-    yield f"  tasks             {found.train_tasks:,} to train on, {validation} to validate on"
-    dealt = config.steps * algorithm.groups_per_step
-    yield f"  the run           {config.steps:,} steps, {dealt:,} tasks, {config.steps * plan.episodes:,} episodes"
+    yield f"  tasks             {found.train_tasks:,} for training, {validation} for validation"
+    tasks = config.steps * algorithm.groups_per_step
+    yield f"  total             {config.steps:,} steps, {tasks:,} tasks, {config.steps * plan.episodes:,} episodes"
 
 
 def _option_lines(found: DryRun) -> Iterator[str]:
-    yield "every option, as a file for --config"
+    yield "all options, as a file for --config"
     yield yaml.safe_dump(to_mapping(found.config), sort_keys=False, allow_unicode=True).rstrip()
 
 

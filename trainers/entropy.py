@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainers.config import EntropyConfig
 
 # Below this value the weight could not grow back within a run.
-_LEAST = 1e-5
+_MIN_WEIGHT = 1e-5
 
 
 class EntropyBonus:
@@ -34,4 +34,4 @@ class EntropyBonus:
             return
         factor = 1.0 + self._config.rate
         self.weight = self.weight * factor if entropy < target else self.weight / factor
-        self.weight = min(max(self.weight, _LEAST), self._config.max_bonus)
+        self.weight = min(max(self.weight, _MIN_WEIGHT), self._config.max_bonus)

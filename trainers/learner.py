@@ -30,6 +30,10 @@ from trainers.samples import Sample
 _log = logging.getLogger(__name__)
 
 
+TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
+"""Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
+
+
 class TrainingDiverged(RuntimeError):
     """Loss or gradient were not finite in several consecutive steps."""
 
@@ -44,8 +48,10 @@ class UpdateStats:
         logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's before the update; its negative
             estimates the KL divergence from the sampler to the trainer.
         logprob_difference_max: Largest absolute value of this difference.
-        importance_ratio_max: Largest ratio of the trainer's probability to the sampler's over all optimizer steps.
-        clip_fraction: Fraction of tokens whose gradient was clipped (or whose weight was truncated).
+        importance_ratio_mean: Mean ratio of the trainer's probability to the sampler's over all optimizer steps.
+        importance_ratio_max: Largest such ratio.
+        clipped_low: Fraction of tokens whose gradient was removed or weight limited because their ratio was too small.
+        clipped_high: The same for ratios that were too large.
         kl: KL divergence from the reference, if it is part of the loss.
         grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
         value_loss: Mean over the decisions with a value target, and over the optimizer steps.
@@ -60,8 +66,10 @@ class UpdateStats:
     entropy: float = 0.0
     logprob_difference_mean: float = 0.0
     logprob_difference_max: float = 0.0
+    importance_ratio_mean: float = 0.0
     importance_ratio_max: float = 0.0
-    clip_fraction: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
     kl: float = 0.0
     grad_norm: float = 0.0
     value_loss: float = 0.0
@@ -73,7 +81,7 @@ class UpdateStats:
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
         """Combine the statistics of the ranks' own microbatches, before averaging."""
-        for name in ("entropy", "logprob_difference_mean", "clip_fraction", "kl", "value_loss", "tokens"):
+        for name in (*TOKEN_MEANS, "logprob_difference_mean", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
         self.forward = sum((part.forward for part in parts), TokenCount())
         names = sorted({name for part in parts for name in part.roles})
@@ -89,7 +97,8 @@ class RoleStats:
     tokens: int = 0
     entropy: float = 0.0
     logprob_difference_mean: float = 0.0
-    clip_fraction: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
     kl: float = 0.0
 
     def __add__(self, other: RoleStats) -> RoleStats:
@@ -219,7 +228,7 @@ class Learner:
         stats.logprob_difference_mean, stats.logprob_difference_max = first
         stats.merge(self.ranks.all_gather(stats))
         stats.value_loss /= optimizer_steps
-        for name in ("loss", "entropy", "clip_fraction", "kl"):
+        for name in ("loss", *TOKEN_MEANS):
             setattr(stats, name, getattr(stats, name) / stats.tokens)
         return stats
 
@@ -238,6 +247,8 @@ class Learner:
             stats.entropy += entropy_N.sum().item() / sampled
             stats.logprob_difference_mean += gap_N.sum().item() / sampled
             stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
+            stats.importance_ratio_mean += gap_N.exp().sum().item() / sampled
+            stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
             stats.forward.add(batch)
         return stats
 
@@ -298,13 +309,13 @@ class Learner:
         saved = state["parameters"]
         if own.keys() != saved.keys() or any(own[name].shape != saved[name].shape for name in own):
             raise ValueError(
-                "the checkpoint's trained weights are not this model's: resume with the same model settings, or start "
-                "anew in another output folder"
+                "the checkpoint's trained weights are not this model's: resume with the same model options, or start "
+                "a new run in another output folder"
             )
         if (self._value_head is None) != (state["value_head"] is None):
             raise ValueError(
-                "the checkpoint has a value head and the run has none, or the other way round: resume with the same "
-                "algorithm.name, or start anew in another output folder"
+                "only one of the checkpoint and the run has a value head: resume with the same algorithm.name, or "
+                "start a new run in another output folder"
             )
         if self._value_head is not None:
             self._value_head.load_state_dict(state["value_head"])
@@ -347,7 +358,12 @@ class Learner:
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         loss_N, clipped_N = algorithm.loss(outputs, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
-        seen = {"entropy": entropy_N.detach(), "logprob_difference_mean": gap_N, "clip_fraction": clipped_N}
+        seen = {
+            "entropy": entropy_N.detach(),
+            "logprob_difference_mean": gap_N,
+            "clipped_low": (clipped_N < 0).to(gap_N.dtype),
+            "clipped_high": (clipped_N > 0).to(gap_N.dtype),
+        }
         if config.kl and config.kl_in == "loss":
             kl_N = kl_to_reference(
                 logp_N,
@@ -373,7 +389,9 @@ class Learner:
         stats.logprob_difference_mean += gap_N.sum().item() / shares.tokens
         stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
         stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
-        stats.clip_fraction += clipped_N.sum().item()
+        stats.importance_ratio_mean += gap_N.exp().sum().item()
+        stats.clipped_low += seen["clipped_low"].sum().item()
+        stats.clipped_high += seen["clipped_high"].sum().item()
         stats.tokens += len(logp_N)
         stats.forward.add(batch)
         for role, number in shares.roles.items():
@@ -430,7 +448,7 @@ class Learner:
         if self._bad_steps >= self.config.max_bad_steps:
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
-                f"{step}; a lower optimizer.lr (now {self.config.lr:g}) mostly helps. The last checkpoint is intact"
+                f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
 

@@ -14,7 +14,7 @@ import torch
 
 from trainers.algorithms import Algorithm, ModelSignals, SignalName, TokenTargets
 from trainers.config import OptimizerConfig, ValueConfig
-from trainers.learner import Learner, RoleStats, UpdateStats
+from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
 from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
@@ -104,7 +104,7 @@ class LearnerSet:
         if saved.keys() != self.by_adapter.keys():
             raise ValueError(
                 f"the checkpoint has the adapters {_names(saved)} and the run {_names(self.by_adapter)}: resume with "
-                "the same roles, or start anew in another output folder"
+                "the same roles, or start a new run in another output folder"
             )
         for adapter, learner in self.by_adapter.items():
             mine = {
@@ -125,7 +125,7 @@ def merge_updates(updates: Collection[UpdateStats]) -> UpdateStats:
     weights = [part.tokens for part in parts]
     if not any(weights):
         weights = [part.forward.padded for part in parts]
-    for name in ("loss", "entropy", "logprob_difference_mean", "clip_fraction", "kl", "value_loss"):
+    for name in ("loss", "logprob_difference_mean", "value_loss", *TOKEN_MEANS):
         values = [getattr(part, name) * weight for part, weight in zip(parts, weights, strict=True)]
         setattr(total, name, sum(values) / max(1, sum(weights)))
     for name in ("logprob_difference_max", "importance_ratio_max", "grad_norm", "value_grad_norm"):

@@ -31,7 +31,7 @@ def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler 
         ConfigError: The configuration is invalid.
         CheckpointError: There are checkpoints to resume from, but none is complete.
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
-        NothingPlayed: Several consecutive steps had no episode to train on.
+        NoTrainableEpisodes: Several consecutive steps had no episode to train on.
     """
     with TrainingRun(config, env, sampler) as run:
         with contextlib.suppress(RolloutAbandoned):  # SIGTERM: episodes in progress are discarded

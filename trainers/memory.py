@@ -25,7 +25,7 @@ from trainers.model.token_logprobs import TILE_BYTES
 # NF4: half a byte per weight, an 8-bit scale per 64 weights, a 32-bit scale per 256 of those (Dettmers et al. 2023).
 _NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 # bitsandbytes: one byte per moment and a 32-bit scale per 256 of them; smaller tensors keep 32 bits.
-_BLOCK, _LEAST_8BIT = 256, 4096
+_BLOCK, _MIN_SIZE_8BIT = 256, 4096
 _COUNTED = "rllm_gym_counted"
 
 
@@ -100,7 +100,7 @@ def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
     except (OSError, ValueError) as error:
         if isinstance(error, ModelUnusable):
             raise
-        raise ModelUnusable(f"model.path={config.path!r} has no configuration that can be read: {error}") from error
+        raise ModelUnusable(f"model.path={config.path!r} has no readable configuration: {error}") from error
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
@@ -137,7 +137,7 @@ def estimate_memory(
     trained_bytes = 4 * sum(parameter.numel() for parameter in trained)
     full = config.tuning == "full"
     text = model.config.get_text_config()
-    held = {
+    resident = {
         "weights": trained_bytes if full else frozen,
         "adapters": 0 if full else trained_bytes,
         "gradients": trained_bytes,
@@ -146,13 +146,13 @@ def estimate_memory(
         "opponents": 0 if on_gpu(config.device) else opponents * trained_bytes // len(adapters),
     }
     if sampler is not None:
-        held |= _sampler_bytes(model, config, sampler)
-    kept, block = activation_bytes(model, config, batch)
-    passing = {
+        resident |= _sampler_bytes(model, config, sampler)
+    saved, block = activation_bytes(model, config, batch)
+    transient = {
         "a block's backward pass": block,
         "log-probs": _logprob_bytes(text, batch, head_trained=full, device=config.device),
     }
-    return MemoryEstimate(held, kept, passing, _step_bytes(trained, config))
+    return MemoryEstimate(resident, saved, transient, _step_bytes(trained, config))
 
 
 def activation_bytes(model: Any, config: ModelConfig, batch: BatchShape) -> tuple[int, int]:
@@ -225,8 +225,7 @@ def _count_kept(model: Any, config: ModelConfig, batch: BatchShape) -> int:
                 torch.func.functional_call(body, weights, args=(), kwargs=inputs)
         except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
             raise ModelUnusable(
-                f"{type(model).__name__} looks at the values of its tensors, so its memory cannot be told beforehand: "
-                f"{error}"
+                f"{type(model).__name__} reads the values of its tensors, so its memory cannot be estimated: {error}"
             ) from error
     return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
 
@@ -272,11 +271,11 @@ def _frozen_bytes(model: Any, *, quantized: bool) -> int:
 
 
 def _state_bytes(trained: list[nn.Parameter], optimizer: OptimizerConfig) -> int:
-    eight = optimizer.name.endswith("8bit")
+    is_8bit = optimizer.name.endswith("8bit")
     total = 0
     for parameter in trained:
         size = parameter.numel()
-        total += 2 * (size + 4 * -(-size // _BLOCK)) if eight and size >= _LEAST_8BIT else 8 * size
+        total += 2 * (size + 4 * -(-size // _BLOCK)) if is_8bit and size >= _MIN_SIZE_8BIT else 8 * size
     return total
 
 
@@ -320,7 +319,7 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
         # vLLM's share of a GPU holds both weights and cache.
         "sampler's weights": base if sampler.merges or not on_gpu(config.device) else 0,
         # Each additional set stores what differs from the base: the adapted weights, or all.
-        "sampler's base of merges": adapted if sampler.merges else 0,
+        "sampler's unmerged base": adapted if sampler.merges else 0,
         "sampler's named weights": (sampler.sets - 1) * (adapted or base) if sampler.merges else 0,
         "sampler's keys and values": min(cache, sampler.limit) if sampler.merges else sampler.limit,
     }

@@ -55,7 +55,7 @@ def make_optimizer(
     import bitsandbytes.optim
 
     if config.name.startswith("paged") and not any(p.is_cuda for group in groups for p in group["params"]):
-        _log.warning("optimizer.name=%s on a CPU: its state is paged by nothing but the system", config.name)
+        _log.warning("optimizer.name=%s on a CPU: paging has no effect without a GPU", config.name)
     kinds = {
         "adamw8bit": bitsandbytes.optim.AdamW8bit,
         "paged_adamw": bitsandbytes.optim.PagedAdamW32bit,
@@ -129,6 +129,6 @@ def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
     if not full or trained < _REAL_SIZE or config.lr <= _FULL_RATE:
         return None
     return (
-        f"optimizer.lr={config.lr:g} trains {trained / 1e6:,.0f} M weights at a rate that only adapters or tiny models "
-        f"stand; usual for full fine-tuning are 1e-6 … 2e-5"
+        f"optimizer.lr={config.lr:g} is too high for full fine-tuning of {trained / 1e6:,.0f} M weights; typical are "
+        "1e-6 to 2e-5 (higher rates suit only adapters and tiny models)"
     )

@@ -44,12 +44,12 @@ def preview_rollouts(
         raise ConfigError("the environment has no training tasks")
     if train_env.workflow is not None:
         return _run_workflow(train_env, renderer, assignment, indices)
-    player = DemonstrationCollector(train_env, lambda env, rng: "", {})
+    collector = DemonstrationCollector(train_env, lambda env, rng: "", {})
     try:
-        played = [player.collect(train_env.train[index], index) for index in indices]
+        episodes = [collector.collect(train_env.train[index], index) for index in indices]
     finally:
-        player.close()
-    return [[AgentSequences(tokenize(episode, renderer), len(episode.turns))] for episode in played]
+        collector.close()
+    return [[AgentSequences(tokenize(episode, renderer), len(episode.turns))] for episode in episodes]
 
 
 def _run_workflow(
@@ -72,11 +72,11 @@ def _run_workflow(
         ]
         for episode in episodes
     ]
-    spoken = [[part for part in episode if part.sequences] for episode in parts]
-    if not all(spoken):
-        silent = next(episode for episode, replies in zip(episodes, spoken, strict=True) if not replies)
+    replying = [[part for part in episode if part.sequences] for episode in parts]
+    if not all(replying):
+        empty = next(episode for episode, agents in zip(episodes, replying, strict=True) if not agents)
         raise ConfigError(
-            f"env.workflow ends with {silent.stop_reason.value} before anybody has spoken"
-            + (f": {silent.fault}" if silent.fault else "")
+            f"env.workflow ended with {empty.stop_reason.value} before the first reply"
+            + (f": {empty.fault}" if empty.fault else "")
         )
-    return spoken
+    return replying

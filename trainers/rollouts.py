@@ -81,8 +81,8 @@ class TrainEnv:
         """
         if config.workflow and self.workflow is None:
             raise ConfigError(
-                f"env.workflow={config.workflow!r} does nothing with a world that is given; give it the workflow, too "
-                "(World.workflow), or leave it out"
+                f"env.workflow={config.workflow!r} has no effect on a TrainEnv without a workflow; set "
+                "TrainEnv.workflow, or remove the option"
             )
         workflow = config.workflow or ("" if self.workflow is None else "given:workflow")
         return replace(config, id=config.id or "given", workflow=workflow)
@@ -137,10 +137,10 @@ def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
     try:
         instance = workflow(**kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.workflow={config.workflow!r} cannot be made with {kwargs}: {error}") from error
+        raise ConfigError(f"env.workflow={config.workflow!r} cannot be created with {kwargs}: {error}") from error
     if not isinstance(instance, Workflow):
         raise ConfigError(
-            f"env.workflow={config.workflow!r} makes a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
+            f"env.workflow={config.workflow!r} creates a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
         )
     return lambda: workflow(**kwargs)
 
@@ -169,8 +169,8 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
         tasks: TaskSequence | None = getattr(env.unwrapped, "tasks", None)
         if tasks is None:
             raise ConfigError(
-                f"{source!r} has no `tasks`, so nothing says what to train on; subclass rllm_gym.core.TextEnv, or "
-                "give task rows to trainers.AgentTrainer"
+                f"{source!r} has no `tasks`, so there is nothing to train on; subclass rllm_gym.core.TextEnv, or "
+                "pass task rows to trainers.AgentTrainer"
             )
         return tasks
     finally:
@@ -194,7 +194,7 @@ def _make(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
             return importlib.import_module("pettingzoo").make("aec", source.rpartition(":")[2], **kwargs)
         return gymnasium.make(source, **kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.id={source!r} cannot be made with {dict(kwargs)}: {error}") from error
+        raise ConfigError(f"env.id={source!r} cannot be created with {dict(kwargs)}: {error}") from error
 
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
@@ -266,7 +266,7 @@ class Rollouts:
         self._loop = BackgroundLoop("rollouts")
         self.weight_syncs = 0
         self._synced: dict[int, int] = {}  # weight version to number of its weight sync
-        self._playing: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._abandoned = False
         self._closed = False
 
@@ -338,9 +338,9 @@ class Rollouts:
         for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
             task = self.train_env.train[index]
             name = self.group_id(step, position, index)
-            for member, draw in enumerate(plan):
+            for member, request in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, member) % 2**32
-                specs.append(EpisodeSpec(task, seed, name, draw.greedy, f"{name}#{member}"))
+                specs.append(EpisodeSpec(task, seed, name, request.greedy, f"{name}#{member}"))
         return self._loop.start(self._run(self._train, specs))
 
     def validate(
@@ -363,8 +363,8 @@ class Rollouts:
             for member in range(samples + greedy):
                 seed = stream_seed("validation", self._seed, index, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, member == samples, f"{name}#{member}"))
-        played = self._loop.run(self._run(self._validation, specs))
-        return played.episodes, played.stats
+        result = self._loop.run(self._run(self._validation, specs))
+        return result.episodes, result.stats
 
     def replace_sampler(self, make: Callable[[], Sampler]) -> None:
         """Close the sampler, even if it is dead, and continue with a new one, which needs a weight sync.
@@ -376,7 +376,7 @@ class Rollouts:
         try:
             self._loop.run(self.sampler.close())
         except Exception as error:  # it is replaced because it is broken
-            _log.warning("closing the sampler that died: %s: %s", type(error).__name__, error)
+            _log.warning("closing the failed sampler: %s: %s", type(error).__name__, error)
         self.sampler = self._train.sampler = self._validation.sampler = make()
 
     def sync_weights(self, updates: Sequence[WeightUpdate]) -> None:
@@ -415,10 +415,10 @@ class Rollouts:
     def abandon(self) -> None:
         """End all current and future episodes with :class:`RolloutAbandoned`. Safe to call in a signal handler."""
         self._abandoned = True
-        self._loop.call_soon(self._cancel_playing)
+        self._loop.call_soon(self._cancel_running)
 
-    def _cancel_playing(self) -> None:
-        for task in self._playing:
+    def _cancel_running(self) -> None:
+        for task in self._running:
             task.cancel()
 
     def _sampled_by(self, episode: Episode) -> int:
@@ -431,15 +431,15 @@ class Rollouts:
         return min((self._synced.get(version, 0) for version in versions), default=self.weight_syncs)
 
     async def _wait_until_idle(self) -> None:
-        await asyncio.gather(*self._playing, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _run(self, engine: Engine, specs: list[EpisodeSpec]) -> RolloutResult:
         task = asyncio.current_task()
         assert task is not None
-        self._playing.add(task)
+        self._running.add(task)
         try:
             if self._abandoned:
-                raise RolloutAbandoned("the run is to stop")
+                raise RolloutAbandoned("the run was asked to stop")
             before = engine.stats.copy()
             episodes = await engine.run(specs)
             return RolloutResult(
@@ -448,9 +448,9 @@ class Rollouts:
         except asyncio.CancelledError:
             if not self._abandoned:
                 raise
-            raise RolloutAbandoned("the run is to stop") from None
+            raise RolloutAbandoned("the run was asked to stop") from None
         finally:
-            self._playing.discard(task)
+            self._running.discard(task)
 
 
 def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -471,6 +471,8 @@ def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parame
         raise ConfigError(f"env.id={env_id!r}: {error}") from error
     entry_point = spec.entry_point
     if entry_point is None:
-        raise ConfigError(f"env.id={env_id!r} is registered without an entry point: it can only be made as a vector")
+        raise ConfigError(
+            f"env.id={env_id!r} is registered without an entry point, so it can only be created as a vector environment"
+        )
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     return inspect.signature(creator).parameters

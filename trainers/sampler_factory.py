@@ -22,7 +22,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     """Create a sampler with the base weights of the policy; weight syncs update it.
 
     Raises:
-        SamplerError: The sampler did not start; the message says why.
+        SamplerError: The sampler did not start; the message has the reason.
     """
     options = config.sampler
     if options.backend == "torch":

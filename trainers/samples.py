@@ -50,7 +50,7 @@ class Sample:
         if not self.trajectory_S:
             object.__setattr__(self, "trajectory_S", (0,) * len(self.sequences))
         if not self.turn_rewards:
-            object.__setattr__(self, "turn_rewards", (_paid_to_tokens(self.sequences, self.reward),))
+            object.__setattr__(self, "turn_rewards", (_rewards_by_turn(self.sequences, self.reward),))
 
     @property
     def task_group(self) -> str:
@@ -145,13 +145,13 @@ _TERMINATED = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION
 _OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
 
 
-def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shaping: RewardShaping) -> Sample:
+def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float, shaping: RewardShaping) -> Sample:
     try:
-        branches = [trajectory.branches() for trajectory in played]
+        branches = [trajectory.branches() for trajectory in trajectories]
     except ValueError as error:
         raise TokensMissing(f"episode {episode.episode_id!r} cannot be trained on: {error}") from error
-    sequences = tuple(branch for mine in branches for branch in mine)
-    steps = [step for trajectory in played for step in trajectory.steps]
+    sequences = tuple(branch for own in branches for branch in own)
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
     part = shaping.format_penalty / len(steps) if steps else 0.0
     reward -= part * sum(map(_invalid, steps))
     reward -= shaping.length_penalty(sum(sum(sequence.mask) for sequence in sequences))
@@ -163,12 +163,12 @@ def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shapi
         episode.greedy,
         terminated=episode.stop_reason in _TERMINATED,
         # In a single-turn environment, a truncated reply ends the episode with an ordinary stop reason.
-        overlong=episode.stop_reason in _OVERLONG or any(_cut(mine.steps) for mine in played),
+        overlong=episode.stop_reason in _OVERLONG or any(_cut(trajectory.steps) for trajectory in trajectories),
         turn_rewards=tuple(
             _final_turn_rewards([step.reward - part * _invalid(step) for step in trajectory.steps], reward)
-            for trajectory in played
+            for trajectory in trajectories
         ),
-        trajectory_S=tuple(index for index, mine in enumerate(branches) for _ in mine),
+        trajectory_S=tuple(index for index, own in enumerate(branches) for _ in own),
     )
 
 
@@ -179,7 +179,7 @@ def _final_turn_rewards(rewards: list[float], total: float) -> tuple[float, ...]
     return tuple(rewards)
 
 
-def _paid_to_tokens(sequences: tuple[TokenSequence, ...], total: float) -> tuple[float, ...]:
+def _rewards_by_turn(sequences: tuple[TokenSequence, ...], total: float) -> tuple[float, ...]:
     rewards = [0.0] * (1 + max((turn for sequence in sequences for turn in sequence.turns), default=-1))
     for sequence in sequences:
         for turn, reward in zip(sequence.turns, sequence.rewards, strict=True):

@@ -111,14 +111,16 @@ def make_tiny_model(
         ValueError: The sizes are inconsistent.
     """
     if architecture not in ("qwen2", "llama"):
-        raise ValueError(f"architecture={architecture!r} is not known; use 'qwen2' or 'llama'")
+        raise ValueError(f"architecture={architecture!r} is not supported; use 'qwen2' or 'llama'")
     if hidden_size % num_heads or (hidden_size // num_heads) % 2:
         raise ValueError(
             f"hidden_size={hidden_size} does not split into num_heads={num_heads} heads of an even size; "
-            f"{num_heads * 32} would"
+            f"use for example {num_heads * 32}"
         )
     if vocab_size < 256 + len(SPECIAL_TOKENS):
-        raise ValueError(f"vocab_size={vocab_size} is below {256 + len(SPECIAL_TOKENS)}: every byte needs a token")
+        raise ValueError(
+            f"vocab_size={vocab_size} must be at least {256 + len(SPECIAL_TOKENS)}: every byte needs a token"
+        )
 
     tokenizer = _make_tokenizer(vocab_size, corpus, max_position_embeddings)
     sizes: dict[str, Any] = {

@@ -203,8 +203,8 @@ def begin(data: dict[str, Any], steps: int) -> None:
         sampler = OneAtATime(
             TorchSampler(model, load_tokenizer(data["model"]), max_batch=config.env.parallel, num_threads=1)
         )
-        world = TrainEnv(Prompts, lambda: ChatAgent(""), tasks, train_kwargs={"tasks": tasks})
-        train(config, env=world, sampler=sampler)
+        train_env = TrainEnv(Prompts, lambda: ChatAgent(""), tasks, train_kwargs={"tasks": tasks})
+        train(config, env=train_env, sampler=sampler)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def main() -> None:
 
     options = {} if sleeps else {"slow_mo": 0, "pre_observation_delay": 0.0}
     envs = {task: gymnasium.make(f"browsergym/miniwob.{task}", disable_env_checker=True, **options) for task in TASKS}
-    say({"ready": f"BrowserGym {version('browsergym-core')}, Playwright {version('playwright')}"})
+    reply({"ready": f"BrowserGym {version('browsergym-core')}, Playwright {version('playwright')}"})
     for line in sys.stdin:
-        ask = json.loads(line)
-        say(play(envs[ask["task"]], ask["task"], ask["seed"]))
+        command = json.loads(line)
+        reply(play(envs[command["task"]], command["task"], command["seed"]))
 
 
 def play(env: Any, task: str, seed: int) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def play(env: Any, task: str, seed: int) -> dict[str, Any]:
     return {"reset": reset, "steps": steps, "close": clock() - began, "reward": float(reward)}
 
 
-def say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)
+def reply(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":

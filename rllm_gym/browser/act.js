@@ -403,5 +403,5 @@ function position() {
 const calls = { observe, locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan };
 
 // The single entry point: takes a function name and arguments, returns JSON.
-const door = async (name, ...args) => JSON.stringify(await calls[name](...args));
-Object.assign(door, { noteListening, noteClosed, takeHosts });
+const dispatch = async (name, ...args) => JSON.stringify(await calls[name](...args));
+Object.assign(dispatch, { noteListening, noteClosed, takeHosts });

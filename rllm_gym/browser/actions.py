@@ -46,9 +46,9 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
         BrowserFault: The browser failed.
         ValueError: There is no such action here.
     """
-    doing = _HANDLERS.get(action.name)
-    if doing is None:
-        raise ValueError(f"{action.name!r} is not an action of a browser; there are {', '.join(_HANDLERS)}")
+    handler = _HANDLERS.get(action.name)
+    if handler is None:
+        raise ValueError(f"unknown browser action {action.name!r}; available actions: {', '.join(_HANDLERS)}")
     registry = registry_of(session)
     tab = await registry.tab(session, session.page)
     opened: list[Page] = []
@@ -62,7 +62,7 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
     try:
         since = tab.activity.mark()
         try:
-            await doing(_ActionContext(session, registry, tab), action)
+            await handler(_ActionContext(session, registry, tab), action)
         except ActionFailed as error:
             return str(error)
         except DocumentGone:
@@ -122,7 +122,7 @@ class _ActionContext:
         """Call a function of ``act.js`` on an element.
 
         Raises:
-            CannotAct: There is no such element, or it does not allow this use.
+            ActionFailed: There is no such element, or it does not allow this use.
         """
         assert number is not None
         frame = self.frame_of(number)
@@ -158,11 +158,11 @@ class _ActionContext:
 
     async def _parent_frames(self, frame: str) -> list[tuple[str, int]]:
         """Return the path from a frame to the main one: each parent, and the index of the child frame in it."""
-        env = self.tab.isolated
-        if frame == env.main_frame:
+        isolated = self.tab.isolated
+        if frame == isolated.main_frame:
             return []
         parents: dict[str, str] = {}
-        waiting = [await env.frames()]
+        waiting = [await isolated.frames()]
         while waiting:
             node = waiting.pop()
             for child in node.get("childFrames", ()):
@@ -170,15 +170,15 @@ class _ActionContext:
                 waiting.append(child)
         path: list[tuple[str, int]] = []
         while frame in parents and len(path) < _MAX_FRAME_DEPTH:
-            path.append((parents[frame], (await env.call("position", frame=frame))["own"]))
+            path.append((parents[frame], (await isolated.call("position", frame=frame))["own"]))
             frame = parents[frame]
         return path
 
     def frame_of(self, number: int) -> str:
-        place = self.registry.locations.get(number)
-        if place is None:
+        location = self.registry.locations.get(number)
+        if location is None:
             raise ActionFailed(f"There is no element {number} on the page. {self._nearest(number)}")
-        page, frame = place
+        page, frame = location
         if page is not self.tab.page:
             if page not in self.session.pages:
                 raise ActionFailed(f"Element {number} was in a tab that is closed. {self._nearest(number)}")
@@ -347,7 +347,7 @@ async def _allowed(context: _ActionContext, text: str) -> str:
     """Return the URL that Chromium makes of a text, if the task allows opening it.
 
     Raises:
-        CannotAct: It is not a URL, or the task does not allow it.
+        ActionFailed: It is not a URL, or the task does not allow it.
     """
     shown = quoted(text[:300])
     policy = context.session.network_policy
@@ -370,15 +370,15 @@ async def _allowed(context: _ActionContext, text: str) -> str:
 
 
 async def _resolved(context: _ActionContext, text: str) -> dict[str, Any]:
-    env, policy = context.tab.isolated, context.session.network_policy
+    isolated, policy = context.tab.isolated, context.session.network_policy
     base = context.registry.base or f"{next(iter((*policy.sites, *policy.origins)), 'about:blank')}/"
     while True:
         try:
-            found: dict[str, Any] = await env.call("resolve", text, base)
+            found: dict[str, Any] = await isolated.call("resolve", text, base)
             return found
         except DocumentGone:  # another page is replacing this one, possibly endlessly
             with contextlib.suppress(DocumentGone):
-                await env.send("Page.stopLoading")
+                await isolated.send("Page.stopLoading")
 
 
 async def _through_history(context: _ActionContext, action: BrowserAction) -> None:

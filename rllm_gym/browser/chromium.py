@@ -94,10 +94,10 @@ _BROWSER = """#!/bin/sh
 exec {python} -I -S -c '
 import os, socket, sys
 down, up = os.pipe(), os.pipe()
-with socket.socket(socket.AF_UNIX) as door:
+with socket.socket(socket.AF_UNIX) as sock:
     os.chdir(sys.argv[1])
-    door.connect("door")
-    socket.send_fds(door, [b"pipes"], [down[1], up[0], 4, 3])
+    sock.connect("socket")
+    socket.send_fds(sock, [b"pipes"], [down[1], up[0], 4, 3])
 os.dup2(down[0], 3)
 os.dup2(up[1], 4)
 os.execv(sys.argv[2], sys.argv[2:])
@@ -251,12 +251,12 @@ async def _take_pipes(listener: socket.socket, connection: CDPConnection) -> Non
 def _listening_socket(folder: Path) -> socket.socket:
     """Create a socket in the folder, which only this user can access."""
     listener = socket.socket(socket.AF_UNIX)
-    place = folder / "door"
-    place.unlink(missing_ok=True)
+    path = folder / "socket"
+    path.unlink(missing_ok=True)
     inside = os.open(folder, os.O_RDONLY)
     try:
         # A socket's path is limited to 108 bytes; the folder's may be longer.
-        listener.bind(f"/proc/self/fd/{inside}/door" if sys.platform == "linux" else str(place))
+        listener.bind(f"/proc/self/fd/{inside}/socket" if sys.platform == "linux" else str(path))
     except BaseException:
         listener.close()
         raise
@@ -269,8 +269,8 @@ def _listening_socket(folder: Path) -> socket.socket:
 
 def _browser_script(executable: Path, folder: Path) -> Path:
     script = folder / "browser"
-    words = {"python": sys.executable, "folder": folder, "executable": executable}
-    script.write_text(_BROWSER.format(**{name: shlex.quote(str(word)) for name, word in words.items()}))
+    values = {"python": sys.executable, "folder": folder, "executable": executable}
+    script.write_text(_BROWSER.format(**{name: shlex.quote(str(word)) for name, word in values.items()}))
     script.chmod(stat.S_IRWXU)
     return script
 

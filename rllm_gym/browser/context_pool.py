@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Viewport = tuple[int, int]
 
-_MAKE_S = 60.0
+_CREATE_S = 60.0
 _DISCARD_S = 10.0
 
 
@@ -101,17 +101,17 @@ class ContextPool:
                     return context
             chromium = await self._browser(slot)
             try:
-                async with slot.making:
-                    return await self._make(chromium, viewport)
+                async with slot.creation_slots:
+                    return await self._create_context(chromium, viewport)
             except Exception as error:
                 if await chromium.alive():
-                    raise BrowserFault(f"no browser context can be opened: {error}", kind="browser_died") from error
-        raise BrowserFault(f"{self._executable} dies as soon as it is started", kind="browser_died")
+                    raise BrowserFault(f"cannot open a browser context: {error}", kind="browser_died") from error
+        raise BrowserFault(f"{self._executable} exits right after its start", kind="browser_died")
 
     async def _browser(self, slot: _BrowserSlot) -> Chromium:
         async with self._starting:
             if self.closed:
-                raise BrowserFault("this BrowserPool is closed; make a new one", kind="browser_died")
+                raise BrowserFault("this BrowserPool is closed; create a new one", kind="browser_died")
             if slot.chromium is None or slot.chromium.dead:
                 if slot.chromium is not None:
                     self._start_background(slot.chromium.close())
@@ -120,12 +120,12 @@ class ContextPool:
                 slot.chromium = await Chromium.start(self._executable)
             return slot.chromium
 
-    async def _make(self, chromium: Chromium, viewport: Viewport) -> PooledContext:
+    async def _create_context(self, chromium: Chromium, viewport: Viewport) -> PooledContext:
         network_policy = NetworkPolicy()
         gateway = NetworkProxy(network_policy)
         try:
             await gateway.start()
-            async with asyncio.timeout(_MAKE_S):
+            async with asyncio.timeout(_CREATE_S):
                 proxy = f"http://{chromium.gateway_host}:{gateway.port}"
                 context = await chromium.contexts.new(proxy=proxy, viewport=viewport)
                 await context.add_init_script(_init_script())
@@ -139,18 +139,18 @@ class ContextPool:
         if slot.viewport != viewport:
             slot.discard_ready()
             slot.viewport = viewport
-        while not self.closed and slot.viewport == viewport and len(slot.ready) + slot.being_made < self._prewarm:
-            slot.being_made += 1
+        while not self.closed and slot.viewport == viewport and len(slot.ready) + slot.creating < self._prewarm:
+            slot.creating += 1
             try:
                 chromium = slot.chromium
                 if chromium is None or chromium.dead:
                     return
-                async with slot.making:
-                    context = await self._make(chromium, viewport)
+                async with slot.creation_slots:
+                    context = await self._create_context(chromium, viewport)
             except Exception:
                 return  # the next caller creates it and gets the error
             finally:
-                slot.being_made -= 1
+                slot.creating -= 1
             if self.closed or slot.viewport != viewport or slot.chromium is not chromium:
                 context.discard()
             else:
@@ -195,9 +195,9 @@ class _BrowserSlot:
         self.ready: deque[PooledContext] = deque()
         self.out: set[PooledContext] = set()
         self.used = 0
-        self.being_made = 0
+        self.creating = 0
         # More at a time only delay each other in the browser, in no particular order.
-        self.making = asyncio.Semaphore(4)
+        self.creation_slots = asyncio.Semaphore(4)
 
     def discard_ready(self) -> None:
         for context in self.ready:

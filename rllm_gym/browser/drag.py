@@ -20,7 +20,7 @@ class Drag:
     The browser's mouse does not perform a native drag itself. It reports the drag to the client, which then moves it.
 
     Args:
-        isolated: The page's world.
+        isolated: The isolated worlds of the page.
         frame: The frame in which the drag starts.
     """
 

@@ -80,7 +80,7 @@ function clean(text, most) {
   return `${words.slice(0, most).toWellFormed()}… (${text.length} characters)`;
 }
 
-const given = (element, name) => clean(attribute(element, name), NAME_CHARS);
+const cleanAttribute = (element, name) => clean(attribute(element, name), NAME_CHARS);
 
 // The text below a node, for names: includes text for screen readers only, excludes text that is not rendered.
 function textBelow(node, except, budget = { nodes: 300, chars: NAME_CHARS }) {
@@ -94,12 +94,12 @@ function textBelow(node, except, budget = { nodes: 300, chars: NAME_CHARS }) {
   if (type === ELEMENT) {
     const tag = localName(node);
     if (SKIPPED.has(tag) || attribute(node, "aria-hidden") === "true") return "";
-    if (tag === "img") return ` ${given(node, "alt")} `;
+    if (tag === "img") return ` ${cleanAttribute(node, "alt")} `;
     if (tag === "br") return " ";
     if (tag === "input" || tag === "select" || tag === "textarea") return "";
     const style = getComputedStyle(node);
     if (style.display === "none") return "";
-    if (attribute(node, "aria-label")) return ` ${given(node, "aria-label")} `;
+    if (attribute(node, "aria-label")) return ` ${cleanAttribute(node, "aria-label")} `;
     let text = "";
     for (const child of childrenOf(node)) text += textBelow(child, except, budget);
     return style.display.startsWith("inline") ? text : ` ${text} `;
@@ -144,7 +144,7 @@ function referenced(element, name) {
 function statedName(element) {
   const labels = referenced(element, "aria-labelledby");
   const text = labels.map((label) => textBelow(label, element)).join(" ");
-  return clean(text, NAME_CHARS) || given(element, "aria-label");
+  return clean(text, NAME_CHARS) || cleanAttribute(element, "aria-label");
 }
 
 function fieldName(element) {
@@ -152,7 +152,7 @@ function fieldName(element) {
   if (stated) return stated;
   const labels = [...(element.labels ?? [])].slice(0, 4);
   const text = clean(labels.map((label) => textBelow(label, element)).join(" "), NAME_CHARS);
-  return text || given(element, "title") || given(element, "placeholder") || given(element, "alt");
+  return text || cleanAttribute(element, "title") || cleanAttribute(element, "placeholder") || cleanAttribute(element, "alt");
 }
 
 // Roles
@@ -265,8 +265,8 @@ function fieldState(node, element, role) {
     else if (type === "file") node.v = clean([...element.files].map((file) => file.name).join(", "), VALUE_CHARS);
     else if (role !== "button" && role !== "checkbox" && role !== "radio") node.v = shown(value);
     if (role === "textbox" && is(element, "input") && !PLAIN_TEXT.has(type)) attributes.type = type;
-    for (const bound of ["min", "max"]) if (FIELDS.has(role) && hasAttribute(element, bound)) attributes[bound] = given(element, bound);
-    if (value === "" && hasAttribute(element, "placeholder")) attributes.placeholder = given(element, "placeholder");
+    for (const bound of ["min", "max"]) if (FIELDS.has(role) && hasAttribute(element, bound)) attributes[bound] = cleanAttribute(element, bound);
+    if (value === "" && hasAttribute(element, "placeholder")) attributes.placeholder = cleanAttribute(element, "placeholder");
     if (matches(element, ":user-invalid")) attributes.invalid = clean(element.validationMessage, NAME_CHARS) || "yes";
   } else if (isEditingHost(element)) {
     const budget = { nodes: 2000, chars: 2 * VALUE_CHARS };

@@ -38,8 +38,8 @@ def find_chromium(executable: str | os.PathLike[str] | None = None) -> Path:
             found = _which(os.fspath(name))
             if found is None:
                 raise BrowserFault(
-                    f"{origin}={os.fspath(name)!r} is not an executable file; name a Chromium, or leave it out after "
-                    f"`{INSTALL}`",
+                    f"{origin}={os.fspath(name)!r} is not an executable file; set it to a Chromium, or unset it and "
+                    f"run `{INSTALL}`",
                     kind="browser_unavailable",
                 )
             return found
@@ -48,8 +48,8 @@ def find_chromium(executable: str | os.PathLike[str] | None = None) -> Path:
         if found := _which(candidate):
             return found
     raise BrowserFault(
-        f"no Chromium was found (on PATH, in /usr/lib/chromium, among the browsers of `playwright install`): "
-        f"`{INSTALL}` on Debian or Ubuntu, or `playwright install --only-shell chromium`, or set {VARIABLE}",
+        f"no Chromium found (on PATH, in /usr/lib/chromium, in the browsers of `playwright install`): run `{INSTALL}` "
+        f"on Debian or Ubuntu, or `playwright install --only-shell chromium`, or set {VARIABLE}",
         kind="browser_unavailable",
     )
 

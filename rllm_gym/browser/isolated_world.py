@@ -14,7 +14,7 @@ from rllm_gym.browser.cdp import CDPSession, Handler, ProtocolError
 from rllm_gym.browser.errors import BrowserFault
 
 _NAME = "rllm-gym"
-_SEARCHED = "rllm-gym listeners"
+_LISTENER_WORLD = "rllm-gym listeners"
 ANSWER_S = 20.0
 """Seconds a page may take to answer, for pages that compute forever."""
 
@@ -39,7 +39,7 @@ class IsolatedWorlds:
         self._contexts: dict[str, int] = {}
         self._documents: dict[str, str] = {}
         self._listening: dict[str, set[int]] = {}
-        self._making = asyncio.Lock()
+        self._context_lock = asyncio.Lock()
         self._key = f"k{secrets.token_hex(16)}"
         self.main_frame = main_frame
         cdp.on("Page.frameNavigated", lambda event: self._forget(event["frame"]["id"]))
@@ -55,7 +55,7 @@ class IsolatedWorlds:
 
         Raises:
             BrowserFault: No answer in time, or the page or browser has ended.
-            WorldLost: The document was replaced meanwhile.
+            DocumentGone: The document was replaced meanwhile.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -80,7 +80,7 @@ class IsolatedWorlds:
         """Call a function of our scripts, ``"observe"`` or one of ``act.js``, in the main frame or another.
 
         Raises:
-            BrowserFault, WorldLost: As :meth:`send`.
+            BrowserFault, DocumentGone: As :meth:`send`.
         """
         frame = frame or self.main_frame
         listed = ", ".join(json.dumps(argument) for argument in (expression, *arguments))
@@ -108,7 +108,7 @@ class IsolatedWorlds:
         in the world of its handle (Chromium 156), whose getters then raise "Illegal invocation".
         """
         if frame not in self._documents:
-            created = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_SEARCHED)
+            created = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_LISTENER_WORLD)
             context = created["executionContextId"]
             answer = await self.send("Runtime.evaluate", expression="document", contextId=context)
             self._documents[frame] = answer["result"]["objectId"]
@@ -168,7 +168,7 @@ class IsolatedWorlds:
         return self._listening.setdefault(frame, set())
 
     async def _context(self, frame: str) -> int:
-        async with self._making:
+        async with self._context_lock:
             if frame not in self._contexts:
                 answer = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_NAME)
                 context: int = answer["executionContextId"]
@@ -189,7 +189,7 @@ def _source() -> str:
     """Return our scripts as one expression: the function that answers calls by name."""
     folder = files("rllm_gym.browser")
     scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("elements.js", "observe.js", "act.js")]
-    return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\nreturn door;\n})()"
+    return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\nreturn dispatch;\n})()"
 
 
 def _navigated(error: Exception) -> bool:

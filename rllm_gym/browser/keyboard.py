@@ -60,7 +60,7 @@ async def press_key(isolated: IsolatedWorlds, name: str) -> None:
     """Press and release a key, with modifiers held.
 
     Args:
-        isolated: The world of the page that has the keyboard focus.
+        isolated: The isolated worlds of the page that has the keyboard focus.
         name: As returned by :func:`~rllm_gym.browser.key_names.checked_key`: ``"Control+a"``.
     """
     *held, last = [*name[:-2].split("+"), "+"] if name.endswith("++") else name.split("+") if name != "+" else ["+"]

@@ -60,7 +60,7 @@ class NetworkPolicy:
         self.blocked: list[str] = []
         self.blocked_count = 0
         self.fault: SiteFault | None = None
-        self.on_blocked_page: Callable[[str], None] = lambda what: None
+        self.on_blocked_page: Callable[[str], None] = lambda url: None
 
     def allow(self, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
         """Allow the sites and origins.
@@ -69,16 +69,16 @@ class NetworkPolicy:
             ValueError: An origin has a path, is not http(s), or is given twice; a site is not ``http://``.
         """
         if isinstance(origins, str):
-            raise ValueError(f"origins={origins!r} must be a sequence of origins: [{origins!r}]")
-        for values in (*sites, *origins):
-            if urlsplit(values).path not in ("", "/") or urlsplit(values).query or urlsplit(values).fragment:
-                raise ValueError(f"{values!r} is not an origin: leave out what follows the host and port")
+            raise ValueError(f"origins={origins!r} must be a sequence of origins, e.g. [{origins!r}]")
+        for item in (*sites, *origins):
+            if urlsplit(item).path not in ("", "/") or urlsplit(item).query or urlsplit(item).fragment:
+                raise ValueError(f"{item!r} is not an origin: remove everything after the host and port")
         self.sites = {origin_of(origin): handler for origin, handler in sites.items()}
         self.origins = frozenset(origin_of(origin) for origin in origins)
         if secure := [origin for origin in self.sites if not origin.startswith("http://")]:
-            raise ValueError(f"a site answered in this process is served without TLS: write http:// for {secure[0]!r}")
+            raise ValueError(f"site {secure[0]!r} must use http://: sites of this process are served without TLS")
         if both := sorted(self.origins & self.sites.keys()):
-            raise ValueError(f"{both[0]!r} is both a site of this process and a real server; choose one")
+            raise ValueError(f"{both[0]!r} is in both sites and origins; remove it from one of them")
 
     def is_allowed(self, url: str) -> bool:
         """Return whether a URL, as written by Chromium, is allowed."""

@@ -146,15 +146,15 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
     """
     registry = registry_of(session)
     page = session.page
-    env = (await registry.tab(session, page)).isolated
+    isolated = (await registry.tab(session, page)).isolated
     seen = _PageSnapshot([], page.url, "", (0, 0, 0, 0), False, False, [])
     for attempt in range(_TRIES):
         if attempt == _TRIES // 2:
             session.tabs.note("The page was replaced by another again and again; it was stopped.")
         try:
             if attempt >= _TRIES // 2:
-                await env.send("Page.stopLoading")
-            seen = await _whole_page(registry, env)
+                await isolated.send("Page.stopLoading")
+            seen = await _page_snapshot(registry, isolated)
             break
         except DocumentGone:  # another document is replacing it
             continue
@@ -162,7 +162,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
         registry.base = seen.url
     numbered = {node["n"]: node for node, _ in seen.numbered}
     # Numbers of other tabs stay known: an action on one of them gets an error message that names the element's tab.
-    registry.locations = {number: place for number, place in registry.locations.items() if place[0] is not page}
+    registry.locations = {n: location for n, location in registry.locations.items() if location[0] is not page}
     registry.locations.update({node["n"]: (page, frame) for node, frame in seen.numbered})
     registry.shown = numbered
     registry.titles[page] = seen.title
@@ -198,7 +198,7 @@ class _PageSnapshot:
     numbered: list[tuple[Node, str]]
 
 
-async def _whole_page(registry: ElementRegistry, isolated: IsolatedWorlds) -> _PageSnapshot:
+async def _page_snapshot(registry: ElementRegistry, isolated: IsolatedWorlds) -> _PageSnapshot:
     seen = await _document(registry, isolated, isolated.main_frame)
     numbered: list[tuple[Node, str]] = []
     budget = [_MAX_FRAMES]

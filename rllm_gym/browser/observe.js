@@ -207,7 +207,7 @@ function nameNode(node, element, role, tag, children, isField) {
   let name = "";
   if (is(element, "input") && role === "button") name = statedName(element) || buttonText(element);
   else if (isField) name = fieldName(element);
-  else if (role === "image") name = statedName(element) || given(element, "alt") || given(element, "title");
+  else if (role === "image") name = statedName(element) || cleanAttribute(element, "alt") || cleanAttribute(element, "title");
   else if (role === "group" && tag === "fieldset") name = statedName(element) || legendOf(element, children);
   else name = statedName(element);
   let kept = children;
@@ -218,16 +218,16 @@ function nameNode(node, element, role, tag, children, isField) {
       kept = [];
     } else if (plain && name && (!text || text.length < 3 || name.includes(text))) kept = [];
     else if (plain && !name && role !== "heading" && node.n !== undefined) name = clean(text, 100);
-    if (!name && !kept.length) name = given(element, "title") || given(element, "alt");
+    if (!name && !kept.length) name = cleanAttribute(element, "title") || cleanAttribute(element, "alt");
   }
   node.s = name;
   if (kept.length) node.c = kept;
 }
 
 function buttonText(input) {
-  if (input.type === "image") return given(input, "alt") || given(input, "title") || "Submit";
+  if (input.type === "image") return cleanAttribute(input, "alt") || cleanAttribute(input, "title") || "Submit";
   const standard = { submit: "Submit", reset: "Reset" }[input.type] ?? "";
-  return clean(input.value, NAME_CHARS) || given(input, "title") || standard;
+  return clean(input.value, NAME_CHARS) || cleanAttribute(input, "title") || standard;
 }
 
 function legendOf(fieldset, children) {
@@ -331,7 +331,7 @@ function visitShapes(parent, into, place, budget, pointed) {
 }
 
 function addFrame(element, into, inner) {
-  const node = { r: "frame", s: given(element, "title") || given(element, "aria-label") || given(element, "name") };
+  const node = { r: "frame", s: cleanAttribute(element, "title") || cleanAttribute(element, "aria-label") || cleanAttribute(element, "name") };
   const child = element.contentWindow;
   for (let index = 0; index < Math.min(window.length, 100); index++) {
     if (window[index] === child) node.frame = index;

@@ -48,11 +48,11 @@ class BrowserPool:
         self, executable: str | os.PathLike[str] | None = None, *, browsers: int = 1, prewarm: int = 2
     ) -> None:
         if browsers < 1 or prewarm < 0:
-            raise ValueError(f"browsers={browsers!r} must be at least 1, and ahead={prewarm!r} at least 0")
+            raise ValueError(f"browsers={browsers!r} must be at least 1, and prewarm={prewarm!r} at least 0")
         self.executable = find_chromium(executable)
         self._pid = os.getpid()
         self._loop = BackgroundLoop("rllm-gym browser")
-        # The loop and the stock hold no reference to the pool, so that an unclosed pool can be collected and closed.
+        # The loop and the contexts hold no reference to the pool, so that an unclosed pool can be collected and closed.
         self._contexts = self._loop.run(_new_context_pool(self, browsers, prewarm))
         self._finalizer = weakref.finalize(self, _close, self._loop, self._contexts, self._pid)
 
@@ -79,7 +79,7 @@ class BrowserPool:
         """
         self._check_owner()
         if len(viewport) != 2 or not all(isinstance(side, int) and _SIDES[0] <= side <= _SIDES[1] for side in viewport):
-            raise ValueError(f"viewport={viewport!r} must be two whole numbers of {_SIDES[0]} to {_SIDES[1]} pixels")
+            raise ValueError(f"viewport={viewport!r} must be two integers from {_SIDES[0]} to {_SIDES[1]}")
         NetworkPolicy().allow(sites or {}, origins)
         opening = _open(self._loop, self._contexts, dict(sites or {}), origins, viewport, init_script)
         return await self._loop.arun(opening)
@@ -94,9 +94,9 @@ class BrowserPool:
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError(f"this BrowserPool belongs to process {self._pid}; a fork of it must make its own")
+            raise RuntimeError(f"this BrowserPool belongs to process {self._pid}; create a new pool after a fork")
         if not self._finalizer.alive:
-            raise RuntimeError("this BrowserPool is closed; make a new one")
+            raise RuntimeError("this BrowserPool is closed; create a new one")
 
     def __enter__(self) -> Self:
         return self

@@ -132,16 +132,18 @@ async def _answer(
 
 def _check(response: Response) -> None:
     if not isinstance(response, Response):
-        raise TypeError(f"a site answers with a Response, not {type(response).__name__}")
+        raise TypeError(f"a site must return a Response, not {type(response).__name__}")
     if not isinstance(response.body, bytes) or not 200 <= response.status <= 599:
-        raise ValueError(f"status {response.status!r} with a body of type {type(response.body).__name__} is no answer")
+        raise ValueError(
+            f"invalid Response: status {response.status!r} with a body of type {type(response.body).__name__}"
+        )
     for name, value in response.headers.items():
         if any(mark in name + value for mark in "\r\n\0") or name != name.lower():
-            raise ValueError(f"header {name!r}: {value!r} cannot be sent; names are lower case, values one line")
+            raise ValueError(f"invalid header {name!r}: {value!r}: names must be lower case, values a single line")
 
 
 def _site_fault(request: Request, error: Exception) -> SiteFault:
-    fault = SiteFault(f"the site broke over {request.method} {request.url[:300]}: {type(error).__name__}: {error}")
+    fault = SiteFault(f"the site failed on {request.method} {request.url[:300]}: {type(error).__name__}: {error}")
     fault.__cause__ = error
     return fault
 
@@ -246,7 +248,7 @@ def _read_head(head: bytes) -> tuple[str, str, dict[str, str]]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            raise ValueError(f"{line!r} is no header")
+            raise ValueError(f"{line!r} is not a header")
         headers[name.strip().lower()] = value.strip()
     return method, target, headers
 

@@ -66,7 +66,7 @@ class BrowserSession:
 
     Attributes:
         viewport: Width and height in pixels.
-        network_policy: What the session may reach; see ``walls.admits(url)``.
+        network_policy: What the session may reach; see ``network_policy.is_allowed(url)``.
     """
 
     def __init__(self, loop: BackgroundLoop, context: PooledContext, viewport: tuple[int, int]) -> None:
@@ -148,14 +148,14 @@ class BrowserSession:
         """Return a tab's session of the browser's protocol, by default that of the active tab."""
         return self.tabs.cdp(page)
 
-    async def within(self, doing: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+    async def within(self, operation: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
         """Await an operation of the browser with a deadline, converting its errors to faults.
 
         Raises:
             BrowserFault: It exceeded the deadline, the page crashed, or the browser has ended.
             SiteFault: A site of this process raised an exception meanwhile.
         """
-        task = asyncio.ensure_future(doing)
+        task = asyncio.ensure_future(operation)
         try:
             # A crash is reported, but does not end requests to the page that crashed.
             waited: list[asyncio.Future[Any]] = [task, self.tabs.crash]
@@ -177,7 +177,7 @@ class BrowserSession:
     async def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the pool's loop."""
         if self._context.lost or not self._finalizer.alive:
-            raise BrowserFault("this browser session or its pool is closed; open another", kind="browser_died")
+            raise BrowserFault("this browser session or its pool is closed; open a new one", kind="browser_died")
         return await self._loop.arun(begin())
 
     async def _fault(self, what: str, error: Exception) -> BrowserFault:
@@ -200,8 +200,8 @@ class BrowserSession:
 
     async def _observe_once(self, screenshot: bool, chars: int) -> PageView:
         observation = importlib.import_module("rllm_gym.browser.observation")
-        looking = observation.observe(self, screenshot=screenshot, chars=chars)
-        view: PageView = await self.within(looking, OBSERVE_S, "looking at the page")
+        operation = observation.observe(self, screenshot=screenshot, chars=chars)
+        view: PageView = await self.within(operation, OBSERVE_S, "observing the page")
         return view
 
     @contextlib.asynccontextmanager
@@ -209,18 +209,18 @@ class BrowserSession:
         """Disable scripts in the next document, for a page that replaces itself too fast to be observed."""
         self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
         cdp = self.cdp()
-        await self.within(_run_scripts(cdp, False), ANSWER_S, "stopping a page")
+        await self.within(_run_scripts(cdp, False), ANSWER_S, "disabling the page's scripts")
         try:
             yield
         finally:
-            await self.within(_run_scripts(cdp, True), ANSWER_S, "letting a page go on")
+            await self.within(_run_scripts(cdp, True), ANSWER_S, "re-enabling the page's scripts")
 
     async def _act(self, action: BrowserAction) -> str:
-        acting = importlib.import_module("rllm_gym.browser.actions")
+        actions = importlib.import_module("rllm_gym.browser.actions")
         await self._ensure_responsive()
-        await self.within(self.tabs.let_scripts_run(), ANSWER_S, "letting the page's scripts run")
+        await self.within(self.tabs.let_scripts_run(), ANSWER_S, "re-enabling the page's scripts")
         try:
-            error: str = await self.within(acting.act(self, action), ACT_S, f"the action {action.name}")
+            error: str = await self.within(actions.act(self, action), ACT_S, f"the action {action.name}")
         except BrowserFault as fault:
             await self._recover(fault)
             return f"The page broke over this action: {fault}."
@@ -299,15 +299,15 @@ class BrowserSession:
 
     async def _evaluate(self, script: str, world: str) -> Any:
         cdp = self.cdp()
-        order: dict[str, Any] = {"expression": script, "returnByValue": True, "awaitPromise": True}
+        parameters: dict[str, Any] = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = None
         while answer is None:
             if world == "isolated":
                 frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
                 created = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _ISOLATED_WORLD})
-                order["contextId"] = created["executionContextId"]
+                parameters["contextId"] = created["executionContextId"]
             try:
-                answer = await cdp.send("Runtime.evaluate", order)
+                answer = await cdp.send("Runtime.evaluate", parameters)
             except Exception as error:
                 # A navigation replaced the document between the two calls, before the script started: retry on the next
                 # one.

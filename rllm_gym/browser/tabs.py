@@ -84,8 +84,8 @@ class TabSet:
 
     async def let_scripts_run(self) -> None:
         """Re-enable scripts of pages that opened endless dialogs or tabs, because the model acts again."""
-        hushed, self._stopped = self._stopped, set()
-        for page in hushed.intersection(self.pages) - self.crashed:
+        stopped, self._stopped = self._stopped, set()
+        for page in stopped.intersection(self.pages) - self.crashed:
             session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": False})
 

@@ -120,7 +120,7 @@ class TemplateEncoder:
                 taken.add(stand_in)
                 lower[ord(self._edges[len(lower)])] = stand_in
             elif len(taken) > 100_000:
-                raise ValueError("a text uses nearly every private-use character; it cannot be rendered safely")
+                raise ValueError("a text contains nearly every private-use character, so it cannot be rendered safely")
         lift = {ord(stand_in): chr(edge) for edge, stand_in in lower.items()}
         return ControlTokenEscaper(lower, lift, self._edges, self._starts)
 
@@ -171,7 +171,7 @@ def _copy_with_names(
     taken = set(model["vocab"].values()) if isinstance(model.get("vocab"), dict) else set()
     if taken & remap.keys():
         raise ValueError(
-            "the tokenizer's vocabulary has holes where its added tokens would go; save and load it again with "
-            "save_pretrained, which numbers them"
+            "the tokenizer's vocabulary has unused ids, which its added tokens would take; save it with "
+            "save_pretrained, which renumbers them, and load it again"
         )
     return copy, remap

@@ -80,7 +80,7 @@ class Message:
         """
         role = message.get("role")
         if role not in ("system", "user", "assistant", "tool"):
-            raise ValueError(f"a message's role is system, user, assistant or tool; got {role!r}")
+            raise ValueError(f"role={role!r} must be system, user, assistant or tool")
         content = message.get("content") or ""
         if not isinstance(content, str):
             content = tuple(

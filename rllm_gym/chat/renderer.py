@@ -87,8 +87,8 @@ class ChatRenderer:
     ) -> None:
         if chat_template is None and not getattr(tokenizer, "chat_template", None):
             raise ValueError(
-                f"the tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template; give one with "
-                "chat_template= or use the tokenizer of an instruction-tuned model"
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template; pass "
+                "chat_template=, or use the tokenizer of an instruction-tuned model"
             )
         self.tokenizer = tokenizer
         self._template = chat_template
@@ -136,7 +136,7 @@ class ChatRenderer:
         """
         new = tuple(message if isinstance(message, Message) else Message.from_openai(message) for message in messages)
         if not new:
-            raise ValueError("there are no messages to render; a conversation has at least one")
+            raise ValueError("no messages to render; a conversation needs at least one")
         tools_json = _tools_json(tools)
         if prefix is None:
             return self._assemble(new, tools_json, (), (), branch=0, keep=0, start=0)
@@ -331,8 +331,8 @@ class ChatRenderer:
         _, found, after = rendered.partition(self._reply)
         if not found or self._reply in after:
             raise ChatTemplateError(
-                f"the chat template writes an assistant message {rendered.count(self._reply)} times, not once, so its "
-                "turns cannot be appended by token; use another chat_template"
+                f"the chat template renders an assistant message {rendered.count(self._reply)} times instead of "
+                "once, so turns cannot be appended as tokens; use another chat_template"
             )
         return after
 
@@ -356,8 +356,8 @@ class ChatRenderer:
             call.name not in reply.translate(escaper.unescape) for call in message.tool_calls
         ):
             raise ChatTemplateError(
-                "the chat template does not write an assistant's tool calls after its generation prompt; write the "
-                "calls into the message's content as the model would, or give another chat_template"
+                "the chat template does not render an assistant's tool calls after the generation prompt; put "
+                "the calls into the message's content as the model writes them, or pass another chat_template"
             )
         return reply
 
@@ -381,8 +381,8 @@ class ChatRenderer:
                     return self._render(folded, tools, awaits_reply=awaits_reply)
             roles = " ".join(message["role"] for message in chat)
             raise ChatTemplateError(
-                f"the chat template cannot render messages with the roles [{roles}]: {error}. Change the order or the "
-                "form of the messages to what this model was trained on, or give another chat_template"
+                f"the chat template cannot render messages with the roles [{roles}]: {error}. Change the order "
+                "or form of the messages to those that the model was trained on, or pass another chat_template"
             ) from error
 
     # Converting messages
@@ -393,8 +393,8 @@ class ChatRenderer:
         for number, message in enumerate(messages):
             if not isinstance(message.content, str) and any(part.type != "text" for part in message.content):
                 raise ChatTemplateError(
-                    f"message {number} ({message.role}) has an image, and this renderer writes text tokens only; use "
-                    'observation_mode="text" or a model and renderer that take images'
+                    f"message {number} ({message.role}) has an image, but this renderer supports only text; use "
+                    'observation_mode="text" or a model and a renderer that support images'
                 )
             cover = escaper.escape_special if message.role == "assistant" else escaper.escape
             row: dict[str, Any] = {"role": message.role, "content": cover(message.text)}
@@ -461,7 +461,7 @@ def _tools_json(tools: Sequence[Mapping[str, Any]] | str | None) -> str:
         return json.dumps(list(tools), ensure_ascii=False)
     parsed = json.loads(tools)
     if not isinstance(parsed, list):
-        raise ValueError(f"tools are a list of OpenAI schemas or its JSON; got JSON of a {type(parsed).__name__}")
+        raise ValueError(f"tools must be a list of OpenAI schemas, or its JSON; got JSON of a {type(parsed).__name__}")
     return tools if parsed else ""
 
 

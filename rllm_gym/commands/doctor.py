@@ -53,10 +53,10 @@ class DoctorFinding:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym doctor",
-        description="What this machine has, what is missing for which purpose, and the fix. "
-        "The exit status is 0 where every installed part works, 1 where something installed is broken.",
+        description="Check the installation: list what is installed and what is missing for which feature, and "
+        "suggest fixes. The exit status is 0 if every installed component works, 1 if one is broken.",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of findings")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of findings")
     options = parser.parse_args(argv)
     findings = run_checks()
     if options.json:
@@ -99,9 +99,7 @@ def _print(findings: list[DoctorFinding]) -> None:
 def _python() -> DoctorFinding:
     detail = f"{platform.python_version()} ({sys.executable}) on {platform.platform(terse=True)} {platform.machine()}"
     if sys.prefix == sys.base_prefix:
-        return DoctorFinding(
-            "python", "note", detail, "a virtual environment keeps packages apart: python3 -m venv .venv"
-        )
+        return DoctorFinding("python", "note", detail, "use a virtual environment: python3 -m venv .venv")
     return DoctorFinding("python", "ok", detail)
 
 
@@ -109,10 +107,13 @@ def _processors() -> DoctorFinding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    detail = f"{usable} usable, load {load:.1f}, OMP_NUM_THREADS={threads or 'not set'}"
+    detail = f"{usable} available, load {load:.1f}, OMP_NUM_THREADS={threads or 'not set'}"
     if load > usable and threads != "1":
         return DoctorFinding(
-            "processors", "note", f"{detail}: busy", "export OMP_NUM_THREADS=1 (torch slows tenfold else)"
+            "processors",
+            "note",
+            f"{detail}: busy",
+            "export OMP_NUM_THREADS=1 (otherwise torch is up to 10 times slower)",
         )
     return DoctorFinding("processors", "ok", detail)
 
@@ -123,7 +124,12 @@ def _memory() -> DoctorFinding:
         return DoctorFinding("memory", "note", "cannot be read on this system")
     detail = f"{available:.1f} GiB available"
     if available < _LOW_MEMORY_GIB:
-        return DoctorFinding("memory", "note", detail, f"training wants {_LOW_MEMORY_GIB:.0f} GiB: use a smaller model")
+        return DoctorFinding(
+            "memory",
+            "note",
+            detail,
+            f"training needs about {_LOW_MEMORY_GIB:.0f} GiB: free memory or use a smaller model",
+        )
     return DoctorFinding("memory", "ok", detail)
 
 
@@ -147,7 +153,7 @@ def _disk() -> DoctorFinding:
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     detail = f"{free:.0f} GiB free in {Path.cwd()}"
     if free < _LOW_DISK_GIB:
-        return DoctorFinding("disk", "note", detail, "runs and checkpoints are written here: make room")
+        return DoctorFinding("disk", "note", detail, "free disk space: runs and checkpoints are written here")
     return DoctorFinding("disk", "ok", detail)
 
 
@@ -193,12 +199,10 @@ def _torch() -> list[DoctorFinding]:
             findings.append(DoctorFinding(f"GPU {index}", "ok", f"{properties.name}, {memory:.0f} GiB"))
     elif shutil.which("nvidia-smi"):
         findings.append(
-            DoctorFinding(
-                "GPU", "broken", "there is an NVIDIA GPU, but torch cannot use it", "pip install torch==2.13.0"
-            )
+            DoctorFinding("GPU", "broken", "NVIDIA GPU found, but torch cannot use it", "pip install torch==2.13.0")
         )
     else:
-        findings.append(DoctorFinding("GPU", "note", "none found; everything runs on the CPU"))
+        findings.append(DoctorFinding("GPU", "note", "no GPU found; models run on the CPU"))
     return findings
 
 
@@ -214,29 +218,33 @@ def _sandbox() -> list[DoctorFinding]:
     else:
         reason = " ".join(f"Tier {tried.tier.value}: {tried.reason}" for tried in refused)
         fix = "; ".join(f"tier {tried.tier.value}: {tried.fix}" for tried in refused)
-        findings.append(DoctorFinding("sandbox", "missing", f"no tier works. {reason}", fix))
+        findings.append(DoctorFinding("sandbox", "missing", f"no isolation tier works. {reason}", fix))
     if not findings:
-        detail = f"tier {tried.tier.value} ({tried.tier.name.lower()}), tried with real programs"
-        reason = "".join(f"; not tier {higher.tier.value}: {higher.reason}" for higher in refused)
+        detail = f"tier {tried.tier.value} ({tried.tier.name.lower()}), verified by running test programs"
+        reason = "".join(f"; tier {higher.tier.value} is not available: {higher.reason}" for higher in refused)
         fix = "; ".join(higher.fix for higher in refused)
         findings.append(DoctorFinding("sandbox", "note" if refused else "ok", detail + reason, fix))
     docker = probe.probe_tier(Tier.DOCKER)
-    detail = "an engine answers" if docker.works else f"{docker.reason} Only rows that need an image use it."
+    detail = (
+        "the Docker daemon is running" if docker.works else f"{docker.reason} Only tasks with an image need Docker."
+    )
     findings.append(DoctorFinding("docker", "ok" if docker.works else "note", detail, docker.fix))
     return findings
 
 
 def _node() -> DoctorFinding:
     """Check for Node.js, which MCP servers from npm need."""
-    fix = "sudo apt-get install -y nodejs npm, for MCP servers from npm"
+    fix = "sudo apt-get install -y nodejs npm (for MCP servers from npm)"
     absent = [command for command in ("node", "npm") if shutil.which(command) is None]
     if absent:
-        return DoctorFinding("node", "note", f"{' and '.join(absent)} not found; only MCP servers from npm use it", fix)
+        return DoctorFinding(
+            "node", "note", f"{' and '.join(absent)} not found; needed only for MCP servers from npm", fix
+        )
     try:
         result = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return DoctorFinding("node", "note", f"does not run: {error}", fix)
-    return DoctorFinding("node", "ok", f"{result.stdout.strip()}, with npm: runs MCP servers from npm")
+        return DoctorFinding("node", "note", f"node --version failed: {error}", fix)
+    return DoctorFinding("node", "ok", f"{result.stdout.strip()}, npm found")
 
 
 def _browser() -> DoctorFinding:
@@ -247,7 +255,9 @@ def _browser() -> DoctorFinding:
         return DoctorFinding("browser", "missing", str(fault), INSTALL)
     if "headless" in found.name:
         return DoctorFinding("browser", "ok", str(found))
-    return DoctorFinding("browser", "note", f"{found}: a full browser, about five times slower than the shell", INSTALL)
+    return DoctorFinding(
+        "browser", "note", f"{found}: full browser, about 5 times slower than the headless shell", INSTALL
+    )
 
 
 def _environments() -> list[DoctorFinding]:
@@ -261,9 +271,11 @@ def _environments() -> list[DoctorFinding]:
                 env.close()
             working += 1
         except (ModuleNotFoundError, EnvironmentFault) as error:  # the message names what is missing
-            findings.append(DoctorFinding(env_id, "missing", f"does not start: {error}", "see the message"))
+            findings.append(DoctorFinding(env_id, "missing", f"cannot be created: {error}", "see the error message"))
         # Report any failure, and continue with the next environment.
         except Exception as error:
-            detail = f"does not start: {type(error).__name__}: {error}"
-            findings.append(DoctorFinding(env_id, "broken", detail, "see the message; the id's manual: rllm-gym list"))
-    return [DoctorFinding("environments", "ok", f"{working} of {len(TABLE)} start"), *findings]
+            detail = f"cannot be created: {type(error).__name__}: {error}"
+            findings.append(
+                DoctorFinding(env_id, "broken", detail, f"see the error message and `rllm-gym list {env_id}`")
+            )
+    return [DoctorFinding("environments", "ok", f"{working} of {len(TABLE)} can be created"), *findings]

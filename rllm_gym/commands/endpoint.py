@@ -24,26 +24,34 @@ _OTHERS = ("device", "dtype", "threads")
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--base-url`` and related options."""
-    group = parser.add_argument_group("an endpoint that serves the model")
+    group = parser.add_argument_group("endpoint options")
     group.add_argument(
         "--base-url",
         metavar="URL",
-        help="an OpenAI-compatible endpoint, such as http://localhost:8000/v1; --model is then its name there",
+        help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1; --model is then the name of the model there",
     )
-    group.add_argument("--api-key-env", metavar="NAME", help=f"environment variable of the key; default: {_KEY}")
+    group.add_argument(
+        "--api-key-env", metavar="NAME", help=f"environment variable that contains the API key (default: {_KEY})"
+    )
     group.add_argument(
         "--token-ids",
         action="store_true",
         default=None,
-        help="send token ids and get them back, as training does (vLLM's server), in place of chat; needs --tokenizer",
+        help="send and receive token ids instead of chat messages, as in training (vLLM server); requires --tokenizer",
     )
     group.add_argument(
-        "--tokenizer", metavar="PATH", help="the model's tokenizer, a folder or hub id: counts for --context-length"
+        "--tokenizer",
+        metavar="PATH",
+        help="tokenizer of the model, a directory or hub id; used to count tokens for --sampling.context-length",
     )
-    group.add_argument("--requests-per-minute", type=float, metavar="N", help="at most; default: no limit")
-    group.add_argument("--tokens-per-minute", type=float, metavar="N", help="at most; default: no limit")
-    group.add_argument("--request-timeout", type=float, metavar="SECONDS", help="of one reply; default: 600")
-    group.add_argument("--request-retries", type=int, metavar="N", help="after a refusal that may pass; default: 5")
+    group.add_argument(
+        "--requests-per-minute", type=float, metavar="N", help="maximum requests per minute (default: no limit)"
+    )
+    group.add_argument(
+        "--tokens-per-minute", type=float, metavar="N", help="maximum tokens per minute (default: no limit)"
+    )
+    group.add_argument("--request-timeout", type=float, metavar="SECONDS", help="timeout per reply (default: 600)")
+    group.add_argument("--request-retries", type=int, metavar="N", help="retries after a temporary error (default: 5)")
 
 
 def check_endpoint_arguments(options: argparse.Namespace) -> None:
@@ -54,7 +62,7 @@ def check_endpoint_arguments(options: argparse.Namespace) -> None:
     """
     for name in _OTHERS if options.base_url is not None else _OWN:
         if getattr(options, name) is not None:
-            need = "does nothing with --base-url: the endpoint decides" if name in _OTHERS else "needs --base-url"
+            need = "has no effect with --base-url" if name in _OTHERS else "requires --base-url"
             raise CommandError(f"--{name.replace('_', '-')} {need}")
 
 
@@ -69,10 +77,10 @@ def endpoint_sampler(options: argparse.Namespace) -> Sampler:
     from rllm_gym.samplers.rate_limit import RateLimit
 
     if options.token_ids and options.tokenizer is None:
-        raise CommandError("--token-ids needs --tokenizer: prompts are made of its ids")
+        raise CommandError("--token-ids requires --tokenizer, which encodes the prompts")
     key = os.environ.get(options.api_key_env or _KEY)
     if key is None and options.api_key_env is not None:
-        raise CommandError(f"--api-key-env {options.api_key_env}: there is no such environment variable")
+        raise CommandError(f"--api-key-env {options.api_key_env}: environment variable is not set")
     try:
         return OpenAISampler(
             model=options.model,

@@ -19,15 +19,15 @@ from rllm_gym.core import RllmGymError
 
 def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that every command with an environment has."""
-    parser.add_argument("env", metavar="ENV", help="an environment's id; `rllm-gym list` shows them")
+    parser.add_argument("env", metavar="ENV", help="environment id (see `rllm-gym list`)")
     parser.add_argument(
         "--kwarg",
         "-k",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an argument of the environment, such as -k size=8 -k split=test; values are JSON, or plain text "
-        "(repeatable; `rllm-gym list ENV` explains them)",
+        help="keyword argument of the environment, e.g. -k size=8 -k split=test; the value is JSON or plain text "
+        "(repeatable; see `rllm-gym list ENV`)",
     )
 
 
@@ -46,7 +46,7 @@ def parse_kwargs(pairs: list[str], option: str = "--kwarg") -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name.isidentifier():
-            raise CommandError(f"{option} {pair!r} is not of the form NAME=VALUE, such as {option} size=8")
+            raise CommandError(f"{option} {pair!r} must have the form NAME=VALUE, e.g. {option} size=8")
         kwargs[name] = _value(value)
     return kwargs
 
@@ -61,7 +61,7 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
     if module:
         import_module(module)
     if bare_id not in gymnasium.registry:
-        raise CommandError(f"there is no environment {env_id!r}{_suggestion(env_id)}; `rllm-gym list` shows them all")
+        raise CommandError(f"unknown environment {env_id!r}{_suggestion(env_id)}; run `rllm-gym list` for all ids")
     if module and os.getcwd() not in sys.path:
         # `python` finds modules in the current folder, where new-env writes them; an installed command does not.
         sys.path.append(os.getcwd())
@@ -73,11 +73,9 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
         advice = advice_for_missing(error.name or "")
         if advice is None:
             raise CommandError(f"{env_id} cannot be imported: {error}") from error
-        raise CommandError(f"{env_id} needs {error.name}, which is not installed: {advice}") from error
+        raise CommandError(f"{env_id} requires {error.name}, which is not installed: {advice}") from error
     except (TypeError, ValueError, OSError, gymnasium.error.Error, RllmGymError) as error:
-        raise CommandError(
-            f"{env_id} refuses its arguments: {error} (`rllm-gym list {env_id}` explains them)"
-        ) from error
+        raise CommandError(f"invalid arguments for {env_id}: {error} (see `rllm-gym list {env_id}`)") from error
 
 
 def make_game(game_id: str, kwargs: dict[str, Any]) -> Any:
@@ -89,7 +87,7 @@ def make_game(game_id: str, kwargs: dict[str, Any]) -> Any:
     try:
         return importlib.import_module("pettingzoo").make("aec", game_id.rpartition(":")[2], **kwargs)
     except (TypeError, ValueError, OSError, ImportError, RllmGymError) as error:
-        raise CommandError(f"{game_id} refuses its arguments: {error}") from error
+        raise CommandError(f"invalid arguments for {game_id}: {error}") from error
 
 
 def import_module(name: str) -> None:
@@ -102,7 +100,8 @@ def import_module(name: str) -> None:
         importlib.import_module(name)
     except ImportError as error:
         raise CommandError(
-            f"the module {name!r} cannot be imported ({error}); it must be installed, or lie in the current folder"
+            f"module {name!r} cannot be imported ({error}); "
+            "install it, or run the command in the directory that contains it"
         ) from error
 
 

@@ -66,7 +66,7 @@ def env_docs(env_id: str) -> EnvDocs:
         creator: Any = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
     except ImportError as error:
         missing = error.name or str(error)
-        return EnvDocs(env_id, entry_point, dict(spec.kwargs), f"(needs {missing})", "", (), missing)
+        return EnvDocs(env_id, entry_point, dict(spec.kwargs), f"(requires {missing})", "", (), missing)
     text = inspect.getdoc(creator) or ""
     fixed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
     summary = f"{_first_line(text)} Here {fixed}." if fixed else _first_line(text)

@@ -52,7 +52,7 @@ _SMALL_MODEL = 50_000_000
 _EXAMPLES = """examples:
   rllm-gym eval rllm/Math-v0 --model Qwen/Qwen3-0.6B --n 4
   rllm-gym eval rllm/FrozenLake-v0 --model runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
-  rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model ./model --temperature 0
+  rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model ./model --sampling.temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model scripted:replies.txt
   rllm-gym eval rllm/Math-v0 --model BASE --workflow rllm_gym.engine.workflows:SolverJudge \\
       --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
@@ -62,14 +62,11 @@ _EXAMPLES = """examples:
 
 def main(argv: list[str]) -> int:
     parser = _parser()
-    options = parser.parse_args(argv)
-    if options.greedy:
-        if options.temperature is not None:
-            raise CommandError("--greedy is --temperature 0: give one of them")
-        options.temperature = 0.0
-    options.temperature = 1.0 if options.temperature is None else options.temperature
+    options = parser.parse_args(_checked_names(argv))
     if options.n > 1 and options.temperature == 0:
-        raise CommandError(f"--n {options.n} at temperature 0 repeats the same reply: leave out --n, or raise it")
+        raise CommandError(
+            f"--n {options.n} requires --sampling.temperature > 0: at temperature 0 all samples of a task are equal"
+        )
     try:
         params = SamplingParams(
             temperature=options.temperature, top_p=options.top_p, top_k=options.top_k, max_tokens=options.max_tokens
@@ -81,7 +78,7 @@ def main(argv: list[str]) -> int:
     kwargs, tasks = _environment(options)
     if options.output is not None:
         if options.output.is_dir():
-            raise CommandError(f"--output {options.output} is a folder; name the file to write, such as episodes.jsonl")
+            raise CommandError(f"--output {options.output} is a directory; expected a file, e.g. episodes.jsonl")
         options.output.parent.mkdir(parents=True, exist_ok=True)
     episodes: list[Episode] = []
     engine: Engine | None = None
@@ -105,8 +102,8 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rllm-gym eval",
-        description="Let a model act in an environment and print how often it solves the tasks (pass@1, pass@n, each "
-        "with a 95% confidence interval over tasks), why episodes ended, what broke, and the speed.",
+        description="Evaluate a model on an environment and print its success rate (pass@1 to pass@n, with 95%\n"
+        "confidence intervals over tasks), the stop reasons of the episodes, the faults, and the throughput.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -115,36 +112,60 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         required=True,
         metavar="PATH",
-        help="a Hugging Face folder or hub id, a PEFT adapter's folder, or scripted:FILE: replies from a file, one a "
-        "line (JSON strings in .jsonl), the same ones in every episode, from the beginning again at the end",
+        help="Hugging Face model directory or hub id, directory of a PEFT adapter, or scripted:FILE for replies from a "
+        "file, one per line (JSON strings in .jsonl), which every episode reads from the start and repeats at the end",
     )
-    what = parser.add_argument_group("what is measured")
-    what.add_argument("--n", type=_positive, default=1, help="episodes per task, for pass@n; default: 1")
-    what.add_argument("--tasks", type=_positive, default=64, help="how many tasks; default: 64")
-    what.add_argument("--split", help="train, validation or test; default: test, where the environment has splits")
-    what.add_argument("--seed", type=int, default=0, help="of the dynamics and of the sampled tokens; default: 0")
-    draw = parser.add_argument_group("how replies are drawn")
-    draw.add_argument("--temperature", type=float, default=None, help="0 is greedy; default: 1")
-    draw.add_argument("--greedy", action="store_true", help="the same as --temperature 0")
-    draw.add_argument("--top-p", type=float, default=1.0, help="nucleus mass; default: 1")
-    draw.add_argument("--top-k", type=int, default=0, help="most likely tokens kept; default: 0, all")
-    draw.add_argument("--max-tokens", type=int, default=256, help="longest reply of a turn, in tokens; default: 256")
-    agent = parser.add_argument_group("the agent")
-    agent.add_argument("--agent", metavar="MODULE:CLASS", help="default: the one that fits the environment")
-    agent.add_argument("--system-prompt", help="another system prompt; '' for none (tiny models want none)")
-    agent.add_argument("--agent-kwarg", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    measurement = parser.add_argument_group("evaluation options")
+    measurement.add_argument(
+        "--n", type=_positive, default=1, help="number of episodes per task, for pass@n (default: 1)"
+    )
+    measurement.add_argument("--tasks", type=_positive, default=64, help="number of tasks (default: 64)")
+    measurement.add_argument("--split", help="train, validation or test (default: test, if the environment has splits)")
+    measurement.add_argument("--seed", type=int, default=0, help="seed of the environment and the sampler (default: 0)")
+    sampling = parser.add_argument_group("sampling options")
+    for name, kind, default, text in (
+        ("temperature", float, 1.0, "sampling temperature, 0 for greedy (default: 1)"),
+        ("top-p", float, 1.0, "nucleus sampling threshold (default: 1)"),
+        ("top-k", int, 0, "number of most likely tokens to keep, 0 for all (default: 0)"),
+        ("max-tokens", int, 256, "maximum tokens per reply (default: 256)"),
+        ("context-length", _positive, None, "maximum tokens per conversation (default: the model's)"),
+    ):  # the names of the options of rllm-gym train
+        dest = name.replace("-", "_")
+        sampling.add_argument(f"--sampling.{name}", dest=dest, type=kind, default=default, metavar="N", help=text)
+    agent = parser.add_argument_group("agent options")
+    agent.add_argument(
+        "--agent", metavar="MODULE:CLASS", help="agent class (default: the default agent of the environment)"
+    )
+    agent.add_argument("--system-prompt", help="system prompt that replaces the agent's own; '' for none")
+    agent.add_argument(
+        "--agent-kwarg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="keyword argument of the agent (repeatable)",
+    )
     add_workflow_arguments(parser)
     add_endpoint_arguments(parser)
-    how = parser.add_argument_group("how it runs")
-    how.add_argument("--max-turns", type=_positive, help="fewer turns than the environment allows")
-    how.add_argument("--context-length", type=_positive, help="most tokens of a conversation; default: the model's")
-    how.add_argument("--workers", choices=["thread", "process"], default="thread", help="process survives crashes")
-    how.add_argument("--parallel", type=_positive, default=64, help="episodes at a time; default: 64")
-    how.add_argument("--device", help="auto, cpu, cuda, cuda:1 …; default: auto, a GPU where there is one")
-    how.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], help="default: auto, as saved")
-    how.add_argument("--threads", type=_positive, help="of torch; default: 1 for small models, else torch's choice")
-    how.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes here, as JSON lines")
-    how.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    execution = parser.add_argument_group("execution options")
+    execution.add_argument(
+        "--max-turns", type=_positive, help="maximum turns per episode (default: the environment's limit)"
+    )
+    execution.add_argument(
+        "--workers",
+        choices=["thread", "process"],
+        default="thread",
+        help="where environments run; processes isolate crashes (default: thread)",
+    )
+    execution.add_argument("--parallel", type=_positive, default=64, help="number of concurrent episodes (default: 64)")
+    execution.add_argument("--device", help="auto, cpu, cuda, cuda:1, ... (default: auto, the GPU if available)")
+    execution.add_argument(
+        "--dtype", choices=["auto", "float32", "bfloat16"], help="dtype of the weights (default: auto, as saved)"
+    )
+    execution.add_argument(
+        "--threads", type=_positive, help="number of torch threads (default: 1 for small models, else torch's default)"
+    )
+    execution.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes to FILE as JSON lines")
+    execution.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 
@@ -155,15 +176,16 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
         import_module(module)
     if options.workflow is None and is_game(options.env):
         raise CommandError(
-            f"{options.env} is a game of several agents: give --workflow, such as rllm_gym.engine.workflows:SelfPlay"
+            f"{options.env} is a game of several agents and requires --workflow, e.g. "
+            "rllm_gym.engine.workflows:SelfPlay"
         )
     takes_split = _takes_split(options)
     if options.split is not None and not takes_split:
-        raise CommandError(f"--split {options.split}: {options.env} has no argument `split`")
+        raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
     if takes_split and "split" not in kwargs:
         kwargs["split"] = options.split or "test"
     elif options.split is not None and kwargs["split"] != options.split:
-        raise CommandError(f"--split {options.split} and --kwarg split={kwargs['split']} contradict each other")
+        raise CommandError(f"--split {options.split} conflicts with --kwarg split={kwargs['split']}")
     # Created once here, so that a wrong argument gives one clear line instead of a fault in every episode.
     env = make_game(options.env, kwargs) if _is_game(options) else make_env(options.env, kwargs)
     try:
@@ -242,11 +264,11 @@ def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
         try:
             agent = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
-            raise CommandError(f"--agent {options.agent} cannot be imported: {error}; write MODULE:CLASS") from error
+            raise CommandError(f"--agent {options.agent} cannot be imported: {error}; expected MODULE:CLASS") from error
     try:
         agent(**kwargs)
     except (TypeError, ValueError) as error:
-        raise CommandError(f"the agent {agent.__name__} refuses its arguments: {error}") from error
+        raise CommandError(f"invalid arguments for agent {agent.__name__}: {error}") from error
     return lambda: agent(**kwargs)
 
 
@@ -270,7 +292,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
     from rllm_gym.samplers import TorchSampler
 
     if path.startswith((".", "/", "~")) and not Path(path).is_dir():
-        raise CommandError(f"--model {path}: there is no such folder")
+        raise CommandError(f"--model {path}: no such directory")
     logging.disable_progress_bar()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -278,7 +300,9 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise CommandError(f"--device {device} cannot be used ({reason}); auto takes what there is") from error
+        raise CommandError(
+            f"--device {device} is not available ({reason}); use --device auto to select an available device"
+        ) from error
     weights = "auto" if dtype == "auto" else getattr(torch, dtype)
     try:
         if (Path(path) / "adapter_config.json").is_file():
@@ -297,8 +321,8 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
     except (OSError, ValueError, RuntimeError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CommandError(
-            f"--model {path} cannot be loaded: {first_line} (give a folder with config.json and weights, an adapter's "
-            "folder, or a hub id with the network at hand)"
+            f"--model {path} cannot be loaded: {first_line} (expected a directory with config.json and weights, the "
+            "directory of an adapter, or a hub id, which needs network access)"
         ) from error
 
 
@@ -378,10 +402,12 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(
         Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
-        Text(f"{result['tasks']} tasks x {options.n}, temperature {options.temperature:g}", style="bright_black"),
+        Text(
+            f"{result['tasks']} tasks x {options.n} episodes, temperature {options.temperature:g}", style="bright_black"
+        ),
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
-    for heading in ("", "value", "95% interval over tasks"):
+    for heading in ("", "value", "95% CI over tasks"):
         table.add_column(heading)
     for size, estimate in result["pass"].items():
         low, high = estimate["low"], estimate["high"]
@@ -389,7 +415,7 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
     for name, key in (("mean reward", "mean_reward"), ("mean turns", "mean_turns")):
         table.add_row(name, "–" if result[key] is None else f"{result[key]:.3f}", "")
     for name, value in result.get("reward_by_role", {}).items():
-        table.add_row(Text(visible(f"reward of {name}")), f"{value:.3f}", "")
+        table.add_row(Text(visible(f"mean reward ({name})")), f"{value:.3f}", "")
     for name, value in result.get("workflow", {}).items():
         table.add_row(Text(visible(name)), f"{value:.3f}", "")
     console.print(table)
@@ -400,7 +426,7 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
         console.print(
             Text(
                 f"faults: {visible(faults)}; {result['retries']} retries, {result['dropped']} episodes dropped "
-                "(they count as not solved)",
+                "(counted as failures)",
                 style="yellow",
             )
         )
@@ -412,11 +438,19 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
         console.print(Text(f"episodes: {result['output']}", style="bright_black"))
 
 
+def _checked_names(argv: list[str]) -> list[str]:
+    for word in argv:
+        name = word.partition("=")[0]
+        if name in ("--temperature", "--top-p", "--top-k", "--max-tokens", "--context-length"):
+            raise CommandError(f"unknown option {name}; did you mean --sampling.{name.removeprefix('--')}?")
+    return argv
+
+
 def _positive(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return value

@@ -17,29 +17,29 @@ from rllm_gym.commands.terminal import visible
 from rllm_gym.envs import MINIWOB
 
 _EXAMPLES = """examples:
-  rllm-gym list                              all environments
-  rllm-gym list rllm/FrozenLake-v0           the manual of one
-  rllm-gym list --json                       for programs
+  rllm-gym list                        # all environments
+  rllm-gym list rllm/FrozenLake-v0     # the manual of one environment
+  rllm-gym list --json                 # machine-readable output
 """
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym list",
-        description="The environments: what each asks of the model, and the arguments gym.make takes.",
+        description="List the environments with their tasks and the keyword arguments of gym.make.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("env", nargs="?", metavar="ENV", help="show the whole manual of this id")
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
-    parser.add_argument("--markdown", action="store_true", help="print the manuals as one Markdown page")
+    parser.add_argument("env", nargs="?", metavar="ENV", help="environment id whose full manual is shown")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects")
+    parser.add_argument("--markdown", action="store_true", help="print the manuals as a single Markdown page")
     options = parser.parse_args(argv)
     if options.env is None:
         chosen = all_env_docs()
     elif options.env in gymnasium.registry:
         chosen = [env_docs(options.env)]
     else:
-        raise CommandError(f"there is no environment {options.env!r}; `rllm-gym list` shows them all")
+        raise CommandError(f"unknown environment {options.env!r}; run `rllm-gym list` for all ids")
 
     if options.json:
         print(json.dumps([_as_json(entry) for entry in chosen], indent=2, ensure_ascii=False))
@@ -64,8 +64,12 @@ def _print_table(entries: list[EnvDocs]) -> None:
         )
     console.print(table)
     if MINIWOB:
-        console.print(f"[bright_black]And {len(MINIWOB)} tasks of MiniWoB++, {next(iter(MINIWOB))} and so on.[/]")
-    console.print("[bright_black]`rllm-gym list ENV` shows a manual, `rllm-gym play ENV` lets you try it.[/]")
+        console.print(
+            f"[bright_black]{len(MINIWOB)} more environments are the tasks of MiniWoB++, e.g. {next(iter(MINIWOB))}.[/]"
+        )
+    console.print(
+        "[bright_black]Run `rllm-gym list ENV` for the manual of an environment, `rllm-gym play ENV` to play it.[/]"
+    )
 
 
 def _print_manual(entry: EnvDocs) -> None:
@@ -95,7 +99,7 @@ def _as_markdown(entries: list[EnvDocs]) -> str:
     lines = [
         "# Environments",
         "",
-        "This page is generated from the class docstrings by `make docs`; edit those.",
+        "This page is generated from the class docstrings by `make docs`; edit the docstrings instead.",
         "",
         "| id | task |",
         "|---|---|",

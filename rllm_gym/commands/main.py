@@ -22,21 +22,24 @@ Command = Callable[[list[str]], int]
 
 # name -> (module:callable, summary). Modules are imported when their command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("rllm_gym.commands.list_envs:main", "the environments, what they ask and their arguments"),
-    "play": ("rllm_gym.commands.play:main", "play an environment yourself, in the terminal"),
-    "eval": ("rllm_gym.commands.evaluate:main", "measure a model: pass@1, pass@k, stop reasons, faults"),
-    "report": ("rllm_gym.commands.report:main", "one HTML page of a run: curves, tables, transcripts"),
-    "doctor": ("rllm_gym.commands.doctor:main", "what this machine has, what is missing, and the fix"),
-    "swe": ("rllm_gym.commands.swe:main", "make repository tasks: a bug-fix commit becomes a task"),
-    "serve-sites": ("rllm_gym.commands.serve_sites:main", "do an errand on the built-in web sites yourself"),
-    "new-env": ("rllm_gym.commands.new_env:main", "write a new environment from a working template, with its test"),
+    "list": ("rllm_gym.commands.list_envs:main", "list the environments with their tasks and arguments"),
+    "play": ("rllm_gym.commands.play:main", "play an environment in the terminal"),
+    "eval": ("rllm_gym.commands.evaluate:main", "evaluate a model: pass@1, pass@k, stop reasons, faults"),
+    "report": ("rllm_gym.commands.report:main", "write an HTML report of a run: curves, tables, transcripts"),
+    "doctor": ("rllm_gym.commands.doctor:main", "check the installation and suggest fixes"),
+    "swe": ("rllm_gym.commands.swe:main", "create repository tasks from bug-fix commits"),
+    "serve-sites": (
+        "rllm_gym.commands.serve_sites:main",
+        "serve a task of the built-in web sites for your own browser",
+    ),
+    "new-env": ("rllm_gym.commands.new_env:main", "create a new environment and its test from a template"),
 }
 # Summaries of the trainer's commands, so that --help does not import torch.
 _PLUGIN_SUMMARIES = {
     "train": "train a model on an environment with reinforcement learning",
-    "sft": "teach a model an environment's answer format from demonstrations",
-    "dpo": "train a model on preferences: pairs of a better and a worse answer",
-    "merge": "write an adapter and its base as one model",
+    "sft": "fine-tune a model on demonstrations (SFT)",
+    "dpo": "train a model on preference pairs (DPO)",
+    "merge": "merge an adapter into its base model",
 }
 
 EXIT_ERROR = 2
@@ -98,7 +101,7 @@ def _find(name: str, plugins: dict[str, EntryPoint]) -> Command:
         plugin: Command = plugins[name].load()
         return plugin
     known = ", ".join([*COMMANDS, *plugins])
-    raise CommandError(f"there is no command {name!r}; the commands are {known} (`rllm-gym --help` says more)")
+    raise CommandError(f"unknown command {name!r}; available commands: {known} (see `rllm-gym --help`)")
 
 
 def _plugins() -> dict[str, EntryPoint]:
@@ -108,21 +111,27 @@ def _plugins() -> dict[str, EntryPoint]:
 def _usage(plugins: dict[str, EntryPoint]) -> str:
     rows = {name: summary for name, (_, summary) in COMMANDS.items()}
     for name, entry in plugins.items():
-        rows[name] = _PLUGIN_SUMMARIES.get(name, f"from {entry.dist.name if entry.dist else entry.value}")
+        rows[name] = _PLUGIN_SUMMARIES.get(name, f"provided by {entry.dist.name if entry.dist else entry.value}")
     width = max(len(name) for name in rows)
     lines = [f"  {name:<{width}}  {summary}" for name, summary in rows.items()]
     return "\n".join(
         [
-            "usage: rllm-gym COMMAND ...",
+            "usage: rllm-gym [-h] [-V] COMMAND ...",
             "",
-            "Tasks for training language agents, as Gymnasium text environments.",
+            "Gymnasium text environments, evaluation and training for language-model agents.",
             "",
             "commands:",
             *lines,
             "",
-            "`rllm-gym COMMAND --help` explains a command, with examples. Start with:",
+            "options:",
+            "  -h, --help     show this help message and exit",
+            "  -V, --version  print the version and exit",
+            "",
+            "examples:",
             "  rllm-gym list",
             "  rllm-gym play rllm/FrozenLake-v0",
+            "",
+            "Run `rllm-gym COMMAND --help` for the arguments of a command and examples.",
         ]
     )
 

@@ -24,16 +24,18 @@ _EXAMPLES = """examples:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym new-env",
-        description="Write a folder NAME with a working environment, its test and a README. Then change the game.",
+        description="Create a directory NAME with a working example environment, its test and a README, to be edited.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="NAME", help="such as word_chain or WordChain: letters, digits and underscores")
-    parser.add_argument("--dir", type=Path, default=Path(), help="where the folder is made; default: here")
+    parser.add_argument(
+        "name", metavar="NAME", help="name, e.g. word_chain or WordChain; letters, digits and underscores"
+    )
+    parser.add_argument("--dir", type=Path, default=Path(), help="parent directory (default: current directory)")
     options = parser.parse_args(argv)
     module, title = check_name(options.name)
     folder = write_environment(module, title, options.dir.expanduser())
-    print(f"wrote {folder / module}.py, test_{module}.py and README.md. Next:")
+    print(f"created {folder / module}.py, test_{module}.py and README.md. Next steps:")
     print(f"  cd {folder}")
     print("  python -m pytest")
     print(f"  rllm-gym play {module}:{title}-v0")
@@ -51,15 +53,15 @@ def check_name(name: str) -> tuple[str, str]:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*([_-][A-Za-z0-9]+)*", name) or len(name) > _LONGEST_NAME:
         raise CommandError(
-            f"the name {name[:60]!r} does not do: letters, digits and single underscores, a letter first, "
-            f"at most {_LONGEST_NAME} characters, such as word_chain"
+            f"invalid name {name[:60]!r}: use letters, digits and single underscores, starting with a letter, "
+            f"at most {_LONGEST_NAME} characters, e.g. word_chain"
         )
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("-", "_")).lower().split("_")
     module, title = "_".join(words), "".join(word.capitalize() for word in words)
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
-        raise CommandError(f"the name {module!r} is a word of Python itself; try {module}_game")
+        raise CommandError(f"name {module!r} is a Python keyword; try {module}_game")
     if module in sys.stdlib_module_names or module.startswith("test_") or _installed(module):
-        raise CommandError(f"a module named {module!r} exists already or would be taken for a test; try {module}_game")
+        raise CommandError(f"name {module!r} is the name of an existing module or of a test module; try {module}_game")
     return module, title
 
 
@@ -70,12 +72,12 @@ def write_environment(module: str, title: str, parent: Path) -> Path:
         CommandError: The folder already exists, or its parent does not.
     """
     if not parent.is_dir():
-        raise CommandError(f"there is no folder {str(parent)!r}; make it, or give another --dir")
+        raise CommandError(f"--dir {str(parent)!r}: no such directory; create it or choose another --dir")
     folder = parent / module
     try:
         folder.mkdir()
     except FileExistsError:
-        raise CommandError(f"{str(folder)!r} is there already and nothing was written; choose another name") from None
+        raise CommandError(f"{str(folder)!r} already exists, nothing was written; choose another name") from None
     for template in _TEMPLATES:
         text = (resources.files("rllm_gym.commands") / "templates" / template).read_text(encoding="utf-8")
         text = text.replace("new_game", module).replace("NewGame", title)

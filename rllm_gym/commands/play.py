@@ -15,11 +15,11 @@ from rllm_gym.commands.env_arguments import add_environment_arguments, make_env,
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
 
-_HELP = """Your reply goes to the environment exactly as a model's would.
-  One line is one reply. A line ending in a backslash goes on in the next line.
-  A ``` fence is read up to its closing ``` and sent whole.
-  /new   start another episode      /state  show info of the last step
-  /help  this text                  /quit   leave (so do Ctrl-D and Ctrl-C)"""
+_HELP = """Each reply is passed to env.step() like the reply of a model.
+  One line is one reply. A backslash at the end continues the reply on the next line.
+  A ``` block is read to its closing ``` and sent as one reply.
+  /new   start a new episode        /state  show the info of the last step
+  /help  show this text             /quit   quit (also Ctrl-D and Ctrl-C)"""
 
 _EXAMPLES = """examples:
   rllm-gym play rllm/FrozenLake-v0
@@ -32,15 +32,19 @@ _EXAMPLES = """examples:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym play",
-        description="Play an environment yourself: read the observation, type the reply, see the reward.\n" + _HELP,
+        description="Play an environment in the terminal: read the observation, type a reply, see the reward.\n"
+        + _HELP,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_environment_arguments(parser)
-    parser.add_argument("--seed", type=int, default=None, help="seed of the episode; the same seed, the same episode")
-    parser.add_argument("--task", default=None, help="index or id of a task; default: the seed picks one")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first episode (default: random)")
+    parser.add_argument("--task", default=None, help="index or id of the task (default: chosen by the seed)")
     parser.add_argument(
-        "--episodes", type=int, default=None, help="leave after so many; default: 1 for scripted input, else no limit"
+        "--episodes",
+        type=int,
+        default=None,
+        help="quit after this number of episodes (default: 1 if stdin is not a terminal, else no limit)",
     )
     options = parser.parse_args(argv)
     env = make_env(options.env, parse_kwargs(options.kwarg))
@@ -116,7 +120,7 @@ class InteractiveSession:
         try:
             observation, reward, terminated, truncated, self._info = self._env.step(reply)
         except EnvironmentFault as fault:
-            self._console.print(Text(f"the world broke ({fault.kind}): {visible(str(fault))}", style="red"))
+            self._console.print(Text(f"environment fault ({fault.kind}): {visible(str(fault))}", style="red"))
             self._finished += 1
             return True
         self._turn += 1

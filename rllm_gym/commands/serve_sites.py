@@ -19,10 +19,10 @@ from rllm_gym.sites.http import Request, Response
 from rllm_gym.sites.task import WebTaskTemplate
 
 _EXAMPLES = """examples:
-  rllm-gym serve-sites                              some errand of the shop
+  rllm-gym serve-sites                              # a task of the shop
   rllm-gym serve-sites --site calendar --seed 7
   rllm-gym serve-sites --template shop/buy-one --difficulty 3 --port 8080
-  rllm-gym serve-sites --list                       the templates
+  rllm-gym serve-sites --list                       # list the task templates
 """
 
 _COOKIE = "rllm_gym_session"
@@ -36,17 +36,21 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym serve-sites",
-        description="Serve the built-in sites on this machine alone and do an errand on them yourself. Every browser "
-        "has a state of its own; the page /_errand shows the goal and says whether it is reached.",
+        description="Serve one task of the built-in web sites on localhost, to be solved in your own browser.\n"
+        "Each browser has its own site state. The page /_task shows the goal and checks whether it is reached.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--site", help="draw an errand of this site; default: shop")
-    parser.add_argument("--template", help="this errand, such as shop/buy-one")
-    parser.add_argument("--difficulty", type=int, help="1 (easy) to 5; default: any the template has")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, another errand; default: 0")
-    parser.add_argument("--port", type=int, default=8000, help="first port to listen on, 0 for any; default: 8000")
-    parser.add_argument("--list", action="store_true", help="print the templates and leave")
+    parser.add_argument("--site", help="site to generate a task for (default: shop)")
+    parser.add_argument("--template", help="task template, e.g. shop/buy-one")
+    parser.add_argument(
+        "--difficulty", type=int, help="difficulty, 1 (easy) to 5 (default: any that the template supports)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated task (default: 0)")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="first port to listen on, 0 for any free port (default: 8000)"
+    )
+    parser.add_argument("--list", action="store_true", help="list the task templates and exit")
     options = parser.parse_args(argv)
     if options.list:
         for name, template in templates_of(sites=options.site).items():
@@ -57,11 +61,11 @@ def main(argv: list[str]) -> int:
     task = site_tasks(templates, difficulty=options.difficulty, seed=options.seed)[0]
     row = SiteTaskRow(task.data["template"], task.data["seed"], task.data["difficulty"])
     with SiteServers(templates[row.template], row, port=options.port) as sites:
-        print(f"Errand: {row.template}, difficulty {row.difficulty}, world {row.seed}")
+        print(f"Task:   {row.template}, difficulty {row.difficulty}, seed {row.seed}")
         print(f"Goal:   {sites.goal}\n")
-        print(f"Begin:  {sites.start}")
-        print(f"Done?   {sites.url}{_TASK_PAGE}")
-        print("Ctrl-C ends it.", flush=True)
+        print(f"Start:  {sites.start}")
+        print(f"Check:  {sites.url}{_TASK_PAGE}")
+        print("Press Ctrl-C to quit.", flush=True)
         threading.Event().wait()
     return 0
 
@@ -116,7 +120,7 @@ class SiteServers:
     def _server(self, origin: str, port: int) -> ThreadingHTTPServer:
         sites = self
 
-        class Answering(BaseHTTPRequestHandler):
+        class RequestHandler(BaseHTTPRequestHandler):
             timeout = _IDLE_S
 
             def do_GET(self) -> None:
@@ -127,29 +131,29 @@ class SiteServers:
             def log_message(self, format: str, *args: object) -> None:
                 """Log no requests: the terminal shows only the goal."""
 
-        return ThreadingHTTPServer(("127.0.0.1", port), Answering)
+        return ThreadingHTTPServer(("127.0.0.1", port), RequestHandler)
 
     def _answer(self, request: BaseHTTPRequestHandler, origin: str) -> None:
         # Reject DNS rebinding: a public page could point its own name to this machine.
         if request.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK:
-            _send(request, Response(b"this answers to 127.0.0.1 and localhost alone", 421), {})
+            _send(request, Response(b"only requests to 127.0.0.1 and localhost are served", 421), {})
             return
         length = request.headers.get("Content-Length", "0")
         if not length.isascii() or not length.isdecimal() or int(length) > _MAX_BODY:
             request.close_connection = True
-            _send(request, Response(b"the body is too long", 413), {})
+            _send(request, Response(b"request body too large", 413), {})
             return
         body = request.rfile.read(int(length))
         token, instance = self._session(request.headers.get("Cookie", ""))
         headers = {name.lower(): value for name, value in request.headers.items()}
         method = "GET" if request.command == "HEAD" else request.command
-        asked = Request(method, origin + request.path, headers, body)
-        if asked.path == _TASK_PAGE:
-            answer = self._task_page(asked, instance)
+        site_request = Request(method, origin + request.path, headers, body)
+        if site_request.path == _TASK_PAGE:
+            response = self._task_page(site_request, instance)
         else:
             handler = instance.sites[origin]
-            answer = self._translated(handler(asked))
-        _send(request, answer, {"set-cookie": f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax"})
+            response = self._translated(handler(site_request))
+        _send(request, response, {"set-cookie": f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax"})
 
     def _session(self, cookies: str) -> tuple[str, SiteTaskInstance]:
         """Return the site state of a browser. The oldest is removed when there are too many."""
@@ -181,14 +185,14 @@ class SiteServers:
         verdict = ""
         if request.method == "POST":
             form = {name: values[-1] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
-            answer = form.get("said", "")
+            answer = form.get("answer", "")
             ending = WebEpisodeEnd(infeasible=answer) if "infeasible" in form else WebEpisodeEnd(answer=answer)
             verdict = "<p><b>Solved.</b></p>" if instance.is_solved(ending) else "<p><b>Not solved.</b></p>"
-        page = f"""<!doctype html><meta charset=utf-8><title>The errand</title>
+        page = f"""<!doctype html><meta charset=utf-8><title>Task</title>
 <body style="font: 16px sans-serif; max-width: 40em; margin: 3em auto">
-<h1>The errand</h1><p>{html.escape(self.goal)}</p><p><a href="{html.escape(self.start)}">To the site</a></p>
-<form method=post><label>Answer, where one is asked for: <input name=said></label>
-<button>Done</button> <button name=infeasible value=1>It cannot be done</button></form>{verdict}"""
+<h1>Task</h1><p>{html.escape(self.goal)}</p><p><a href="{html.escape(self.start)}">Open the site</a></p>
+<form method=post><label>Answer, if the task asks for one: <input name=answer></label>
+<button>Check</button> <button name=infeasible value=1>Report infeasible</button></form>{verdict}"""
         return Response(page.encode())
 
 

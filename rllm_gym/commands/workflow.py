@@ -18,19 +18,25 @@ _ADAPTER = "adapter_config.json"
 
 def add_workflow_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--workflow`` and related options."""
-    group = parser.add_argument_group("several agents")
+    group = parser.add_argument_group("workflow options (several agents)")
     group.add_argument(
         "--workflow",
         metavar="MODULE:CLASS",
-        help="play it in place of one agent, such as rllm_gym.engine.workflows:SolverJudge; ENV may be a game then",
+        help="workflow to run instead of a single agent, e.g. rllm_gym.engine.workflows:SolverJudge; ENV may be a game",
     )
-    group.add_argument("--workflow-kwarg", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    group.add_argument(
+        "--workflow-kwarg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="keyword argument of the workflow (repeatable)",
+    )
     group.add_argument(
         "--role",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="the adapter of a role, such as solver=runs/rl/model/solver; other roles play with --model (repeatable)",
+        help="adapter of a role, e.g. solver=runs/rl/model/solver; the other roles use --model (repeatable)",
     )
 
 
@@ -43,17 +49,19 @@ def check_workflow_arguments(options: argparse.Namespace) -> None:
     if options.workflow is None:
         for name in ("workflow_kwarg", "role"):
             if getattr(options, name):
-                raise CommandError(f"--{name.replace('_', '-')} needs --workflow")
+                raise CommandError(f"--{name.replace('_', '-')} requires --workflow")
         return
     for name in _OF_ONE_AGENT:
         if getattr(options, name) not in (None, []):
-            raise CommandError(f"--{name.replace('_', '-')} does nothing with --workflow, which makes its own agents")
+            raise CommandError(
+                f"--{name.replace('_', '-')} has no effect with --workflow, which creates its own agents"
+            )
     if options.role and (options.base_url is not None or options.model.startswith("scripted:")):
-        raise CommandError("--role needs a --model that is loaded here: a folder or a hub id")
+        raise CommandError("--role requires a local --model: a directory or a hub id")
     if options.role and (Path(options.model) / _ADAPTER).is_file():
         raise CommandError(
-            f"--role needs the base that the adapters were trained on, and --model {options.model} is an adapter "
-            f"itself: give the base, and --role NAME={options.model} for the roles that share that adapter"
+            f"--model {options.model} is an adapter, but --role requires the base model of the adapters: pass the "
+            f"base model as --model, and --role NAME={options.model} for the roles that use this adapter"
         )
 
 
@@ -68,18 +76,22 @@ def workflow_of(options: argparse.Namespace) -> Callable[[], Workflow]:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise CommandError(f"--workflow {options.workflow} cannot be imported: {error}; write MODULE:CLASS") from error
+        raise CommandError(
+            f"--workflow {options.workflow} cannot be imported: {error}; expected MODULE:CLASS"
+        ) from error
     try:
         instance = found(**kwargs)
     except (TypeError, ValueError) as error:
-        raise CommandError(f"the workflow {options.workflow} refuses its arguments: {error}") from error
+        raise CommandError(f"invalid arguments for workflow {options.workflow}: {error}") from error
     if not isinstance(instance, Workflow):
         raise CommandError(
-            f"--workflow {options.workflow} makes a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
+            f"--workflow {options.workflow} returned {type(instance).__name__}, expected a rllm_gym.engine.Workflow"
         )
     unknown = sorted(set(_folders(options)) - set(instance.roles))
     if unknown:
-        raise CommandError(f"--role {unknown[0]}: the roles of {options.workflow} are {', '.join(instance.roles)}")
+        raise CommandError(
+            f"--role {unknown[0]}: unknown role; the roles of {options.workflow} are {', '.join(instance.roles)}"
+        )
     return lambda: found(**kwargs)
 
 
@@ -106,8 +118,8 @@ def _folders(options: argparse.Namespace) -> dict[str, str]:
     for pair in options.role:
         name, equals, folder = pair.partition("=")
         if not (name and equals and folder):
-            raise CommandError(f"--role {pair!r} is not of the form NAME=FOLDER, such as solver=runs/rl/model/solver")
+            raise CommandError(f"--role {pair!r} must have the form NAME=FOLDER, e.g. solver=runs/rl/model/solver")
         if name in folders:
-            raise CommandError(f"--role {name} is given twice")
+            raise CommandError(f"--role {name} is given more than once")
         folders[name] = folder
     return folders

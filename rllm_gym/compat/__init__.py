@@ -82,4 +82,4 @@ def __getattr__(name: str) -> Any:
         from trainers import AgentTrainer
 
         return AgentTrainer
-    raise AttributeError(f"rllm_gym.compat has no {name!r}; docs/from-rllm.md says what to write instead")
+    raise AttributeError(f"rllm_gym.compat has no {name!r}; see docs/from-rllm.md for its replacement")

@@ -30,7 +30,9 @@ class MathAgent(BaseAgent):
             return
         question = observation["question"] if isinstance(observation, Mapping) else observation
         if not isinstance(question, str):
-            raise ValueError(f"an observation is a text or a dict with a 'question'; got {type(observation).__name__}")
+            raise ValueError(
+                f"an observation must be a str or a dict with a 'question'; got {type(observation).__name__}"
+            )
         self.messages.append({"role": "user", "content": question})
         self._trajectory.steps.append(Step(observation=question))
 

@@ -20,7 +20,7 @@ from rllm_gym.samplers.protocol import Sampler, SamplingParams
 
 _log = logging.getLogger(__name__)
 
-_PORTING_HINT = "see docs/from-rllm.md for what to write instead"
+_PORTING_HINT = "see docs/from-rllm.md for the replacement"
 
 
 class AgentExecutionEngine:
@@ -68,13 +68,13 @@ class AgentExecutionEngine:
         env_args: Mapping[str, Any] | None = None,
         max_workers: int | None = None,
         sampling_params: Mapping[str, Any] | None = None,
-        **unported: Any,
+        **unsupported: Any,
     ) -> None:
-        for name, value in {"config": config, **unported}.items():
+        for name, value in {"config": config, **unsupported}.items():
             if value:
-                raise ValueError(f"{name}={value!r} does not port; {_PORTING_HINT}")
+                raise ValueError(f"{name}={value!r} is not supported; {_PORTING_HINT}")
         if agent_class is None or env_class is None:
-            raise ValueError(f"give agent_class and env_class; got {agent_class!r} and {env_class!r}")
+            raise ValueError(f"pass agent_class and env_class; got {agent_class!r} and {env_class!r}")
         self.agent_class, self.agent_args = agent_class, dict(agent_args or {})
         self.env_class, self.env_args = env_class, dict(env_args or {})
         self.tokenizer = tokenizer
@@ -180,14 +180,14 @@ class AgentExecutionEngine:
 
         model = arguments.pop("model", None) or self.sampling_params.get("model")
         if not model:
-            raise ValueError("name the model: sampling_params={'model': …} or rollout_engine_args={'model': …}")
+            raise ValueError("no model name: pass sampling_params={'model': …} or rollout_engine_args={'model': …}")
         return OpenAISampler(model=model, retries=retries, **arguments)
 
 
 def sampling_params_of(params: dict[str, Any], max_response_length: int) -> SamplingParams:
     known = {"temperature", "top_p", "top_k", "max_tokens", "stop", "model"}
     if unknown := sorted(set(params) - known):
-        raise ValueError(f"sampling parameter(s) {unknown} do not port; known are {sorted(known)}")
+        raise ValueError(f"sampling parameter(s) {unknown} are not supported; the supported ones are {sorted(known)}")
     stop = params.get("stop") or ()
     return SamplingParams(
         temperature=float(params.get("temperature", 1.0)),

@@ -60,7 +60,7 @@ class MultiTurnEnvironment(BaseEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         if self.task is None:
-            raise TaskError("this environment has no task: give one to the constructor or to reset()")
+            raise TaskError("this environment has no task: pass one to the constructor or to reset()")
         self.history.append(action)
         reward, observation = self.get_reward_and_next_obs(self.task, action)
         self.current_turn += 1
@@ -133,7 +133,9 @@ class LegacyEnvAdapter(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         row = (options or {}).get("task")
         if not isinstance(row, Mapping):
-            raise TaskError(f"an rLLM environment is made from a task row, a dict; got {type(row).__name__}")
+            raise TaskError(
+                f"an rLLM environment is created from a task row, which must be a dict; got {type(row).__name__}"
+            )
         self.close()
         self.task = dict(row)
         self._steps = 0

@@ -53,7 +53,7 @@ class LegacyWorkflowAdapter(NewWorkflow):
     Args:
         workflow_cls: A subclass of :class:`rllm_gym.compat.Workflow`.
         workflow_args: Its arguments, except ``rollout_engine``.
-        rollout_engine: The object that the workflow calls; its replies always come from the play.
+        rollout_engine: The object that the workflow calls; its replies always come from the workflow context.
         retry_limit: How often a task is tried if the workflow raises an exception.
         arguments: Arguments of ``run`` in addition to task and uid.
         roles: The names of the trajectories it creates, for trainers that need the roles. All of them use the weights
@@ -113,7 +113,7 @@ class _SampledReply:
 
     session: AgentSession
     step: core.Step
-    position: int  # index of the step among the speaker's steps
+    position: int  # index of the step among the steps of its agent
     prompt_ids: tuple[int, ...]
     output: ModelOutput
     claimed: bool = False
@@ -225,10 +225,10 @@ def _same(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) 
 def _with_overrides(params: SamplingParams, overrides: Mapping[str, Any], *, greedy: bool) -> SamplingParams:
     if not overrides:
         return params
-    asked = sampling_params_of(dict(overrides), params.max_tokens)
+    requested = sampling_params_of(dict(overrides), params.max_tokens)
     names = [name for name in ("temperature", "top_p", "top_k") if name in overrides and not greedy]
-    changes: dict[str, Any] = {name: getattr(asked, name) for name in [*names, "max_tokens"]}
-    return replace(params, **changes, stop=asked.stop or params.stop)
+    changes: dict[str, Any] = {name: getattr(requested, name) for name in [*names, "max_tokens"]}
+    return replace(params, **changes, stop=requested.stop or params.stop)
 
 
 async def _row(task: Any, context: WorkflowContext) -> Any:
@@ -299,8 +299,8 @@ def _core_trajectory(
     unmatched = sum(reply is None for reply in held)
     if unmatched:
         _log.warning(
-            "episode %s: %d of %d steps of trajectory %r hold no reply of the engine, so it is not trainable: give "
-            "each step its model_output",
+            "episode %s: %d of %d steps of trajectory %r contain no reply of the engine, so it is not "
+            "trainable: set model_output on each step",
             context.episode_id,
             unmatched,
             len(steps),

@@ -1,4 +1,4 @@
-"""rLLM's rollout engines, which return a reply for messages, from a sampler or from the play of a running workflow."""
+"""rLLM's rollout engines, which return a reply for messages, from a sampler or from a running workflow episode."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ class ModelOutput:
 
 
 class WorkflowCalls(Protocol):
-    """The interface of the play in which a workflow is running."""
+    """The interface of the context in which a workflow is running."""
 
     async def respond(self, messages: Sequence[Mapping[str, Any]], overrides: dict[str, Any]) -> ModelOutput: ...
 
     async def call(self, function: Callable[[], Any]) -> Any: ...
 
 
-CURRENT_WORKFLOW: ContextVar[WorkflowCalls | None] = ContextVar("playing", default=None)
-"""Tasks that a workflow starts inherit it, so that every rollout engine of the workflow uses its play."""
+CURRENT_WORKFLOW: ContextVar[WorkflowCalls | None] = ContextVar("current_workflow", default=None)
+"""Tasks that a workflow starts inherit it, so that every rollout engine of the workflow uses its context."""
 
 
 class RolloutEngine:
@@ -115,9 +115,9 @@ class RolloutEngine:
             ValueError: There is no sampler, or an argument is not supported.
         """
         overrides = {key: value for key, value in kwargs.items() if key not in _WITHOUT_EFFECT}
-        playing = CURRENT_WORKFLOW.get()
-        if playing is not None:
-            return await playing.respond(messages, {**self.sampling_params, **overrides})
+        workflow = CURRENT_WORKFLOW.get()
+        if workflow is not None:
+            return await workflow.respond(messages, {**self.sampling_params, **overrides})
         return await self._single_reply(messages, overrides)
 
     async def wake_up(self) -> None:
@@ -129,10 +129,10 @@ class RolloutEngine:
     async def _single_reply(self, messages: Sequence[Mapping[str, Any]], overrides: dict[str, Any]) -> ModelOutput:
         sampler = self.sampler
         if sampler is None:
-            raise ValueError("this rollout engine has no sampler: give one, or ask it inside a workflow")
+            raise ValueError("this rollout engine has no sampler: pass one, or use it inside a workflow")
         tools = overrides.pop("tools", None)
         if tools:
-            raise ValueError("tools= outside of a workflow does not port; write the schemas into a message")
+            raise ValueError("tools= is not supported outside of a workflow; write the schemas into a message")
 
         async def sample(request: SamplingRequest) -> Completion:
             (completion,) = await sampler.sample([request])
@@ -145,7 +145,7 @@ class RolloutEngine:
         conversation_sampler = ConversationSampler(conversation, sample, params, "", seed, sampler.returns_tokens)
         request = conversation_sampler.request(lambda: messages, None, 0)
         if not isinstance(request, SamplingRequest):
-            raise ValueError(f"these messages leave no room for a reply: {request.value}")
+            raise ValueError(f"the messages exceed a token limit: {request.value}")
         completion = await conversation_sampler.reply(request)
         return output_of(completion, conversation.ids, -1)
 
@@ -169,11 +169,11 @@ class OpenAIEngine(RolloutEngine):
         base_url: str = "https://api.openai.com/v1",
         api_key: str | None = None,
         sampling_params: Mapping[str, Any] | None = None,
-        **unported: Any,
+        **unsupported: Any,
     ) -> None:
-        for name, value in unported.items():
+        for name, value in unsupported.items():
             if value:
-                raise ValueError(f"{name}={value!r} does not port; see docs/from-rllm.md for what to write instead")
+                raise ValueError(f"{name}={value!r} is not supported; see docs/from-rllm.md for its replacement")
         from rllm_gym.samplers.openai_compatible import OpenAISampler
 
         super().__init__(
@@ -187,11 +187,11 @@ class OpenAIEngine(RolloutEngine):
 
 
 async def run_blocking(function: Callable[[], Any], executor: Any) -> Any:
-    """Run ``function()`` in a worker of the running play if there is one and no executor is given, else in the
+    """Run ``function()`` in a worker of the running workflow if there is one and no executor is given, else in the
     executor."""
-    playing = CURRENT_WORKFLOW.get()
-    if playing is not None and executor is None:
-        return await playing.call(function)
+    workflow = CURRENT_WORKFLOW.get()
+    if workflow is not None and executor is None:
+        return await workflow.call(function)
     waiting: Awaitable[Any] = asyncio.get_running_loop().run_in_executor(executor, function)
     return await waiting
 

@@ -92,10 +92,10 @@ class MultiTool:
 
     def __init__(self, tools: list[str] | None = None, tool_map: Mapping[str, Any] | None = None) -> None:
         if tools is not None and tool_map is not None:
-            raise ValueError("give tools or tool_map, not both")
+            raise ValueError("pass tools or tool_map, not both")
         if tools:
             raise ValueError(
-                f"tools={tools!r} names built-in tools of rLLM, which do not port: pass your own with "
+                f"tools={tools!r} names built-in tools of rLLM, which are not supported: pass your own as "
                 "tool_map={name: ToolClass or function}; see docs/from-rllm.md"
             )
         self.tool_map = {name: _tool(name, entry) for name, entry in (tool_map or {}).items()}
@@ -208,10 +208,10 @@ class ToolEnvironment(BaseEnv):
                 "is_correct": getattr(output, "is_correct", None),
             }
             return {}, reward_of(output), True, info
-        outputs = {str(call.get("id", number)): self._carry_out(call) for number, call in enumerate(calls)}
+        outputs = {str(call.get("id", number)): self._execute(call) for number, call in enumerate(calls)}
         return {"tool_outputs": outputs}, 0.0, False, {"response": action, "metadata": {}}
 
-    def _carry_out(self, call: dict[str, Any]) -> str:
+    def _execute(self, call: dict[str, Any]) -> str:
         function = call.get("function", {})
         arguments = _arguments(function.get("arguments", {}))
         if arguments is None:

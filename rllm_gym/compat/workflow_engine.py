@@ -17,7 +17,7 @@ from rllm_gym.engine import AgentWorkflowEngine as Engine
 from rllm_gym.engine import EpisodeSpec
 from rllm_gym.samplers.protocol import Sampler
 
-_PORTING_HINT = "see docs/from-rllm.md for what to write instead"
+_PORTING_HINT = "see docs/from-rllm.md for the replacement"
 
 
 class AgentWorkflowEngine:
@@ -45,13 +45,13 @@ class AgentWorkflowEngine:
         retry_limit: int = 3,
         raise_on_error: bool = True,
         episode_logger: Any = None,
-        **unported: Any,
+        **unsupported: Any,
     ) -> None:
-        for name, value in {"config": config, "episode_logger": episode_logger, **unported}.items():
+        for name, value in {"config": config, "episode_logger": episode_logger, **unsupported}.items():
             if value:
-                raise ValueError(f"{name}={value!r} does not port; {_PORTING_HINT}")
+                raise ValueError(f"{name}={value!r} is not supported; {_PORTING_HINT}")
         if not (isinstance(workflow_cls, type) and issubclass(workflow_cls, Workflow)):
-            raise ValueError(f"workflow_cls={workflow_cls!r} must derive from rllm_gym.compat.Workflow")
+            raise ValueError(f"workflow_cls={workflow_cls!r} must be a subclass of rllm_gym.compat.Workflow")
         if retry_limit < 1:
             raise ValueError(f"retry_limit={retry_limit!r} must be at least 1")
         if not isinstance(rollout_engine, RolloutEngine):
@@ -62,7 +62,7 @@ class AgentWorkflowEngine:
                 )
             rollout_engine = RolloutEngine(rollout_engine)
         if rollout_engine.sampler is None:
-            raise ValueError("this rollout engine has no sampler: RolloutEngine(sampler)")
+            raise ValueError("this rollout engine has no sampler: pass RolloutEngine(sampler)")
         self.workflow_cls, self.workflow_args = workflow_cls, dict(workflow_args or {})
         self.rollout_engine = rollout_engine
         self.n_parallel_tasks = n_parallel_tasks
@@ -89,7 +89,7 @@ class AgentWorkflowEngine:
         rows = list(tasks)
         ids = [str(number) for number in range(len(rows))] if task_ids is None else [str(name) for name in task_ids]
         if len(ids) != len(rows):
-            raise ValueError(f"{len(rows)} tasks have {len(ids)} task_ids; give one for each")
+            raise ValueError(f"{len(rows)} tasks have {len(ids)} task_ids; pass one per task")
         seen: Counter[str] = Counter()
         specs: dict[str, list[EpisodeSpec]] = {}
         for row, task_id in zip(rows, ids, strict=True):
@@ -111,7 +111,7 @@ class AgentWorkflowEngine:
                 raise RuntimeError(f"[{created.episode_id}] failed {self.retry_limit} times: {created.fault}")
             known = created.episode_id in adapter.episodes
             episodes.append(adapter.episodes.pop(created.episode_id) if known else _empty_episode(created))
-        order = {spec.episode_id: place for place, spec in enumerate(ordered)}
+        order = {spec.episode_id: position for position, spec in enumerate(ordered)}
         return sorted(episodes, key=lambda episode: order[episode.id])
 
     def execute_tasks_sync(self, tasks: Iterable[Any], **kwargs: Any) -> list[Episode]:
@@ -122,14 +122,14 @@ class AgentWorkflowEngine:
         """Do nothing: every :meth:`execute_tasks` cleans up what it started."""
 
     def _engine(self, adapter: LegacyWorkflowAdapter) -> Engine:
-        asked = self.rollout_engine
-        assert asked.sampler is not None
+        rollout_engine = self.rollout_engine
+        assert rollout_engine.sampler is not None
         return Engine(
             adapter,
-            sampler=asked.sampler,
-            tokenizer=asked.tokenizer,
-            sampling_params=asked.params,
-            max_prompt_tokens=asked.max_prompt_length if asked.tokenizer is not None else None,
+            sampler=rollout_engine.sampler,
+            tokenizer=rollout_engine.tokenizer,
+            sampling_params=rollout_engine.params,
+            max_prompt_tokens=rollout_engine.max_prompt_length if rollout_engine.tokenizer is not None else None,
             n_parallel=self.n_parallel_tasks,
         )
 

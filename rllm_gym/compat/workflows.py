@@ -113,7 +113,7 @@ class Workflow(ABC):
             ValueError: Neither is given, or both.
         """
         if (agent is None) == (trajectory is None):
-            raise ValueError("commit takes an agent or a trajectory, one of them")
+            raise ValueError("commit() needs either an agent or a trajectory")
         committed: Any = trajectory if agent is None else agent.trajectory
         if name:
             committed.name = name

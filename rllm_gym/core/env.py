@@ -23,7 +23,7 @@ from rllm_gym.core.stop_reason import StopReason
 from rllm_gym.core.task import Task, TaskSource
 from rllm_gym.core.text_space import Text
 
-_STATE_SCHEMA = 1
+_STATE_SCHEMA = 2
 # Info holds plain strings. Reading .value of an enum member on every step would dominate the cost of a step.
 _SUCCESS, _FAILURE = StopReason.SUCCESS.value, StopReason.FAILURE.value
 _INVALID_ACTION, _MAX_TURNS = StopReason.INVALID_ACTION.value, StopReason.MAX_TURNS.value
@@ -107,7 +107,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(max_turns, int) or isinstance(max_turns, bool) or max_turns < 1:
             raise ValueError(f"max_turns={max_turns!r} must be a whole number of at least 1")
         if len(tasks) == 0:
-            raise TaskError("the task set is empty: there is nothing to reset to; give at least one task")
+            raise TaskError("the task set is empty; pass at least one task")
         if not (math.isfinite(invalid_action_penalty) and invalid_action_penalty >= 0):
             raise ValueError(f"invalid_action_penalty={invalid_action_penalty!r} must be a finite number, 0 or more")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
@@ -148,13 +148,13 @@ class TextEnv(gymnasium.Env[str, str]):
     def _env_state(self) -> dict[str, Any]:
         """Return the state as JSON types, for :meth:`get_state`. Not implemented if the state cannot be copied."""
         raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its world, so it has no get_state, set_state or fork"
+            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
         )
 
     def _restore_env_state(self, state: dict[str, Any]) -> None:
         """Restore a state returned by :meth:`_env_state`. ``self.task`` is already set."""
         raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its world, so it has no get_state, set_state or fork"
+            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
         )
 
     # Gymnasium API
@@ -207,9 +207,9 @@ class TextEnv(gymnasium.Env[str, str]):
                 the episode is over.
         """
         if self._done:
-            raise ResetNeeded("the episode is over (or never began): call reset() before step()")
+            raise ResetNeeded("the episode is over or was never started: call reset() before step()")
         if not isinstance(action, str):
-            raise TypeError(f"an action is a str, the model's raw reply; got {type(action).__name__}")
+            raise TypeError(f"an action must be a str (the model's raw reply); got {type(action).__name__}")
         invalid = False
         try:
             if len(action) > self.action_space.max_length:  # type: ignore[attr-defined]
@@ -263,10 +263,10 @@ class TextEnv(gymnasium.Env[str, str]):
                 "env": type(self).__name__,
                 "task": self.task.to_json(),
                 "turn": self._turn,
-                "over": self._done,
+                "done": self._done,
                 "observation": self._observation,
                 "np_random": self.np_random.bit_generator.state,
-                "world": self._env_state(),
+                "env_state": self._env_state(),
             }
         ).encode()
 
@@ -283,14 +283,15 @@ class TextEnv(gymnasium.Env[str, str]):
             raise ValueError(f"not a saved environment state ({error}); use the bytes get_state() returned") from error
         if (schema, name) != (_STATE_SCHEMA, type(self).__name__):
             raise ValueError(
-                f"this state is of {name!r} (schema {schema}), not of {type(self).__name__!r} ({_STATE_SCHEMA})"
+                f"this state was saved by {name!r} (schema {schema}); this environment is {type(self).__name__!r} "
+                f"(schema {_STATE_SCHEMA})"
             )
         try:
             generator = np.random.Generator(np.random.PCG64())
             generator.bit_generator.state = saved["np_random"]
-            task, turn, over = Task.from_json(saved["task"]), int(saved["turn"]), bool(saved["over"])
-            observation, env_state = str(saved["observation"]), saved["world"]
-            self._task, self._turn, self._done, self._observation = task, turn, over, observation
+            task, turn, done = Task.from_json(saved["task"]), int(saved["turn"]), bool(saved["done"])
+            observation, env_state = str(saved["observation"]), saved["env_state"]
+            self._task, self._turn, self._done, self._observation = task, turn, done, observation
             self._restore_env_state(env_state)
             self.np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -323,7 +324,7 @@ class TextEnv(gymnasium.Env[str, str]):
             if not 0 <= chosen < len(self.tasks):
                 raise TaskError(f"task index {chosen} is outside 0..{len(self.tasks) - 1}")
             return self.tasks[int(chosen)]
-        raise TaskError(f"options['task'] is an index, a task id or a Task; got {type(chosen).__name__}")
+        raise TaskError(f"options['task'] must be an index, a task id or a Task; got {type(chosen).__name__}")
 
     def _info(self, invalid: bool, success: bool, stop_reason: str, components: dict[str, float]) -> dict[str, Any]:
         info = {

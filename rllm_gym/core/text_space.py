@@ -43,7 +43,9 @@ class Text(spaces.Text):
             ValueError: A mask or a probability was given; the space has no alphabet to mask.
         """
         if mask is not None or probability is not None:
-            raise ValueError("rllm_gym.core.Text.sample takes no mask and no probability; it admits every character")
+            raise ValueError(
+                "rllm_gym.core.Text.sample does not support mask and probability; it contains every string"
+            )
         length = int(self.np_random.integers(0, min(self.max_length, _SAMPLE_MAX_LENGTH) + 1))
         picks = self.np_random.integers(0, len(_SAMPLE_ALPHABET), size=length)
         return "".join(_SAMPLE_ALPHABET[int(i)] for i in picks)
@@ -66,6 +68,7 @@ def _refuse_shared_memory(space: Text, n: int = 1, ctx: Any = None) -> Any:
         CustomSpaceError: Always. ``AsyncVectorEnv`` then asks its caller to set ``shared_memory=False``.
     """
     raise CustomSpaceError(
-        f"{space!r} admits any Unicode, which Gymnasium's shared memory cannot hold: give AsyncVectorEnv "
-        "shared_memory=False, or leave out vectorization_mode to have rllm_gym's own vector environment"
+        f"{space!r} contains any Unicode string, which Gymnasium's shared memory cannot hold: pass "
+        "shared_memory=False to AsyncVectorEnv, or omit vectorization_mode to use rllm_gym's own vector "
+        "environment"
     )

@@ -37,7 +37,7 @@ class Dataset(Sequence[dict[str, Any]]):
         self.data: list[dict[str, Any]] = []
         for position, row in enumerate(data):
             if not isinstance(row, Mapping):
-                raise TaskError(f"row {position} of {name or 'the data'} is no mapping but {type(row).__name__}")
+                raise TaskError(f"row {position} of {name or 'the data'} must be a mapping; got {type(row).__name__}")
             self.data.append(dict(row))
         self.name = name
         self.split = split

@@ -108,7 +108,7 @@ def parse_json(text: bytes) -> Any:
             f"byte {error.start + 1} of the line is not UTF-8 ({error.reason}); save the file as UTF-8"
         ) from error
     except json.JSONDecodeError as error:
-        raise TaskError(f"not JSON: {error.msg} at column {error.pos + 1}; mend or remove it") from error
+        raise TaskError(f"not JSON: {error.msg} at column {error.pos + 1}; fix or remove the line") from error
     except RecursionError as error:
         raise TaskError(f"nested more than {MAX_DEPTH} levels deep; flatten it") from error
     except ValueError as error:
@@ -120,12 +120,14 @@ def parse_json(text: bytes) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise TaskError("it holds half of a surrogate pair (\\ud800…), which is no character; remove it") from error
+            raise TaskError(
+                "it contains half of a surrogate pair (\\ud800…), which is not a character; remove it"
+            ) from error
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise TaskError(f"{name} is not JSON; write null or leave the field out")
+    raise TaskError(f"{name} is not JSON; write null or omit the field")
 
 
 def _depth(value: Any) -> int:
@@ -146,16 +148,16 @@ def _json_rows(path: str) -> list[dict[str, Any]]:
     size = os.path.getsize(path)
     if size > MAX_JSON_BYTES:
         raise TaskError(
-            f"{path} has {size} bytes and a .json file is read whole (at most {MAX_JSON_BYTES}); "
-            "write one row a line to a .jsonl file"
+            f"{path} has {size} bytes but a .json file is read as a whole and may have at most "
+            f"{MAX_JSON_BYTES}; write a .jsonl file with one row per line"
         )
     try:
         rows = parse_json(Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except TaskError as error:
-        hint = " (for one row a line, name the file .jsonl)" if "Extra data" in str(error) else ""
+        hint = " (if the file has one row per line, name it .jsonl)" if "Extra data" in str(error) else ""
         raise TaskError(f"{path}: {error}{hint}") from error
     if not isinstance(rows, list) or not rows:
-        raise TaskError(f"{path}: a .json file of tasks is a list of rows, and not an empty one")
+        raise TaskError(f"{path}: a .json file of tasks must be a non-empty list of rows")
     return rows
 
 
@@ -183,7 +185,7 @@ class JsonlStore:
                 self._lines.append(line)
                 reader.read(row)
         if not len(reader):
-            raise TaskError(f"{path} has no rows; write one JSON object a line")
+            raise TaskError(f"{path} has no rows; write one JSON object per line")
         self._table: RowTable = reader.table(lambda position: self.task(position).task_id)
 
     def _open(self) -> None:
@@ -199,7 +201,9 @@ class JsonlStore:
 
     def task(self, position: int) -> Task:
         if _signature(os.fstat(self._fd)) != self._signature:
-            raise TaskError(f"{self.path} was changed while it was in use; open it again (write a new file instead)")
+            raise TaskError(
+                f"{self.path} was changed while it was in use; open it again (to change tasks, write a new file)"
+            )
         text = os.pread(self._fd, self._lengths[position], self._offsets[position])
         return make_task(parse_json(text), position, self.name, self._convert)
 
@@ -217,7 +221,7 @@ class JsonlStore:
         expected = self._signature
         self._open()
         if self._signature != expected:
-            raise TaskError(f"{self.path} was changed between two processes that use it; open it again")
+            raise TaskError(f"{self.path} was changed since the other process opened it; open it again")
 
 
 def _jsonl_rows(file: BinaryIO, path: str) -> Iterator[tuple[int, int, int, Any]]:
@@ -230,8 +234,8 @@ def _jsonl_rows(file: BinaryIO, path: str) -> Iterator[tuple[int, int, int, Any]
         number += 1
         if len(raw) > MAX_LINE_BYTES:
             raise TaskError(
-                f"{path}, line {number}: longer than {MAX_LINE_BYTES} bytes; "
-                "write one row a line, and keep large things in files of their own"
+                f"{path}, line {number}: longer than {MAX_LINE_BYTES} bytes; write one row per line, and store "
+                "large data in separate files"
             )
         start = 3 if number == 1 and raw.startswith(b"\xef\xbb\xbf") else 0
         text = raw[start:].rstrip(b"\r\n")
@@ -253,8 +257,8 @@ def _open_parquet(path: str) -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise TaskError(
-            f"{path}: reading Parquet needs pyarrow, which is not installed; "
-            "pip install 'rllm-gym[parquet]', or give the tasks as .jsonl"
+            f"{path}: reading Parquet needs pyarrow, which is not installed; pip install "
+            "'rllm-gym[parquet]', or use a .jsonl file"
         ) from error
     try:
         file = pyarrow.parquet.ParquetFile(path)
@@ -264,8 +268,8 @@ def _open_parquet(path: str) -> Any:
         size = file.metadata.row_group(index).total_byte_size
         if size > MAX_ROW_GROUP_BYTES:
             raise TaskError(
-                f"{path}: row group {index} has {size} bytes (at most {MAX_ROW_GROUP_BYTES}); "
-                "write the file again with smaller row groups"
+                f"{path}: row group {index} has {size} bytes (at most {MAX_ROW_GROUP_BYTES}); rewrite the file "
+                "with smaller row groups"
             )
     return file
 
@@ -279,7 +283,7 @@ def _parquet_rows(file: Any, path: str) -> Iterator[dict[str, Any]]:
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise TaskError(f"{path}: the Parquet file is damaged ({error!s:.300}); write it again") from error
+        raise TaskError(f"{path}: the Parquet file is damaged ({error!s:.300}); create it again") from error
 
 
 class ParquetStore:

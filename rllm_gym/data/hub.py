@@ -26,18 +26,18 @@ def open_hub(source: str, *, name: str | None, split: str | None, convert: RowTo
     """
     match = _SOURCE.fullmatch(source.removeprefix("hf:"))
     if match is None or ".." in match["repo"]:
-        raise TaskError(f"{source!r:.200} does not name a data set of the hub; write {_FORM}")
+        raise TaskError(f"{source!r:.200} is not a dataset of the Hugging Face hub; the form is {_FORM}")
     if importlib.util.find_spec("datasets") is None:
         raise TaskError(
-            f"{source!r} is read with the package 'datasets', which is not installed; "
-            "pip install 'rllm-gym[hub]', or give a local file"
+            f"{source!r} needs the package 'datasets', which is not installed; pip install 'rllm-gym[hub]', "
+            "or pass a local file"
         )
     files, chosen, others = _fetched(match["repo"], match["config"], match["split"], timeout)
     if split is not None and match["split"] is None and any(other in SPLITS for other in others):
         raise TaskError(
-            f"{source!r} has splits of its own ({', '.join(sorted((chosen, *others)))}), so split={split!r} could mean "
-            f"two things; name the hub's own with '{source}@{split}', or cut one of them by content with "
-            f"'{source}@{chosen}' and split={split!r}"
+            f"{source!r} has splits of its own ({', '.join(sorted((chosen, *others)))}), so split={split!r} "
+            f"is ambiguous; use '{source}@{split}' for the hub's split, or '{source}@{chosen}' and split={split!r} "
+            "to split one of them by content"
         )
     return _open_files(files, name or match["repo"].split("/")[-1], convert, source)
 
@@ -55,19 +55,17 @@ def _fetched(
             answer = pool.run(_fetch, repo, config, split, timeout=timeout)
         except (DeadlineExceeded, WorkerDied) as error:
             raise TaskError(
-                f"{what} did not arrive in {timeout:g} seconds ({error}); check the network, give a larger timeout to "
-                "Taskset.from_hub, or download it once and give the file"
+                f"{what} was not downloaded within {timeout:g} seconds ({error}); check the network, pass a "
+                "larger timeout to Taskset.from_hub, or download it and pass the file"
             ) from error
     if "error" in answer:
         offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("HF_DATASETS_OFFLINE")
         reason = (
-            "HF_HUB_OFFLINE is set and it is not in the cache"
-            if offline
-            else "is there a network, and is the name right?"
+            "HF_HUB_OFFLINE is set and the dataset is not in the cache" if offline else "check the network and the name"
         )
         raise TaskError(
-            f"cannot load {what} from the Hugging Face hub: {answer['error']:.500} ({reason}). "
-            "Go online once so that it is cached, or give a local file: tasks='path.jsonl'"
+            f"cannot load {what} from the Hugging Face hub: {answer['error']:.500} ({reason}). Download it "
+            "once with a network connection, or pass a local file: tasks='path.jsonl'"
         )
     return tuple(answer["files"]), answer["split"], tuple(answer["others"])
 

@@ -40,6 +40,6 @@ def load_tasks(
                 return source
         return Taskset.from_rows(source, name=name or "rows", split=split, convert=convert)
     raise TaskError(
-        f"tasks={source!r:.80} ({type(source).__name__}) is no source of tasks; give a path to .jsonl or .parquet, "
-        "'hf:repo[:config][@split]', a list of rows, or a Taskset"
+        f"tasks={source!r:.80} ({type(source).__name__}) is not a source of tasks; pass a path to .jsonl "
+        "or .parquet, 'hf:repo[:config][@split]', a list of rows, or a Taskset"
     )

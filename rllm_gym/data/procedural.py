@@ -38,8 +38,8 @@ class _GeneratedTasks:
             if split_of(content) == self.split:
                 return Task(f"{self.name}/{self.split}/{self.seed}/{position}", content, data)
         raise TaskError(
-            f"the generator of {self.name!r} gave {_MAX_ATTEMPTS} problems and none belongs to the split "
-            f"{self.split!r}: it has too few different contents; widen it"
+            f"the generator of {self.name!r} returned {_MAX_ATTEMPTS} problems, none of which is in the "
+            f"split {self.split!r}; it needs more distinct contents"
         )
 
     def position(self, task_id: str) -> int | None:
@@ -52,8 +52,8 @@ class _GeneratedTasks:
 
     def split_positions(self, split: str) -> np.ndarray | None:
         raise TaskError(
-            f"every task of {self.name!r} belongs to the split {self.split!r} by its making; "
-            f"build another with ProceduralTaskset(..., split={split!r})"
+            f"every task of {self.name!r} is generated for the split {self.split!r}; for another split "
+            f"create ProceduralTaskset(..., split={split!r})"
         )
 
 

@@ -126,7 +126,7 @@ class DatasetRegistry:
             except TaskError as error:
                 raise RegistryError(f"data set {name!r}, split {split!r}: {error}; register it again") from error
         else:
-            raise RegistryError(f"data set {name!r}, split {split!r}: {path} is gone; register it again")
+            raise RegistryError(f"data set {name!r}, split {split!r}: {path} does not exist; register it again")
         known = f"it has {sorted(splits)}" if splits else f"registered are {cls.get_dataset_names(home=home)}"
         logger.warning("no data set %r with the split %r in %s; %s", name, split, folder, known)
         return None
@@ -171,10 +171,10 @@ class DatasetRegistry:
         with _locked(folder):
             index = _read_index(folder)
             splits = index["datasets"].get(name, {}).get("splits", {})
-            gone = [key for key in splits if split is None or key == split]
-            if split is not None and not gone:
+            removed = [key for key in splits if split is None or key == split]
+            if split is not None and not removed:
                 return False
-            files = [splits.pop(key)["path"] for key in gone]
+            files = [splits.pop(key)["path"] for key in removed]
             if not splits:
                 index["datasets"].pop(name, None)
             _write_index(folder, index)
@@ -201,7 +201,7 @@ def _folder(home: str | Path | None, *, create: bool = False) -> Path:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RegistryError(f"cannot make {folder} ({error}); set RLLM_GYM_HOME to a folder of yours") from error
+            raise RegistryError(f"cannot make {folder} ({error}); set RLLM_GYM_HOME to a writable folder") from error
     return folder
 
 
@@ -216,7 +216,7 @@ def _write_rows(folder: Path, dataset: Dataset) -> tuple[Path, str]:
                     check_json(row)
                     line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
                 except (TaskError, UnicodeEncodeError) as error:
-                    raise TaskError(f"row {position} of {dataset.name!r} cannot be kept as JSON: {error}") from error
+                    raise TaskError(f"row {position} of {dataset.name!r} cannot be saved as JSON: {error}") from error
                 digest.update(line)
                 file.write(line)
             file.flush()
@@ -229,7 +229,7 @@ def _write_rows(folder: Path, dataset: Dataset) -> tuple[Path, str]:
 
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / "registry.json"
-    hint = f"move {path} away and register the data sets again; their rows lie beside it as .jsonl"
+    hint = f"move {path} away and register the data sets again; their rows are next to it as .jsonl"
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_INDEX_BYTES)
@@ -292,7 +292,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         import fcntl
     except ImportError as error:
-        raise RegistryError("the data set registry needs file locks of a POSIX system (Linux, macOS, WSL)") from error
+        raise RegistryError("the data set registry needs POSIX file locks (Linux, macOS, WSL)") from error
     path = folder / "registry.lock"
     deadline = time.monotonic() + _LOCK_SECONDS
     with open(path, "ab") as file:
@@ -303,8 +303,8 @@ def _locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RegistryError(
-                        f"{path} was held by another process for {_LOCK_SECONDS:.0f} seconds; "
-                        "see which one it is (fuser) and end it"
+                        f"{path} was locked by another process for {_LOCK_SECONDS:.0f} seconds; find that process "
+                        "with fuser and stop it"
                     ) from None
                 time.sleep(0.01)
         yield

@@ -91,8 +91,8 @@ class RowReader:
             first, second = int(order[at]), int(order[at + 1])
             if id_at(first) == id_at(second):
                 raise TaskError(
-                    f"{self._where(second)}: its id {id_at(second)!r:.200} is taken already by {self._where(first)}; "
-                    "ids must differ (rename one, or leave the ids out and rows are numbered)"
+                    f"{self._where(second)}: its id {id_at(second)!r:.200} is already used by {self._where(first)}; "
+                    "ids must be unique (rename one, or omit the ids to number the rows)"
                 )
         return RowTable(splits, hashes, order)
 
@@ -106,7 +106,7 @@ def make_task(row: Any, position: int, name: str, convert: RowToTask) -> Task:
     if isinstance(row, Task):
         row = {"task_id": row.task_id, "content": row.content, "data": row.data}
     if not isinstance(row, Mapping):
-        raise TaskError(f"a row is an object with named fields; this is {type(row).__name__}: {row!r:.80}")
+        raise TaskError(f"a row must be an object with named fields; got {type(row).__name__}: {row!r:.80}")
     return convert(row, row_id(row) or f"{name}/{position}")
 
 

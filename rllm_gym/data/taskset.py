@@ -261,7 +261,7 @@ class Taskset(Sequence[Task]):
     # Immutability: copies are the same object, and attributes cannot be set
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Taskset cannot be changed; build a new one instead of setting {name!r}")
+        raise AttributeError(f"a Taskset is immutable; create a new one instead of setting {name!r}")
 
     def __copy__(self) -> Taskset:
         return self
@@ -318,7 +318,7 @@ def row_id(row: Mapping[str, Any]) -> str | None:
             return value
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
-        raise TaskError(f"its {key!r} is {value!r:.80}; an id is a whole number or a text that is not empty")
+        raise TaskError(f"its {key!r} is {value!r:.80}; an id must be a whole number or a non-empty string")
     return None
 
 
@@ -362,18 +362,18 @@ def check_json(value: Any) -> None:
             continue
         if isinstance(item, float):
             if item != item or item in (float("inf"), float("-inf")):
-                raise TaskError(f"{where or 'it'} is {item}, which JSON does not have; leave it out or write null")
+                raise TaskError(f"{where or 'it'} is {item}, which JSON does not support; omit it or write null")
         elif depth >= MAX_DEPTH:
             raise TaskError(f"{where[:80]} is nested more than {MAX_DEPTH} levels deep; flatten it")
         elif isinstance(item, Mapping):
             for key, inner in item.items():
                 if not isinstance(key, str):
-                    raise TaskError(f"{where or 'it'} has the key {key!r:.80}; keys must be text")
+                    raise TaskError(f"{where or 'it'} has the key {key!r:.80}; keys must be strings")
                 stack.append((inner, f"{where}[{key!r:.40}]", depth + 1))
         elif isinstance(item, list | tuple):
             stack.extend((inner, f"{where}[{index}]", depth + 1) for index, inner in enumerate(item))
         else:
             raise TaskError(
-                f"{where or 'it'} is of type {type(item).__name__}, which is not a JSON type; "
-                "convert it to text or numbers, or leave it out"
+                f"{where or 'it'} is of type {type(item).__name__}, which is not a JSON type; convert it to a "
+                "string or number, or omit it"
             )

@@ -33,7 +33,7 @@ class Truncated(RllmGymError):
         self.agent = agent
 
     def __str__(self) -> str:
-        return f"{self.agent} cannot speak: {self.stop_reason.value}"
+        return f"{self.agent} cannot reply: {self.stop_reason.value}"
 
 
 class TokenBudget:
@@ -146,10 +146,10 @@ class AgentSession:
             Truncated: A limit prevents the agent from replying.
             SamplerError: The sampler failed. Do not catch it: no further reply is possible.
             RuntimeError: Another reply of this agent is pending, or the episode is over.
-            AgentFailed: The agent's own code raised an exception.
+            AgentError: The agent's own code raised an exception.
         """
         if self.busy:
-            raise RuntimeError(f"{self.name} is speaking already: one agent says one thing at a time")
+            raise RuntimeError(f"{self.name} is already generating a reply: an agent generates one reply at a time")
         self.busy = True
         try:
             await self._context.check_running()
@@ -173,10 +173,10 @@ class AgentSession:
         """
         if not self._started:
             self._started = True
-            self._ask("reset", self.agent.reset)
-            self._ask("receive_task", self.agent.receive_task, self._context.task_row)
+            self._call_agent("reset", self.agent.reset)
+            self._call_agent("receive_task", self.agent.receive_task, self._context.task_row)
         reward = self.steps[-1].reward if self.steps else 0.0
-        self._ask("update_from_env", self.agent.update_from_env, text, reward, done, dict(info or {}))
+        self._call_agent("update_from_env", self.agent.update_from_env, text, reward, done, dict(info or {}))
 
     def add_reward(self, value: float) -> None:
         """Add to the reward of the agent's last step.
@@ -226,9 +226,9 @@ class AgentSession:
         if completion.finish_reason == "context_length":
             raise self._truncated(StopReason.PROMPT_TOO_LONG)
         self._context.token_budget.any_sampled = True
-        action = self._ask("update_from_model", self.agent.update_from_model, completion.text)
+        action = self._call_agent("update_from_model", self.agent.update_from_model, completion.text)
         action = action.action if isinstance(action, Action) else action
-        state = self._ask("get_current_state", self.agent.get_current_state)
+        state = self._call_agent("get_current_state", self.agent.get_current_state)
         thought = state.thought if state is not None and isinstance(state.thought, str) else ""
         step = Step(observation, list(self.sampler.messages), completion.text, thought, action)
         step.tokens = self.sampler.append(completion)
@@ -258,10 +258,10 @@ class AgentSession:
 
     def _last(self, what: str) -> Step:
         if not self.steps:
-            raise ValueError(f"{self.name} has not said anything yet, so there is no step for {what}")
+            raise ValueError(f"{self.name} has no step yet: generate a reply before adding {what}")
         return self.steps[-1]
 
-    def _ask(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
+    def _call_agent(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
         began = time.perf_counter()
         try:
             return method(*args)

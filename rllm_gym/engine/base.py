@@ -85,8 +85,8 @@ class BaseEngine(ABC):
         self.budget = budget
         if self.renderer is None and budget != Budget(budget.max_turns):
             raise ValueError(
-                "token limits need token ids, and this sampler takes messages only: give a tokenizer or a renderer, "
-                "or leave max_prompt_tokens, max_response_tokens and max_context_tokens out"
+                "token limits need token ids, but this sampler takes only messages: pass tokenizer= or "
+                "renderer=, or remove max_prompt_tokens, max_response_tokens and max_context_tokens"
             )
         self.deadlines = deadlines or Deadlines()
         self.retries = retries
@@ -107,7 +107,7 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def attempt(self, spec: EpisodeSpec, lease: Any, name: str, sampler_client: SamplerClient) -> Attempt:
-        """Create one attempt at an episode, ready to play.
+        """Create one attempt at an episode, ready to run.
 
         Args:
             spec: The episode to run; its seed and id are set.
@@ -116,7 +116,7 @@ class BaseEngine(ABC):
             sampler_client: Where the attempt requests replies.
 
         Raises:
-            AgentFailed: The user's code could not create the agent or the workflow.
+            AgentError: The user's code could not create the agent or the workflow.
         """
 
     @abstractmethod
@@ -166,7 +166,9 @@ class BaseEngine(ABC):
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self.run(specs))
-        raise RuntimeError("an event loop is already running here: use `await engine.run(specs)` instead of run_sync")
+        raise RuntimeError(
+            "an event loop is already running in this thread: use `await engine.run(specs)` instead of run_sync()"
+        )
 
     async def _run(self, specs: Specs) -> AsyncGenerator[Result, None]:
         began = time.perf_counter()
@@ -195,7 +197,7 @@ class BaseEngine(ABC):
             self._idle.append(lease)
 
     def pool(self) -> WorkerPool:
-        """Return the pool of workers that all places share."""
+        """Return the pool of workers that all leases share."""
         with self._lock:
             if self._pool is None:
                 # n_parallel limits each run, so the pool itself needs no limit.
@@ -234,9 +236,9 @@ class BaseEngine(ABC):
     async def aclose(self) -> None:
         """Close every environment and stop every worker, each within its deadline. Can be called more than once."""
         with self._lock:
-            places, self._idle = self._idle, []
+            leases, self._idle = self._idle, []
         try:
-            await asyncio.gather(*(lease.aclose() for lease in places))
+            await asyncio.gather(*(lease.aclose() for lease in leases))
         finally:
             with self._lock:
                 pool, self._pool = self._pool, None
@@ -250,7 +252,9 @@ class BaseEngine(ABC):
         except RuntimeError:
             asyncio.run(self.aclose())
             return
-        raise RuntimeError("an event loop is already running here: use `await engine.aclose()`")
+        raise RuntimeError(
+            "an event loop is already running in this thread: use `await engine.aclose()` instead of close()"
+        )
 
     async def __aenter__(self) -> Self:
         self._kept_open = True
@@ -279,6 +283,7 @@ def _renderer(sampler: Sampler, tokenizer: Any) -> ChatRenderer | None:
         return ChatRenderer(tokenizer)
     if sampler.returns_tokens:
         raise ValueError(
-            f"{type(sampler).__name__} takes token ids: give the tokenizer of its model with tokenizer=, or a renderer"
+            f"{type(sampler).__name__} needs token ids: pass the tokenizer of its model as tokenizer=, or "
+            "pass renderer="
         )
     return None

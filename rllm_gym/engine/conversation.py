@@ -72,15 +72,15 @@ class Conversation:
         self._sampled += len(completion.ids) if completion.ids else self._length(completion.text)
         if self._renderer is None or not completion.ids:
             return None
-        asked = self._prefix
-        assert asked is not None
-        self._prefix = self._renderer.append_sampled(asked, completion.ids, completion.text)
+        prefix = self._prefix
+        assert prefix is not None
+        self._prefix = self._renderer.append_sampled(prefix, completion.ids, completion.text)
         return TurnTokens(
-            asked.context_ids,
+            prefix.context_ids,
             completion.ids,
             completion.logprobs,
             completion.weight_version,
-            asked.branch,
+            prefix.branch,
             completion.finish_reason,
         )
 

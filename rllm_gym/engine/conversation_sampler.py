@@ -56,14 +56,16 @@ class ConversationSampler:
             turn: Number of replies so far.
 
         Raises:
-            AgentFailed: The messages cannot be rendered.
+            AgentError: The messages cannot be rendered.
         """
         began = time.perf_counter()
         try:
             shown = self.messages = _snapshot(messages(), self.messages)
             self.conversation.extend(shown, tools)
         except Exception as error:
-            raise AgentError(f"its messages cannot be rendered: {type(error).__name__}: {error}") from error
+            raise AgentError(
+                f"the messages of the agent cannot be rendered: {type(error).__name__}: {error}"
+            ) from error
         finally:
             self.seconds["render"] += time.perf_counter() - began
         params = self.conversation.limit_params(self.params)
@@ -89,8 +91,9 @@ class ConversationSampler:
         complete = completion.ids and len(completion.ids) == len(completion.logprobs)
         if self.returns_tokens and not complete and not nothing_sampled:
             raise SamplerError(
-                f"the sampler returned {len(completion.ids)} ids and {len(completion.logprobs)} log-probs for one "
-                "reply; a sampler with returns_tokens=True gives at least one id, and one log-prob each"
+                f"the sampler returned {len(completion.ids)} ids and {len(completion.logprobs)} log-probs for "
+                "one reply; a sampler with returns_tokens=True must return at least one id, and one log-prob "
+                "per id"
             )
         self.sampled_tokens += len(completion.ids)
         return completion

@@ -83,7 +83,7 @@ class Attempt(Protocol):
 
         Raises:
             EnvironmentFault: An environment failed.
-            AgentFailed: The user's code raised an exception.
+            AgentError: The user's code raised an exception.
             SamplerError: The sampler failed.
             TaskError: There is no such task.
         """
@@ -153,7 +153,7 @@ class EngineRun:
         self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.n_parallel)
         self._barrier: SamplingBarrier | None = None
         self._work: asyncio.Task[None] | None = None
-        self._left = False  # whether the reader has stopped reading results
+        self._reader_stopped = False  # whether the reader has stopped reading results
         self._progress = RunProgress(engine.progress, total=len(specs) if isinstance(specs, Sized) else None)
 
     async def results(self) -> AsyncIterator[Result]:
@@ -175,7 +175,7 @@ class EngineRun:
 
     async def aclose(self) -> None:
         """Cancel what is still running and release its sampler caches."""
-        self._left = True
+        self._reader_stopped = True
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
@@ -186,7 +186,7 @@ class EngineRun:
         try:
             async with asyncio.TaskGroup() as loops:
                 if self._engine.deterministic:
-                    self._barrier = SamplingBarrier(self._engine.sampler, settle=self._engine.settle_turns)
+                    self._barrier = SamplingBarrier(self._engine.sampler, settle_turns=self._engine.settle_turns)
                 for _ in range(self._engine.n_parallel):
                     taken = await self._next_spec()
                     if taken is None:
@@ -202,7 +202,7 @@ class EngineRun:
         finally:
             if self._barrier is not None:
                 await self._barrier.aclose()
-            if not self._left:
+            if not self._reader_stopped:
                 await self._done.put(None)
 
     async def _episode_loop(self, index: int, spec: EpisodeSpec) -> None:
@@ -274,7 +274,7 @@ class EngineRun:
             else:
                 self._count_fault("episode_deadline", spec, error)
                 stop_reason = StopReason.FAULT
-                message = f"no turn was done within the episode's {engine.deadlines.episode:g} s"
+                message = f"no turn was completed within the episode deadline of {engine.deadlines.episode:g} s"
         if message is not None or stop_reason is StopReason.TIMEOUT:
             await lease.discard()
         seconds = time.perf_counter() - began
@@ -304,7 +304,7 @@ class EngineRun:
             raise error
         self._count_fault(kind, spec, error)
         if isinstance(error, EnvironmentFault) and not self._engine.env_made.is_set():
-            raise EnvironmentUnavailable(f"no environment could be made: {error}") from error
+            raise EnvironmentUnavailable(f"no environment could be created: {error}") from error
         return stop_reason, str(error)
 
     def _count_fault(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
@@ -312,7 +312,7 @@ class EngineRun:
         faults[kind] += 1
         # Limit the number of warnings when an environment fails very often.
         level = logging.WARNING if faults[kind] <= _MAX_LOGGED_FAULTS else logging.DEBUG
-        more = "; further ones of this kind are only counted" if faults[kind] == _MAX_LOGGED_FAULTS else ""
+        more = "; further faults of this kind are counted, but not logged" if faults[kind] == _MAX_LOGGED_FAULTS else ""
         _log.log(level, "episode %s: fault (%s): %s%s", spec.episode_id, kind, error, more)
 
     async def _run_attempt(self, attempt: Attempt, sampler_client: SamplerClient) -> None:

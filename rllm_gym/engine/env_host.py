@@ -42,7 +42,9 @@ def resolve(env: str | EnvSpec | Callable[..., Any]) -> EnvSpec | Callable[..., 
         return gymnasium.spec(env_id if colon else env)
     if isinstance(env, EnvSpec) or callable(env):
         return env
-    raise TypeError(f"env is an id, an EnvSpec, or something callable that returns one; got {type(env).__name__}")
+    raise TypeError(
+        f"env must be an id, an EnvSpec or a callable that returns an environment; got {type(env).__name__}"
+    )
 
 
 def build(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -81,7 +83,7 @@ class EnvironmentHost:
     def step(self, action: Any) -> StepResult:
         env = self._require_env()
         if not isinstance(action, str) and isinstance(getattr(env, "action_space", None), gymnasium.spaces.Text):
-            raise ActionTypeError(f"its action is a {type(action).__name__}, and this environment takes a str")
+            raise ActionTypeError(f"the action must be a str; got {type(action).__name__}")
         with as_faults("step"):
             result = env.step(action)
         return checked_step(result, env)
@@ -169,7 +171,7 @@ def _check_observation(where: str, observation: Any, env: gymnasium.Env[Any, Any
 
 
 def invalid_result(where: str, what: str) -> EnvironmentFault:
-    return EnvironmentFault(f"garbage from {where}: it {what}", kind="garbage")
+    return EnvironmentFault(f"invalid result: {where} {what}", kind="garbage")
 
 
 @contextmanager
@@ -181,9 +183,9 @@ def as_faults(where: str) -> Iterator[None]:
     # BaseException: an environment that calls sys.exit(), or a library whose timeout derives from BaseException,
     # must not end the worker.
     except BaseException as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         raise EnvironmentFault(
-            f"{where} raised {short_repr(error)} at {place.filename}:{place.lineno}", kind="exception"
+            f"{where} raised {short_repr(error)} at {frame.filename}:{frame.lineno}", kind="exception"
         ) from error
 
 

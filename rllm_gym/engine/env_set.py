@@ -31,17 +31,17 @@ class EnvSet:
     def acquire(
         self, source: EnvSpec | Callable[..., Any] | str, kwargs: Mapping[str, Any], *, name: str, host: Any
     ) -> EnvWorker:
-        """Return a slot for this environment: an idle one with the same arguments if there is one, else a new one."""
+        """Return a worker for this environment: an idle one with the same arguments if there is one, else a new one."""
         kind = (host, source, dict(kwargs))
-        for place, (of, idle) in enumerate(self._idle):
-            if _same_arguments(of, kind):
-                slot = idle
-                del self._idle[place]
+        for position, (arguments, idle) in enumerate(self._idle):
+            if _same_arguments(arguments, kind):
+                worker = idle
+                del self._idle[position]
                 break
         else:
-            slot = self._engine.new_env_worker(source, kwargs, env_id=name, host=host)
-        self._in_use.append((kind, slot))
-        return slot
+            worker = self._engine.new_env_worker(source, kwargs, env_id=name, host=host)
+        self._in_use.append((kind, worker))
+        return worker
 
     async def end_episode(self) -> None:
         """End an episode without a fault: close its environments, or keep them for the next episode.
@@ -49,22 +49,22 @@ class EnvSet:
         Raises:
             EnvironmentFault: Closing one of them raised or took too long.
         """
-        await _gather_all(slot.end_episode() for _, slot in self._in_use)
+        await _gather_all(worker.end_episode() for _, worker in self._in_use)
         await self._close_unused()
 
     async def discard(self) -> None:
-        await _gather_all(slot.discard() for _, slot in self._in_use)
+        await _gather_all(worker.discard() for _, worker in self._in_use)
         await self._close_unused()
 
     async def aclose(self) -> None:
-        slots = [slot for _, slot in (*self._in_use, *self._idle)]
+        workers = [worker for _, worker in (*self._in_use, *self._idle)]
         self._in_use, self._idle = [], []
-        await _gather_all(slot.aclose() for slot in slots)
+        await _gather_all(worker.aclose() for worker in workers)
 
     async def _close_unused(self) -> None:
-        workers = [*self._in_use, *self._idle]
-        self._in_use, self._idle = [], workers[:_MAX_IDLE]
-        await _gather_all(slot.aclose() for _, slot in workers[_MAX_IDLE:])
+        kept = [*self._in_use, *self._idle]
+        self._in_use, self._idle = [], kept[:_MAX_IDLE]
+        await _gather_all(worker.aclose() for _, worker in kept[_MAX_IDLE:])
 
 
 async def _gather_all(awaitables: Iterable[Awaitable[None]]) -> None:

@@ -28,7 +28,7 @@ class EnvWorker:
         kwargs: Keyword arguments of the environment.
         deadlines: Maximum duration of each phase, in seconds.
         reuse: Whether an environment is reused for further episodes after a clean end.
-        env_made: Shared by the slots of an engine: whether any environment was ever created.
+        env_made: Shared by the workers of an engine: whether any environment was ever created.
         stats: Counts lost workers and the faults that are not raised.
         host: Class that holds the environment in the worker, such as
             :class:`~rllm_gym.engine.env_host.EnvironmentHost`.
@@ -128,7 +128,7 @@ class EnvWorker:
             raise
         except Exception as error:
             raise EnvironmentFault(
-                f"making the environment raised {type(error).__name__}: {error}", kind="make"
+                f"creating the environment raised {type(error).__name__}: {error}", kind="make"
             ) from error
         self._env_made.set()
         self._has_environment = True
@@ -155,16 +155,18 @@ class EnvWorker:
             return await self._actor.acall(method, *args, timeout=timeout)
         except DeadlineExceeded:
             self._worker_lost()
-            raise EnvironmentFault(f"{phase} was not done within {timeout:g} s", kind=f"{phase}_deadline") from None
+            raise EnvironmentFault(f"{phase} did not finish within {timeout:g} s", kind=f"{phase}_deadline") from None
         except (MemoryExceeded, MemoryError) as error:
             if not isinstance(error, MemoryError):
                 self._worker_lost()
-            raise EnvironmentFault(f"{phase} needed too much memory: {error}", kind="memory") from error
+            raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
         except WorkerDied as error:
             self._worker_lost()
-            raise EnvironmentFault(f"the worker died in {phase}: {error}", kind="worker_died") from error
+            raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
         except WorkerError as error:
-            raise EnvironmentFault(f"what {phase} returned cannot travel: {error}", kind="garbage") from error
+            raise EnvironmentFault(
+                f"the result of {phase} cannot be sent between processes: {error}", kind="garbage"
+            ) from error
         except asyncio.CancelledError:
             self._worker_lost()  # the call was still running
             raise
@@ -176,7 +178,9 @@ class EnvWorker:
                 return await coroutine
         except TimeoutError as error:
             if deadline.expired():
-                raise EnvironmentFault(f"{phase} was not done within {timeout:g} s", kind=f"{phase}_deadline") from None
+                raise EnvironmentFault(
+                    f"{phase} did not finish within {timeout:g} s", kind=f"{phase}_deadline"
+                ) from None
             raise EnvironmentFault(f"{phase} raised {type(error).__name__}: {error}", kind="exception") from error
         except (EnvironmentFault, TaskError):
             raise

@@ -64,8 +64,8 @@ def load_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 raise EpisodeFileError(
-                    f"{path}, line {number}: the line is torn (it has no end); its writer was stopped in the middle. "
-                    "Delete this line and the rest can be read"
+                    f"{path}, line {number}: incomplete line without a newline (the writing process was stopped); "
+                    "delete this line to read the others"
                 )
             try:
                 row = json.loads(line)
@@ -247,9 +247,7 @@ def _check_end(file: Any, path: Path) -> None:
     if file.read(1) != b"\n":
         file.seek(0)
         torn = sum(1 for _ in file)
-        raise EpisodeFileError(
-            f"{path}, line {torn}: the line is torn (it has no end), so nothing can be appended; delete it first"
-        )
+        raise EpisodeFileError(f"{path}, line {torn}: incomplete line without a newline; delete it before appending")
 
 
 def _umask() -> int:

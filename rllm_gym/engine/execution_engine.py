@@ -134,10 +134,10 @@ class AgentExecutionEngine(BaseEngine):
         try:
             agent = self.make_agent()
         except Exception as error:
-            raise AgentError(f"making the agent raised {type(error).__name__}: {error}") from error
+            raise AgentError(f"creating the agent raised {type(error).__name__}: {error}") from error
         if not isinstance(agent, BaseAgent):
             raise TypeError(
-                f"agent= gave a {type(agent).__name__}, not a BaseAgent; derive it from rllm_gym.agents.BaseAgent"
+                f"agent= returned a {type(agent).__name__}, not a BaseAgent; subclass rllm_gym.agents.BaseAgent"
             )
         params = greedy(self.params) if spec.greedy else self.params
         conversation = Conversation(self.renderer, self.budget, self.sampler.context_length)

@@ -70,7 +70,7 @@ def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:
         return game
     if callable(game):
         return game
-    raise TypeError(f"a game is an id, or something callable that returns one; got {type(game).__name__}")
+    raise TypeError(f"game must be an id or a callable that returns a game; got {type(game).__name__}")
 
 
 def _registered(game: str) -> Any:
@@ -98,7 +98,9 @@ class GameHost:
             self._game = self._source(**self._kwargs)
         lacks = [name for name in ("reset", "step", "observe") if not callable(getattr(self._game, name, None))]
         if lacks:
-            raise TypeError(f"{self._source!r} gave {type(self._game).__name__}, no AEC environment: it lacks {lacks}")
+            raise TypeError(
+                f"{self._source!r} returned {type(self._game).__name__}, not an AEC environment: it has no {lacks}"
+            )
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> GameState:
         game = self._require_game()
@@ -139,27 +141,29 @@ class GameHost:
     def _state(self, where: str, rewards: dict[str, Any], task: dict[str, Any] | None) -> GameState:
         game = self._require_game()
         with as_faults(where):
-            playing = [name for name in game.agents if not (game.terminations[name] or game.truncations[name])]
-            # PettingZoo requires step(None) for agents that are out; the model is not asked for that.
+            active = [name for name in game.agents if not (game.terminations[name] or game.truncations[name])]
+            # PettingZoo requires step(None) for agents that are done; the model is not called for that.
             for _ in self._agents:
-                if not playing or game.agent_selection in playing:
+                if not active or game.agent_selection in active:
                     break
                 game.step(None)
-            agent = game.agent_selection if playing else ""
+            agent = game.agent_selection if active else ""
             observation = _text(game.observe(agent), agent) if agent else ""
-            truncated = not playing and any(game.truncations.values())
+            truncated = not active and any(game.truncations.values())
             infos = {name: dict(info) for name, info in game.infos.items()}
-        if playing and agent not in playing:
-            raise invalid_result(where, f"selected {short_repr(agent)}, which does not play; {playing} do")
+        if active and agent not in active:
+            raise invalid_result(
+                where, f"selected the agent {short_repr(agent)}, which is not active; the active agents are {active}"
+            )
         for name, reward in rewards.items():
             if not isinstance(reward, int | float | np.number | np.bool_) or not math.isfinite(reward):
-                raise invalid_result(where, f"gave {name} the reward {short_repr(reward)}, not a finite number")
+                raise invalid_result(where, f"returned the reward {short_repr(reward)} for {name}, not a finite number")
         return GameState(
             agent,
             observation,
             {name: float(reward) for name, reward in rewards.items()},
             infos,
-            terminated=not playing and not truncated,
+            terminated=not active and not truncated,
             truncated=truncated,
             agents=self._agents,
             task=task,
@@ -171,6 +175,7 @@ def _text(observation: Any, agent: str) -> str:
         observation = observation.get("text")
     if not isinstance(observation, str):
         raise invalid_result(
-            "observe", f"showed {agent} {short_repr(observation)}, neither a str nor a dict with a 'text'"
+            "observe",
+            f"returned the observation {short_repr(observation)} for {agent}, not a str or a dict with a 'text'",
         )
     return observation

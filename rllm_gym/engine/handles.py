@@ -161,11 +161,11 @@ class GameHandle(WorkerHandle):
         """Start a game and return the agent to move. Arguments and errors: see :meth:`EnvironmentHandle.reset`."""
         async with self._busy():
             seed = self._context.seed if seed is None else seed
-            position = cast(GameState, await self._worker.reset(seed, self._options(task)))
-        self._update(position)
-        self.agents = position.agents
-        self.rewards = dict.fromkeys(position.agents, 0.0)
-        self._context.set_task(str(self.info.get("task_id", "")), position.task)
+            state = cast(GameState, await self._worker.reset(seed, self._options(task)))
+        self._update(state)
+        self.agents = state.agents
+        self.rewards = dict.fromkeys(state.agents, 0.0)
+        self._context.set_task(str(self.info.get("task_id", "")), state.task)
         return self.agent
 
     async def observe(self, agent: str) -> str:
@@ -176,7 +176,7 @@ class GameHandle(WorkerHandle):
             ValueError: The game has no agent of that name.
         """
         if agent not in self.agents:
-            raise ValueError(f"nobody called {agent!r} plays {self.env_id}; there are {list(self.agents)}")
+            raise ValueError(f"{self.env_id} has no agent {agent!r}; its agents are {list(self.agents)}")
         if agent == self.agent:
             return self.observation
         async with self._busy():
@@ -191,13 +191,13 @@ class GameHandle(WorkerHandle):
             ValueError: The game is over or was never started.
         """
         if self.done:
-            raise ValueError(f"{self.env_id} is over (or never began): call reset() before step()")
+            raise ValueError(f"{self.env_id} is over or was never reset: call reset() before step()")
         async with self._busy():
-            position = cast(GameState, await self._worker.step(action))
-        self._update(position)
-        for agent, reward in position.rewards.items():
+            state = cast(GameState, await self._worker.step(action))
+        self._update(state)
+        for agent, reward in state.rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + reward
-        return position.rewards
+        return state.rewards
 
 
 def _stop_reason(reported: Any, terminated: bool, success: bool) -> StopReason:

@@ -53,7 +53,7 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
         ValueError: ``k`` is not in 1..attempts, or ``successes`` is not in 0..attempts.
     """
     if not 1 <= k <= attempts:
-        raise ValueError(f"pass@{k} needs 1 <= k <= attempts, and this task has {attempts} attempt(s)")
+        raise ValueError(f"pass@{k} needs 1 <= k <= attempts, but this task has {attempts} attempt(s)")
     if not 0 <= successes <= attempts:
         raise ValueError(f"successes={successes!r} must be in 0..{attempts}")
     return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
@@ -78,7 +78,7 @@ def compute_pass_at_k(
     """
     attempts = _by_task(results)
     if not attempts:
-        raise ValueError("there are no results to compute pass@k from")
+        raise ValueError("no results: pass@k needs at least one attempt")
     fewest = min(len(outcomes) for outcomes in attempts.values())
     wanted = sorted({1, fewest} if k is None else {k} if isinstance(k, int) else set(k))
     for size in wanted:
@@ -87,7 +87,7 @@ def compute_pass_at_k(
         if size > fewest:
             name = next(name for name, outcomes in attempts.items() if len(outcomes) < size)
             raise ValueError(
-                f"pass@{size} needs {size} attempts at every task, and task {name[:200]!r} has {len(attempts[name])}"
+                f"pass@{size} needs {size} attempts per task, but task {name[:200]!r} has {len(attempts[name])}"
             )
     total = sum(len(outcomes) for outcomes in attempts.values())
     dropped = sum(outcome is None for outcomes in attempts.values() for outcome in outcomes)
@@ -109,9 +109,9 @@ def confidence_interval(values: Sequence[float], *, episodes: int, confidence: f
         ValueError: There are no values, or ``confidence`` is not inside (0, 1).
     """
     if not values:
-        raise ValueError("there are no values, so there is no interval")
+        raise ValueError("no values: a confidence interval needs at least one")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence!r} must be inside (0, 1)")
+        raise ValueError(f"confidence={confidence!r} must be between 0 and 1, exclusive")
     count = len(values)
     mean = math.fsum(values) / count
     effective = float(count)

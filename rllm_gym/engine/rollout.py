@@ -70,7 +70,7 @@ class Rollout:
 
         Raises:
             EnvironmentFault: The environment failed.
-            AgentFailed: The agent raised an exception.
+            AgentError: The agent raised an exception.
             SamplerError: The sampler failed.
         """
         task = self.spec.task
@@ -82,11 +82,11 @@ class Rollout:
         self.seconds["env"] += clock() - began
         self.task_id = str(self.info.get("task_id", ""))
         tools = str(self.info.get("tools", "[]")) if self.agent.uses_tools else None
-        self._ask_agent("reset", self.agent.reset)
-        self._ask_agent("receive_task", self.agent.receive_task, self.task)
+        self._call_agent("reset", self.agent.reset)
+        self._call_agent("receive_task", self.agent.receive_task, self.task)
         reward, done = 0.0, False
         while True:
-            self._ask_agent("update_from_env", self.agent.update_from_env, observation, reward, done, self.info)
+            self._call_agent("update_from_env", self.agent.update_from_env, observation, reward, done, self.info)
             if done:
                 break
             request = self.sampler.request(lambda: self.agent.chat_completions, tools, len(self.steps))
@@ -135,14 +135,14 @@ class Rollout:
     # Private methods
 
     def _action(self, text: str) -> Any:
-        action = self._ask_agent("update_from_model", self.agent.update_from_model, text)
+        action = self._call_agent("update_from_model", self.agent.update_from_model, text)
         return action.action if isinstance(action, Action) else action
 
     def _thought(self) -> str:
-        state = self._ask_agent("get_current_state", self.agent.get_current_state)
+        state = self._call_agent("get_current_state", self.agent.get_current_state)
         return state.thought if state is not None and isinstance(state.thought, str) else ""
 
-    def _ask_agent(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
+    def _call_agent(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
         began = time.perf_counter()
         try:
             return method(*args)

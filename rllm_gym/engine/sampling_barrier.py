@@ -10,24 +10,24 @@ from rllm_gym.samplers.protocol import Completion, Sampler, SamplerError, Sampli
 class SamplingBarrier:
     """Collects the requests of all running episodes, then samples them as one batch, in episode order.
 
-    A lane is a loop that runs one episode after another. A round is sampled when every lane that has not retired waits
-    here and no lane waits for anything else. Sampler caches are released at that moment too, in episode order. The
+    An episode loop runs one episode after another. A round is sampled when every registered loop waits here and none
+    waits for anything else. Sampler caches are released at that moment too, in episode order. The
     result does not depend on clocks or threads.
 
     Several agents of one episode may wait at the same time, in tasks of the user's code. A round that looks complete
-    therefore stays open for ``settle`` event loop iterations after the last event, to give a task that was just
+    therefore stays open for ``settle_turns`` event loop iterations after the last event, to give a task that was just
     resumed by a reply or an environment the time to request its own reply.
 
     Args:
         sampler: Draws the replies.
-        settle: Event loop iterations to wait; 0 if each lane is a single task, so that there is nothing to wait for.
+        settle_turns: Event loop iterations to wait; 0 if each episode loop is a single task, which needs no wait.
     """
 
-    def __init__(self, sampler: Sampler, *, settle: int = 0) -> None:
+    def __init__(self, sampler: Sampler, *, settle_turns: int = 0) -> None:
         self._sampler = sampler
-        self._settle = settle
+        self._settle_turns = settle_turns
         self._running = 0
-        self._at_work = 0
+        self._busy = 0
         self._started = False
         self._waiting: dict[int, dict[str, tuple[SamplingRequest, asyncio.Future[Completion]]]] = {}
         self._to_release: list[tuple[int, str]] = []
@@ -36,34 +36,34 @@ class SamplingBarrier:
         self._settling = False
 
     def register(self) -> None:
-        """Register one more running lane."""
+        """Register one more episode loop."""
         self._running += 1
 
     def start(self) -> None:
-        """Allow rounds to start, after all lanes are registered."""
+        """Allow rounds to start, after all loops are registered."""
         self._started = True
         self._check_round()
 
     async def sample(self, index: int, request: SamplingRequest, agent_name: str = "") -> Completion:
         """Return the reply for an agent of the episode at position ``index``, after its round was sampled."""
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        asking = self._waiting.setdefault(index, {})
-        asking[agent_name] = (request, future)
+        pending = self._waiting.setdefault(index, {})
+        pending[agent_name] = (request, future)
         self._check_round()
         try:
             return await future
         finally:
-            asking.pop(agent_name, None)
-            if not asking and self._waiting.get(index) is asking:
+            pending.pop(agent_name, None)
+            if not pending and self._waiting.get(index) is pending:
                 del self._waiting[index]
 
     def begin_work(self) -> None:
-        """Record that a lane waits for an environment or a call."""
-        self._at_work += 1
+        """Record that an episode loop waits for an environment or a call."""
+        self._busy += 1
 
     def end_work(self) -> None:
-        """Record that a lane no longer waits for an environment or a call."""
-        self._at_work -= 1
+        """Record that an episode loop no longer waits for an environment or a call."""
+        self._busy -= 1
         self._check_round()
 
     def release(self, index: int, conversation: str) -> None:
@@ -71,7 +71,7 @@ class SamplingBarrier:
         self._to_release.append((index, conversation))
 
     def leave(self) -> None:
-        """Unregister a lane that has no more episodes."""
+        """Unregister an episode loop that has no more episodes."""
         self._running -= 1
         self._check_round()
 
@@ -86,13 +86,13 @@ class SamplingBarrier:
     # Private methods
 
     def _full(self) -> bool:
-        return self._started and bool(self._waiting) and not self._at_work and len(self._waiting) == self._running
+        return self._started and bool(self._waiting) and not self._busy and len(self._waiting) == self._running
 
     def _check_round(self) -> None:
         if self._round is not None or not self._full():
             return
-        self._turns_left = self._settle
-        if not self._settle:
+        self._turns_left = self._settle_turns
+        if not self._settle_turns:
             self._begin_round()
         elif not self._settling:
             self._settling = True
@@ -111,8 +111,8 @@ class SamplingBarrier:
     def _begin_round(self) -> None:
         batch = [
             entry
-            for _, asking in sorted(self._waiting.items(), key=lambda item: item[0])
-            for _, entry in sorted(asking.items(), key=lambda item: item[0])
+            for _, pending in sorted(self._waiting.items(), key=lambda item: item[0])
+            for _, entry in sorted(pending.items(), key=lambda item: item[0])
         ]
         self._waiting = {}
         self._round = asyncio.get_running_loop().create_task(self._sample(batch))
@@ -136,7 +136,7 @@ class SamplingBarrier:
                     future.set_result(completion)
         finally:
             self._round = None
-            # A request may have arrived meanwhile from a lane that no longer waits for this round.
+            # A request may have arrived meanwhile from a loop that no longer waits for this round.
             self._check_round()
 
     async def _release(self) -> None:

@@ -44,7 +44,7 @@ def group(
         greedy_baseline: Add one greedy episode (ReMax's baseline), with a seed of its own.
     """
     if task is None:
-        raise ValueError("the episodes of a group share a task: name it by index, id or Task")
+        raise ValueError("task=None: the episodes of a group need the same task; pass an index, an id or a Task")
     if n < 1:
         raise ValueError(f"n={n!r} must be at least 1")
     specs = [

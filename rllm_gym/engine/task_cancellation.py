@@ -28,7 +28,7 @@ async def cancel_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> 
         _, left = await asyncio.wait(left, timeout=seconds / _MAX_CANCELS)
     for task in tasks:
         if task in left:
-            _log.warning("%r catches every cancellation and is left behind; let CancelledError through", task)
+            _log.warning("%r catches every cancellation and was abandoned; do not catch CancelledError", task)
             # asyncio.run would wait for this task forever, so unregister it. If it were garbage-collected, its loop
             # would spin, because it catches GeneratorExit as well, so keep a reference to it.
             asyncio.tasks._unregister_task(task)

@@ -42,7 +42,7 @@ class Role:
         if not isinstance(self.weights, str):
             object.__setattr__(self, "weights", tuple(self.weights))
             if not self.weights:
-                raise ValueError("weights=() names no weights; give one name, or several to choose from")
+                raise ValueError("weights=() must contain at least one name")
         if self.max_response_tokens is not None and self.max_response_tokens < 1:
             raise ValueError(f"max_response_tokens={self.max_response_tokens!r} must be at least 1, or None")
 

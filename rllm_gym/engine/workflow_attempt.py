@@ -18,13 +18,13 @@ from rllm_gym.samplers.protocol import SamplerError
 
 
 class WorkflowAttempt:
-    """A running workflow with its play and its result.
+    """A running workflow with its context and its result.
 
     Args:
         workflow: Its ``run`` is awaited.
         context: The argument of ``run``.
         spec: The episode to run.
-        envs: The environments of the play.
+        envs: The environments of the attempt.
     """
 
     agent = None
@@ -70,7 +70,7 @@ class WorkflowAttempt:
             # The workflow continued after the error. Discard what it returned.
             raise self._context.error
         if work.cancelled():
-            raise self._failed(asyncio.CancelledError("it cancelled its own task"))
+            raise self._failed(asyncio.CancelledError("the workflow cancelled its own task"))
         self._episode = work.result()
         self.stop_reason = self._episode.stop_reason
         await self._envs.end_episode()
@@ -137,13 +137,15 @@ class WorkflowAttempt:
     def _validated(self, returned: object) -> Episode:
         """Check the episode that the workflow returned. The workflow may have created it itself."""
         if not isinstance(returned, Episode):
-            raise TypeError(f"it returned {type(returned).__name__}, neither an Episode (play.finish()) nor None")
+            raise TypeError(f"run() must return an Episode (context.finish()) or None; got {type(returned).__name__}")
         names = [trajectory.name for trajectory in returned.trajectories]
         if len(set(names)) != len(names):
-            raise ValueError(f"its episode has several trajectories of one name: {sorted(names)}")
+            raise ValueError(f"the returned episode has several trajectories of the same name: {sorted(names)}")
         steps = [id(step) for trajectory in returned.trajectories for step in trajectory.steps]
         if len(set(steps)) != len(steps):
-            raise ValueError("its episode has one step in several places; each belongs to one trajectory, once")
+            raise ValueError(
+                "the returned episode contains a step more than once; each step must be in one trajectory, once"
+            )
         for trajectory in returned.trajectories:
             check_finite(f"reward of {trajectory.name}", trajectory.reward)
             for step in trajectory.steps:
@@ -172,7 +174,7 @@ class WorkflowAttempt:
                     )
                     latest[step.tokens.branch] = reply
         for trajectory in episode.trajectories:
-            what = f"its trajectory {trajectory.name!r}"
+            what = f"the returned trajectory {trajectory.name!r}"
             latest = {}
             for step in trajectory.steps:
                 if step.tokens is None:
@@ -181,18 +183,18 @@ class WorkflowAttempt:
                 known = sampled.pop(reply, None)
                 if known is None:
                     raise ValueError(
-                        f"{what} holds tokens that no agent of this episode sampled, or that are in another step as "
-                        "well; take each step of play.finish() once"
+                        f"{what} contains tokens that no agent of this episode sampled, or that are in another "
+                        "step as well; use each step of context.finish() once"
                     )
                 if step.tokens.context_ids is known.context_ids and latest.get(branch) != known.before:
                     raise ValueError(
-                        f"{what} holds a reply of {known.session.name} without the one before it, which is part of its "
-                        "prompt; keep them in order, and leave out none but the last ones"
+                        f"{what} contains a reply of {known.session.name} without the previous one, which is part "
+                        "of its prompt; keep the steps in order, and remove only the last ones"
                     )
                 if trajectory.trainable and not self._context.roles[known.session.role].trainable:
                     raise ValueError(
-                        f"{what} is trainable, but {known.session.name} spoke in it, whose role "
-                        f"{known.session.role!r} is not trained; set trainable=False"
+                        f"{what} is trainable, but contains a reply of {known.session.name}, whose role "
+                        f"{known.session.role!r} is not trainable; set trainable=False"
                     )
                 latest[branch] = reply
 

@@ -111,26 +111,33 @@ class WorkflowContext:
                 digits, ``_``, ``.`` and ``-``, or the workflow has no such role.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"an agent's name is 1 to 64 letters, digits, '_', '.' or '-'; got {name!r}")
+            raise ValueError(f"agent name {name!r} must be 1 to 64 letters, digits, '_', '.' or '-'")
         role = re.sub(r"_\d+$", "", name) if role is None else role
         known = self.sessions.get(name)
         if known is not None:
             if known.role != role:
-                raise ValueError(f"{name!r} is a {known.role!r} already; give the {role!r} another name")
+                raise ValueError(
+                    f"agent {name!r} already exists with the role {known.role!r}; use another name "
+                    f"for the role {role!r}"
+                )
             if system is not None or agent is not None or tools is not None:
-                raise ValueError(f"{name!r} exists already, so system, agent and tools come too late; leave them out")
+                raise ValueError(
+                    f"agent {name!r} already exists; system, agent and tools can only be passed when it is created"
+                )
             return known
         if role not in self.roles:
             raise ValueError(
-                f"{name!r} has the role {role!r}, and the workflow's roles are {sorted(self.roles)}: name it in "
-                "Workflow.roles, or give role="
+                f"agent {name!r} has the role {role!r}, but the workflow's roles are {sorted(self.roles)}: add "
+                "it to Workflow.roles, or pass role="
             )
         if agent is not None and system is not None:
-            raise ValueError(f"{name!r}: an agent has its own system prompt; give system or agent, not both")
+            raise ValueError(
+                f"agent {name!r}: pass system or agent, not both; an agent object has its own system prompt"
+            )
         if agent is None:
             agent = ChatAgent(system or "")
         if not isinstance(agent, BaseAgent):
-            raise TypeError(f"{name!r}: agent= is a {type(agent).__name__}, not a BaseAgent")
+            raise TypeError(f"agent {name!r}: agent= must be a BaseAgent; got {type(agent).__name__}")
         session = AgentSession(self, name, role, agent, tools, self._engine.new_conversation_sampler(self, name, role))
         self.sessions[name] = session
         return session
@@ -189,14 +196,18 @@ class WorkflowContext:
             except DeadlineExceeded:
                 self._engine.count_lost_worker()
                 raise EnvironmentFault(
-                    f"{_name(function)} was not done within {seconds:g} s", kind="call_deadline"
+                    f"{_name(function)} did not finish within {seconds:g} s", kind="call_deadline"
                 ) from None
             except MemoryExceeded as error:
                 self._engine.count_lost_worker()
-                raise EnvironmentFault(f"{_name(function)} needed too much memory: {error}", kind="memory") from error
+                raise EnvironmentFault(
+                    f"{_name(function)} exceeded its memory limit: {error}", kind="memory"
+                ) from error
             except WorkerDied as error:
                 self._engine.count_lost_worker()
-                raise EnvironmentFault(f"the worker died in {_name(function)}: {error}", kind="worker_died") from error
+                raise EnvironmentFault(
+                    f"the worker died during {_name(function)}: {error}", kind="worker_died"
+                ) from error
             except WorkerError as error:
                 raise RuntimeError(f"{_name(function)}: {error}") from error
             finally:
@@ -271,12 +282,12 @@ class WorkflowContext:
 
         Raises:
             RuntimeError: The episode is over.
-            EnvironmentFault, SamplerError, AgentFailed: The error that ended the episode before.
+            EnvironmentFault, SamplerError, AgentError: The error that ended the episode before.
         """
         if self._closed or self.error is not None:
             await self._refuse()
         if self._closed:
-            raise RuntimeError(f"episode {self.episode_id!r} is over: nothing more can be said or done in it")
+            raise RuntimeError(f"episode {self.episode_id!r} is over: its context can no longer be used")
         if self.error is not None:
             raise self.error
         task = asyncio.current_task()
@@ -288,7 +299,8 @@ class WorkflowContext:
         if self._refused == _MAX_REFUSALS:
             self.fail(
                 AgentError(
-                    f"{cut}, and was asked {_MAX_REFUSALS} times: leave the loop, or let Truncated end the episode"
+                    f"{cut}; the workflow requested a reply {_MAX_REFUSALS} times nevertheless: end the loop, or "
+                    "do not catch Truncated"
                 )
             )
         await self._refuse()
@@ -339,7 +351,7 @@ class WorkflowContext:
         if env_id is not None:
             return env_id, kwargs
         if self._engine.env is None:
-            raise ValueError("which environment? give its id, or env= to the engine")
+            raise ValueError("no environment: pass its id, or pass env= to the engine")
         return self._engine.env, {**self._engine.env_kwargs, **kwargs}
 
 
@@ -351,8 +363,8 @@ def check_stop_reason(reason: StopReason) -> None:
     """
     if reason not in _WORKFLOW_STOP_REASONS:
         raise ValueError(
-            f"stop_reason={reason.value!r} is the engine's to give: raise EnvironmentFault for a broken world, or let "
-            "the exception of a bug through"
+            f"stop_reason={reason.value!r} can only be set by the engine: raise EnvironmentFault if the "
+            "environment failed, and do not catch the exception of a bug"
         )
 
 

@@ -27,7 +27,7 @@ from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, Samp
 from rllm_gym.workers import Kind
 
 # Event loop iterations between resuming a task and its next request: a few per enclosing gather or TaskGroup.
-_SETTLE = 50
+_SETTLE_TURNS = 50
 
 
 class AgentWorkflowEngine(BaseEngine):
@@ -61,7 +61,7 @@ class AgentWorkflowEngine(BaseEngine):
         max_episode_tokens: Tokens sampled per episode, by all agents together. If agents request at the same time,
             the first request reserves its tokens first.
         deterministic: Sample in rounds, each of which waits for every agent of every running episode. Batches then
-            depend only on the episodes, provided that workflows wait only for their play and their own tasks.
+            depend only on the episodes, provided that workflows wait only for their context and their own tasks.
             Results are returned in the order of the specs.
 
     Raises:
@@ -102,7 +102,7 @@ class AgentWorkflowEngine(BaseEngine):
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
         if env is None and self.env_kwargs:
-            raise ValueError(f"env_kwargs={self.env_kwargs!r} without env has no effect; give env, too")
+            raise ValueError(f"env_kwargs={self.env_kwargs!r} has no effect without env; pass env as well")
         if max_episode_tokens is not None and (not isinstance(max_episode_tokens, int) or max_episode_tokens < 1):
             raise ValueError(f"max_episode_tokens={max_episode_tokens!r} must be a whole number, at least 1, or None")
         super().__init__(
@@ -122,7 +122,7 @@ class AgentWorkflowEngine(BaseEngine):
             seed=seed,
             deterministic=deterministic,
             progress=progress,
-            settle_turns=_SETTLE,
+            settle_turns=_SETTLE_TURNS,
         )
         self.max_episode_tokens = max_episode_tokens
         self.roles = _checked_roles(self.make_workflow(), roles or {})
@@ -131,8 +131,8 @@ class AgentWorkflowEngine(BaseEngine):
             max_episode_tokens or any(role.max_response_tokens for role in self.roles.values())
         ):
             raise ValueError(
-                "token limits need token ids, and this sampler takes messages only: give a tokenizer or a renderer, "
-                "or leave max_episode_tokens and the roles' max_response_tokens out"
+                "token limits need token ids, but this sampler takes only messages: pass tokenizer= or "
+                "renderer=, or remove max_episode_tokens and the roles' max_response_tokens"
             )
 
     def new_lease(self) -> EnvSet:
@@ -142,19 +142,19 @@ class AgentWorkflowEngine(BaseEngine):
         try:
             workflow = self.make_workflow()
         except Exception as error:
-            raise AgentError(f"making the workflow raised {type(error).__name__}: {error}") from error
+            raise AgentError(f"creating the workflow raised {type(error).__name__}: {error}") from error
         context = WorkflowContext(self, spec, roles=self.roles, envs=envs, sampler_client=sampler_client, name=name)
         return WorkflowAttempt(workflow, context, spec, envs)
 
-    # Called by Play
+    # Called by WorkflowContext
 
     def new_conversation_sampler(self, context: WorkflowContext, name: str, role: str) -> ConversationSampler:
         """Create the connection to the sampler for an agent of this role."""
-        played = context.roles[role]
-        params = self.params if played.params is None else self.with_turn_end(played.params)
+        settings = context.roles[role]
+        params = self.params if settings.params is None else self.with_turn_end(settings.params)
         budget = self.budget
-        if played.max_response_tokens is not None:
-            budget = replace(budget, max_response_tokens=played.max_response_tokens)
+        if settings.max_response_tokens is not None:
+            budget = replace(budget, max_response_tokens=settings.max_response_tokens)
 
         async def sample(request: SamplingRequest) -> Completion:
             return await context.sampler_client.sample(request, name)
@@ -166,7 +166,7 @@ class AgentWorkflowEngine(BaseEngine):
             f"{context.name}/{name}",
             f"{context.seed}/{name}/turn/",
             self.sampler.returns_tokens,
-            played.weights_for(role, context.group_id or context.episode_id),
+            settings.weights_for(role, context.group_id or context.episode_id),
             seconds=context.seconds,
         )
 
@@ -181,17 +181,21 @@ class AgentWorkflowEngine(BaseEngine):
 def _factory(workflow: Any, kwargs: dict[str, Any]) -> Callable[[], Workflow]:
     if isinstance(workflow, Workflow):
         if kwargs:
-            raise ValueError(f"workflow_kwargs={kwargs!r} come too late for an object; give the class")
+            raise ValueError(
+                f"workflow_kwargs={kwargs!r} cannot be passed to an existing workflow object; pass the class"
+            )
         return lambda: workflow
     if not callable(workflow):
-        raise TypeError(f"workflow is a Workflow class, an object or something that makes one; got {workflow!r}")
+        raise TypeError(
+            f"workflow must be a Workflow class, a Workflow object or a function that returns one; got {workflow!r}"
+        )
     if inspect.iscoroutinefunction(workflow):
-        raise TypeError(f"{workflow!r} is a coroutine function; derive a class from Workflow and write run(task, play)")
+        raise TypeError(f"{workflow!r} is a coroutine function; subclass Workflow and implement run(task, context)")
 
     def make() -> Workflow:
         instance = workflow(**kwargs)
         if not isinstance(instance, Workflow):
-            raise TypeError(f"workflow= gave a {type(instance).__name__}, not a Workflow; derive it from Workflow")
+            raise TypeError(f"workflow= returned a {type(instance).__name__}, not a Workflow; subclass Workflow")
         return instance
 
     return make

@@ -49,27 +49,27 @@ def check_answer_spec(spec: Mapping[str, Any]) -> None:
         raise ValueError(f"answer type {kind!r} is not one of {', '.join(sorted(_KEYS))}")
     unknown = sorted(set(spec) - {"type", "value"} - _KEYS[kind])
     if unknown:
-        raise ValueError(f"an answer of type {kind!r} has no {', '.join(map(repr, unknown))}")
+        raise ValueError(f"an answer of type {kind!r} does not accept {', '.join(map(repr, unknown))}")
     if "value" not in spec:
         raise ValueError(f"the answer spec {dict(spec)!r} has no 'value'")
     value = spec["value"]
     if kind in ("set", "list"):
         if not isinstance(value, list | tuple) or len(value) > _MAX_ITEMS:
-            raise ValueError(f"the value of a {kind} is a list of at most {_MAX_ITEMS} items, not {value!r}")
+            raise ValueError(f"the value of a {kind} must be a list of at most {_MAX_ITEMS} items; got {value!r}")
         if spec.get("of", "string") not in _READERS:
-            raise ValueError(f"the items of a {kind} are of {', '.join(_READERS)}, not {spec['of']!r}")
+            raise ValueError(f"the item type of a {kind} must be one of {', '.join(_READERS)}; got {spec['of']!r}")
         items = [_expected(_item_type(spec, item), item) for item in value]
         if kind == "set" and len(set(items)) != len(items):
-            raise ValueError(f"the set {value!r} holds one item twice")
+            raise ValueError(f"the set {value!r} contains an item twice")
         return
     _expected(kind, value)
     tolerance = spec.get("tolerance", 0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < float("inf"):
-        raise ValueError(f"tolerance={tolerance!r} must be a number, 0 or more")
+        raise ValueError(f"tolerance={tolerance!r} must be a number >= 0")
     for name in ("unit", "aliases"):
         words = spec.get(name, [])
         if not isinstance(words, str) and not all(isinstance(word, str) for word in words):
-            raise ValueError(f"{name}={words!r} must be a text or a list of texts")
+            raise ValueError(f"{name}={words!r} must be a string or a list of strings")
 
 
 def matches(spec: Mapping[str, Any], answer: str) -> bool:

@@ -40,16 +40,18 @@ def find_function(name: str, *parameters: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except Exception as error:  # the module's top level may raise anything
         raise TaskError(
-            f"the function {name!r} cannot be imported ({type(error).__name__}: {error}); its module must lie on the "
-            "Python path (PYTHONPATH, or beside the script)"
+            f"the function {name!r} cannot be imported ({type(error).__name__}: {error}); its module must be on the "
+            "Python path (PYTHONPATH, or next to the script)"
         ) from error
     function = getattr(module, attribute, None)
     if not inspect.isfunction(function) or function.__module__ != module.__name__:
-        raise TaskError(f"{name!r} is no function that {module_name} defines")
+        raise TaskError(f"{name!r} is not a function defined in {module_name}")
     try:
         inspect.signature(function).bind(*parameters)
     except TypeError as error:
-        raise TaskError(f"the function {name!r} does not take ({', '.join(parameters)}): {error}") from error
+        raise TaskError(
+            f"the function {name!r} does not accept the arguments ({', '.join(parameters)}): {error}"
+        ) from error
     return function
 
 
@@ -61,21 +63,21 @@ async def run_check(check: Callable[..., Any], *arguments: Any, timeout_s: float
     """
     name = getattr(check, "__qualname__", repr(check))
     try:
-        verdict = await run_in_thread(_asked, check, arguments, timeout_s=timeout_s)
+        verdict = await run_in_thread(_call_check, check, arguments, timeout_s=timeout_s)
     except EnvironmentFault:
         raise
     except Exception as error:
         raise EnvironmentFault(
-            f"the check {name} raised {type(error).__name__}: {error}; a check returns True or False", kind="check"
+            f"the check {name} raised {type(error).__name__}: {error}; a check must return True or False", kind="check"
         ) from error
     if not isinstance(verdict, bool):
         raise EnvironmentFault(
-            f"the check {name} returned {verdict!r:.80}; a check returns True or False", kind="check"
+            f"the check {name} returned {verdict!r:.80}; a check must return True or False", kind="check"
         )
     return verdict
 
 
-def _asked(check: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _call_check(check: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     verdict = check(*arguments)
     if inspect.iscoroutine(verdict):
         verdict = asyncio.run(verdict)
@@ -96,4 +98,4 @@ async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout_s
         return await _pool.arun(function, *arguments, timeout=timeout_s)
     except DeadlineExceeded as error:
         name = getattr(function, "__qualname__", repr(function))
-        raise EnvironmentFault(f"{name} was not done within {timeout_s:g} s", kind="check") from error
+        raise EnvironmentFault(f"{name} did not finish within {timeout_s:g} s", kind="check") from error

@@ -79,13 +79,13 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstru
         if length < 1:
             raise ValueError(f"length={length!r} must be at least 1")
         if encode is None and (vocabulary_size is not None or pad_id is not None):
-            raise ValueError("vocabulary_size and pad_id belong to encode=, which is not given")
+            raise ValueError("vocabulary_size and pad_id need encode=, which is not given")
         if encode is not None and vocabulary_size is None:
-            raise ValueError("encode= needs vocabulary_size=, how many token ids there are (len(tokenizer))")
+            raise ValueError("encode= needs vocabulary_size=, the number of token ids (len(tokenizer))")
         if vocabulary_size is not None and vocabulary_size < 1:
             raise ValueError(f"vocabulary_size={vocabulary_size!r} must be at least 1")
         if pad_id is not None and not 0 <= pad_id < (vocabulary_size or 1):
-            raise ValueError(f"pad_id={pad_id!r} is none of the {vocabulary_size} token ids")
+            raise ValueError(f"pad_id={pad_id!r} must be in 0..{(vocabulary_size or 1) - 1}")
         self.length = length
         self._encode = encode or _as_bytes
         self._pad_id = pad_id or 0
@@ -96,7 +96,7 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstru
         ids = list(self._encode(observation))[-self.length :]
         padded_T = np.array([self._pad_id] * (self.length - len(ids)) + ids, np.int64)
         if not (padded_T.min() >= 0 and padded_T.max() <= self._max_id):
-            raise ValueError(f"encode gave a token id outside 0..{self._max_id}; vocabulary_size must count them all")
+            raise ValueError(f"encode returned a token id outside 0..{self._max_id}; increase vocabulary_size")
         return padded_T
 
 
@@ -124,14 +124,14 @@ class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstru
         )
         if not self.choices:
             raise ValueError(
-                f"choices={choices!r}: {type(env.unwrapped).__name__} names no discrete actions of its own, so say "
-                'which texts can be said: choices=["yes", "no"]'
+                f"choices={choices!r}: {type(env.unwrapped).__name__} defines no discrete actions; give the "
+                'texts, for example choices=["yes", "no"]'
             )
         self.action_space = spaces.Discrete(len(self.choices))
 
     def action(self, action: int | np.int64) -> str:
         if not self.action_space.contains(action):
-            raise ValueError(f"action {action!r} is none of 0..{len(self.choices) - 1}, which say {self.choices}")
+            raise ValueError(f"action={action!r} must be in 0..{len(self.choices) - 1}, the indices of {self.choices}")
         return self.choices[int(action)]
 
 

@@ -135,12 +135,13 @@ class ReasoningGymEnv(TextEnv):
             recipe = str(data["dataset"]), _settings(json.loads(data["config"])), int(data["seed"])
         except (KeyError, TypeError, ValueError) as error:
             raise TaskError(
-                f"task {task.task_id!r} was not made by rllm/ReasoningGym-v0: its data needs dataset, config and seed"
+                f"task {task.task_id!r} is not of rllm/ReasoningGym-v0: its data needs dataset, config and seed"
             ) from error
         question, entry = _make_question(*recipe)
         if question != task.content:
             raise TaskError(
-                f"task {task.task_id!r} makes another question here; its row is of another version of reasoning-gym"
+                f"task {task.task_id!r} gives a different question here; it was created with another version of "
+                "reasoning-gym"
             )
         return entry
 
@@ -156,10 +157,10 @@ class ReasoningGymEnv(TextEnv):
             try:
                 _in_worker(score, *recipe, self._entry, "0", timeout=SCORE_SECONDS)
             except (DeadlineExceeded, WorkerError, WorkerDied) as error:
-                raise EnvironmentFault(f"the verifier of {recipe[0]!r} broke: {error}", kind="verifier") from error
+                raise EnvironmentFault(f"the verifier of {recipe[0]!r} failed: {error}", kind="verifier") from error
             return 0.0
         except WorkerError as error:
-            raise EnvironmentFault(f"the verifier of {recipe[0]!r} broke: {error}", kind="verifier") from error
+            raise EnvironmentFault(f"the verifier of {recipe[0]!r} failed: {error}", kind="verifier") from error
 
 
 def _last_answer(reply: str) -> str | None:
@@ -198,7 +199,7 @@ def _make_question(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
     try:
         question, entry = _in_worker(make_question, dataset, config, seed, timeout=POSE_SECONDS)
     except (DeadlineExceeded, WorkerDied, WorkerError) as error:
-        raise EnvironmentFault(f"the generator {dataset!r} broke: {error}", kind="generator") from error
+        raise EnvironmentFault(f"the generator {dataset!r} failed: {error}", kind="generator") from error
     return str(question), bytes(entry)
 
 
@@ -243,15 +244,15 @@ def check_settings(dataset: str, config: str) -> None:
     """
     factory = importlib.import_module("reasoning_gym.factory")
     if dataset not in factory.DATASETS:
-        near = difflib.get_close_matches(dataset, factory.DATASETS, n=3)
+        similar = difflib.get_close_matches(dataset, factory.DATASETS, n=3)
         raise ValueError(
-            f"reasoning-gym has no dataset {dataset!r}; near it: {', '.join(near) or 'none'} "
+            f"reasoning-gym has no dataset {dataset!r}; similar names: {', '.join(similar) or 'none'} "
             f"(of {len(factory.DATASETS)}: reasoning_gym.factory.DATASETS)"
         )
     try:
         _create_dataset(dataset, config, 0)
     except Exception as error:
-        raise ValueError(f"{dataset!r} refuses config={config}: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{dataset!r} rejects config={config}: {type(error).__name__}: {error}") from None
 
 
 def make_question(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
@@ -267,7 +268,7 @@ def score(dataset: str, config: str, entry: bytes, answer: str) -> float:
         ValueError: The verifier fails on any answer, or its score is not a number from 0 to 1.
     """
     _seal()
-    known = pickle.loads(entry)  # noqa: S301 - our own pose() made it; it never left the two processes
+    known = pickle.loads(entry)  # noqa: S301 - our own make_question() created it; it never left the two processes
     verifier = _verifier(dataset, config)
     try:
         found = float(verifier.score_answer(answer, known))
@@ -279,7 +280,7 @@ def score(dataset: str, config: str, entry: bytes, answer: str) -> float:
             verifier.score_answer(gold, known)
         return 0.0
     if not math.isfinite(found) or not 0.0 <= found <= 1.0:
-        raise ValueError(f"the verifier of {dataset!r} gave {found!r}, no score from 0 to 1")
+        raise ValueError(f"the verifier of {dataset!r} returned {found!r}, which is not a score from 0 to 1")
     return found
 
 

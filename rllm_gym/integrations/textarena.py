@@ -289,7 +289,7 @@ class RemoteGame:
         self._moves.append(action)
         for reward in position.rewards.values():
             if not math.isfinite(reward):
-                raise EnvironmentFault(f"{self.env} gave the reward {reward!r}", kind="garbage")
+                raise EnvironmentFault(f"{self.env} returned the reward {reward!r}", kind="garbage")
         if position.invalid and not position.done:
             raise InvalidAction(_new_text(position))
         return position
@@ -329,7 +329,7 @@ class RemoteGame:
         except (DeadlineExceeded, WorkerDied, WorkerError) as error:
             self.close()
             raise EnvironmentFault(
-                f"{self.env} broke ({cause or error}) and cannot be played again", kind="textarena"
+                f"{self.env} failed ({cause or error}) and could not be replayed", kind="textarena"
             ) from error
 
 
@@ -357,7 +357,7 @@ def _seed_of(task: Task, game: RemoteGame) -> int:
     """
     data = task.data
     if (data.get("env"), data.get("config")) != (game.env, game.config) or not isinstance(data.get("deal"), int):
-        raise TaskError(f"task {task.task_id!r} is no deal of {game.env} with config={game.config}")
+        raise TaskError(f"task {task.task_id!r} is not an initial state of {game.env} with config={game.config}")
     return int(data["deal"])
 
 
@@ -409,19 +409,19 @@ def check_game(env: str, config: str, players: int) -> int | None:
     registry = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
     games = [name.removesuffix("-raw") for name in registry if name.endswith("-raw")]
     if env not in games:
-        near = difflib.get_close_matches(env, games, n=3)
+        similar = difflib.get_close_matches(env, games, n=3)
         raise ValueError(
-            f"TextArena has no game {env!r}; near it: {', '.join(near) or 'none'} (of {len(games)}: "
+            f"TextArena has no game {env!r}; similar names: {', '.join(similar) or 'none'} (of {len(games)}: "
             "textarena.envs.registration.ENV_REGISTRY, names without -raw and -train)"
         )
     try:
-        table = GameSession(env, config, players)
-        table.begin(0, 0)
+        session = GameSession(env, config, players)
+        session.begin(0, 0)
     except Exception as error:
         reason = " ".join(str(error).replace("*", " ").split())[:300]
         kind = type(error).__name__
         raise ValueError(f"{env} cannot be played by {players} with config={config}: {kind}: {reason}") from None
-    return table.turns
+    return session.turns
 
 
 class GameSession:

@@ -136,7 +136,7 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
             EnvironmentUnavailable: No environment could be created at all.
             SamplerError: A server returned no tokens, or no log-probs.
         """
-        task_id, env_id = _named(row, self._settings["env"])
+        task_id, env_id = _task_and_env_of(row, self._settings["env"])
         cache = _engine_cache()
         engine = await cache.engine({**self._settings, "env": env_id}, self.tokenizer)
         turn = cache.count(env_id, task_id, int(priority))
@@ -338,10 +338,10 @@ class _ServerSampler:
         return [await context.reply(request) for request in requests]
 
     async def sync_weights(self, update: WeightUpdate) -> int:
-        raise SamplerError("verl itself gives its servers new weights")
+        raise SamplerError("verl syncs the weights of its servers itself")
 
     async def drop(self, name: str) -> None:
-        raise SamplerError("verl itself keeps the weights of its servers")
+        raise SamplerError("verl manages the weights of its servers itself")
 
     async def release(self, conversation: str) -> None:
         """Do nothing: servers manage their own caches."""
@@ -353,7 +353,7 @@ class _ServerSampler:
 # Rows and results
 
 
-def _named(row: Mapping[str, Any], env: str | None) -> tuple[str, str]:
+def _task_and_env_of(row: Mapping[str, Any], env: str | None) -> tuple[str, str]:
     """Return the task and the environment of a row."""
     extra = row.get("extra_info")
     extra = extra if isinstance(extra, Mapping) else {}

@@ -14,7 +14,7 @@ from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 _END_S = 1.0
 """Seconds that a server gets to end; one that blocks is abandoned in a daemon thread."""
 
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
 class InProcessConnection:
@@ -95,7 +95,7 @@ class InProcessConnection:
     def _make_server(self) -> Any:
         # The SDK's server makes the root logger print everything, as if it were a program of its own.
         root = logging.getLogger()
-        with _making:
+        with _creation_lock:
             handlers, level = list(root.handlers), root.level
             try:
                 return self._make()
@@ -105,7 +105,7 @@ class InProcessConnection:
 
     def _failed(self, error: BaseException) -> ServerFault:
         fault = ServerFault(
-            f"{self.label} could not be made or served: {type(error).__name__}: {error}", kind="server_start"
+            f"{self.label} could not be created or served: {type(error).__name__}: {error}", kind="server_start"
         )
         fault.__cause__ = error
         return fault
@@ -140,7 +140,7 @@ class InProcessConnection:
             raise JsonRpcError(error.code, error.message) from error
         except Exception as error:
             raise ServerFault(
-                f"{self.label} fails at {name!r}: {type(error).__name__}: {error}", kind="server_protocol"
+                f"{self.label} failed in tool {name!r}: {type(error).__name__}: {error}", kind="server_protocol"
             ) from error
         return result.model_dump(mode="json", by_alias=True, exclude_none=True)  # type: ignore[no-any-return]
 

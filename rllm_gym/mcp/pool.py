@@ -135,9 +135,11 @@ class ServerPool:
 
     def _check(self) -> None:
         if self._pid != os.getpid():
-            raise ServerFault("this server pool belongs to another process; make one here", kind="server_start")
+            raise ServerFault(
+                f"this ServerPool belongs to process {self._pid}; create a new pool after a fork", kind="server_start"
+            )
         if self._closed:
-            raise ServerFault("this server pool was closed", kind="server_start")
+            raise ServerFault("this ServerPool is closed; create a new one", kind="server_start")
 
     # Called on the pool's loop
 
@@ -216,13 +218,15 @@ class ServerPool:
             try:
                 home.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
-                raise ServerFault(f"no home can be made for an MCP server: {error}", kind="server_start") from error
+                raise ServerFault(
+                    f"cannot create the HOME directory of an MCP server: {error}", kind="server_start"
+                ) from error
             launch = launch_spec(server, workspace, home, seed)
             return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher)
         if isinstance(server, HttpServer):
             return HttpConnection(_label(server, server.url), server.url, server.headers)
-        made_by = getattr(server.make, "__qualname__", type(server.make).__name__)
-        return InProcessConnection(_label(server, f"made by {made_by}"), lambda: server.make(workspace, seed))
+        factory = getattr(server.make, "__qualname__", type(server.make).__name__)
+        return InProcessConnection(_label(server, f"created by {factory}"), lambda: server.make(workspace, seed))
 
     @contextlib.asynccontextmanager
     async def _slot(self, server: Server) -> AsyncIterator[None]:

@@ -77,7 +77,7 @@ class JsonRpcConnection(ABC):
         """Send a request and return its result.
 
         Raises:
-            RemoteError: The server answers with an error.
+            JsonRpcError: The server answers with an error.
             ServerFault: It does not answer, or the answer is invalid.
         """
 
@@ -91,8 +91,8 @@ class JsonRpcConnection(ABC):
                 "initialize",
                 {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _client_info()},
             )
-        except JsonRpcError as refused:
-            await self._use_stateless(refused)
+        except JsonRpcError as rejection:
+            await self._use_stateless(rejection)
             return
         version = hello.get("protocolVersion")
         if not isinstance(version, str):
@@ -102,16 +102,18 @@ class JsonRpcConnection(ABC):
         self._version = version
         await self._notify("notifications/initialized", {})
 
-    async def _use_stateless(self, refused: JsonRpcError) -> None:
+    async def _use_stateless(self, rejection: JsonRpcError) -> None:
         self._version = STATELESS_VERSION
         try:
             found = await self._request("server/discover", {})
         except JsonRpcError:
-            raise ServerFault(f"{self.label} refuses to begin: {refused}", kind="server_protocol") from refused
+            raise ServerFault(
+                f"{self.label} rejects the MCP handshake: {rejection}", kind="server_protocol"
+            ) from rejection
         if STATELESS_VERSION not in (found.get("supportedVersions") or ()):
             raise ServerFault(
-                f"{self.label} speaks none of the protocols known here ({HANDSHAKE_VERSION} and before, "
-                f"{STATELESS_VERSION}); it offers {shown(found.get('supportedVersions'))}",
+                f"{self.label} supports none of this client's protocol versions ({HANDSHAKE_VERSION} and earlier, "
+                f"{STATELESS_VERSION}); it supports {shown(found.get('supportedVersions'))}",
                 kind="server_protocol",
             )
 
@@ -142,7 +144,9 @@ class JsonRpcConnection(ABC):
                 raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
             tools = page.get("tools")
             if not isinstance(tools, list):
-                raise ServerFault(f"{self.label} lists its tools as {shown(page)}", kind="server_protocol")
+                raise ServerFault(
+                    f"{self.label} answers 'tools/list' without a list: {shown(page)}", kind="server_protocol"
+                )
             found += tools
             size += _size(tools)
             cursor = page.get("nextCursor")
@@ -151,8 +155,8 @@ class JsonRpcConnection(ABC):
             if cursor is None or cursor == "":
                 return found
         raise ServerFault(
-            f"{self.label} lists {len(found)} tools in {size:,} bytes and goes on; at most {MAX_TOOLS} tools, "
-            f"{MAX_TOOLS_BYTES:,} bytes and {_MAX_PAGES} pages are read",
+            f"{self.label} lists at least {len(found)} tools ({size:,} bytes); the limits are {MAX_TOOLS} tools, "
+            f"{MAX_TOOLS_BYTES:,} bytes and {_MAX_PAGES} pages",
             kind="server_protocol",
         )
 
@@ -160,7 +164,7 @@ class JsonRpcConnection(ABC):
         """Call a tool and return its result as the server sends it.
 
         Raises:
-            RemoteError: The server refuses the call.
+            JsonRpcError: The server refuses the call.
             ServerFault: It does not answer.
         """
         return await self._request("tools/call", {"name": name, "arguments": arguments})
@@ -233,7 +237,7 @@ def decoded(data: bytes) -> list[dict[str, Any]]:
         raise ValueError("it is nested too deeply") from None
     messages = value if isinstance(value, list) else [value]
     if not all(isinstance(message, dict) for message in messages):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return messages
 
 
@@ -249,7 +253,7 @@ def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:
     """Return the result in a reply.
 
     Raises:
-        RemoteError: The reply is an error.
+        JsonRpcError: The reply is an error.
         ServerFault: It is neither a result nor an error.
     """
     result, error = reply.get("result"), reply.get("error")

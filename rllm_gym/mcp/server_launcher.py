@@ -61,8 +61,7 @@ class ServerLauncher:
 
         Returns:
             A socket that yields lines of JSON: ``{"pid"}`` or ``{"error", "file"}``, then ``{"status"}`` when the
-                program ends,
-            and end of file when all its processes are gone. Writing one byte ends the program.
+            program ends, and end of file when all its processes are gone. Writing one byte ends the program.
 
         Raises:
             ServerFault: No process can be started on this machine.
@@ -77,7 +76,7 @@ class ServerLauncher:
             ours.sendall(body)
         except OSError as error:
             ours.close()
-            raise ServerFault(f"no process could be started for an MCP server: {error}", kind="server_start") from error
+            raise ServerFault(f"cannot start a process for an MCP server: {error}", kind="server_start") from error
         except BaseException:
             ours.close()
             raise
@@ -101,9 +100,9 @@ class ServerLauncher:
     def _send(self, fd: int) -> None:
         if self._commands is None:
             self._commands = self._start_supervisor()
-        with socket.socket(fileno=os.dup(self._commands)) as orders:
-            orders.settimeout(_SEND_S)
-            socket.send_fds(orders, [b"k"], [fd])
+        with socket.socket(fileno=os.dup(self._commands)) as commands:
+            commands.settimeout(_SEND_S)
+            socket.send_fds(commands, [b"k"], [fd])
 
     def _start_supervisor(self) -> int:
         if not sys.executable:

@@ -46,19 +46,21 @@ class StdioServer:
         if not isinstance(self.command, str) or not self.command:
             raise ValueError(f"command={self.command!r} must name a program")
         if isinstance(self.args, str):
-            raise ValueError(f"args={self.args!r} must be a tuple of arguments, not one text")
+            raise ValueError(f"args={self.args!r} must be a tuple of strings, not a string")
         texts = (self.command, *self.args, *self.env.keys(), *self.env.values(), self.cwd)
         for text in texts:
             if not isinstance(text, str) or "\0" in text:
-                raise ValueError(f"{text!r} of the server {self.command!r} must be a text without NUL")
+                raise ValueError(f"server {self.command!r}: {text!r} must be a string without NUL characters")
         object.__setattr__(self, "args", tuple(self.args))
         if self.shared and self.prestart:
-            raise ValueError("shared=True and prestart=True: what all episodes share is started once")
+            raise ValueError(
+                "shared=True and prestart=True are mutually exclusive: a shared server is started only once"
+            )
         named = "".join(texts[:-1]) + ("" if self.cwd == "{workspace}" else self.cwd)
-        for placeholder, clashes in (("{workspace}", ("shared",)), ("{seed}", ("shared", "prestart"))):
-            for option in clashes:
+        for placeholder, options in (("{workspace}", ("shared",)), ("{seed}", ("shared", "prestart"))):
+            for option in options:
                 if placeholder in named and getattr(self, option):
-                    raise ValueError(f"{option}=True and {placeholder} in the server {self.command!r}: leave one out")
+                    raise ValueError(f"server {self.command!r}: {placeholder} cannot be used with {option}=True")
 
     def __hash__(self) -> int:
         return hash((self.command, self.args, tuple(sorted(self.env.items())), self.cwd, self.name, self.timeout_s))
@@ -93,7 +95,9 @@ class HttpServer:
             raise ValueError(f"url={self.url!r} must begin with http:// or https://")
         for key, value in self.headers.items():
             if not isinstance(key, str) or not isinstance(value, str) or set(key + value) & {"\r", "\n", "\0"}:
-                raise ValueError(f"the header {key!r} of {self.url!r} must be text of one line")
+                raise ValueError(
+                    f"header {key!r} of {self.url!r} must be a string without line breaks and NUL characters"
+                )
 
     def __hash__(self) -> int:
         return hash((self.url, tuple(sorted(self.headers.items())), self.name, self.timeout_s))
@@ -119,7 +123,7 @@ class InProcessServer:
     def __post_init__(self) -> None:
         _check(self)
         if not callable(self.make):
-            raise ValueError(f"make={self.make!r} must be a function of a workspace and a seed that returns a server")
+            raise ValueError(f"make={self.make!r} must be a function make(workspace, seed) that returns a server")
 
 
 Server = StdioServer | HttpServer | InProcessServer
@@ -127,7 +131,7 @@ Server = StdioServer | HttpServer | InProcessServer
 
 def _check(server: Server) -> None:
     if not isinstance(server.name, str):
-        raise ValueError(f"name={server.name!r} must be a text")
+        raise ValueError(f"name={server.name!r} must be a string")
     timeout = server.timeout_s
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
-        raise ValueError(f"timeout_s={timeout!r} must be a number of seconds above 0")
+        raise ValueError(f"timeout_s={timeout!r} must be a positive, finite number of seconds")

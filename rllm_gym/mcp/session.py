@@ -17,7 +17,7 @@ from rllm_gym.mcp.servers import Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
 from rllm_gym.workers.background_loop import BackgroundLoop
 
-Got = TypeVar("Got")
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -82,11 +82,13 @@ class ToolSession:
             ServerFault: The server died, hangs, or sends an invalid answer.
         """
         if self._pid != os.getpid():
-            raise ServerFault("the session belongs to another process; open one in this", kind="server_died")
+            raise ServerFault(
+                f"this ToolSession belongs to process {self._pid}; open a new session after a fork", kind="server_died"
+            )
         if self._ending is not None:
-            raise ServerFault("the session was closed", kind="server_died")
+            raise ServerFault("this ToolSession is closed; open a new one", kind="server_died")
         if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds above 0")
+            raise ValueError(f"timeout_s={timeout_s!r} must be a positive number of seconds")
         tool = self._by_name.get(name)
         if tool is None:
             return refusal(f"There is no tool {printable(name)!r}.")
@@ -124,7 +126,7 @@ async def _call(connection: MCPConnection, name: str, arguments: dict[str, Any],
     return read_result(raw)
 
 
-async def within(timeout_s: float, connection: MCPConnection, what: str, waiting: Awaitable[Got]) -> Got:
+async def within(timeout_s: float, connection: MCPConnection, what: str, operation: Awaitable[T]) -> T:
     """Await something with a deadline.
 
     Raises:
@@ -132,7 +134,7 @@ async def within(timeout_s: float, connection: MCPConnection, what: str, waiting
     """
     try:
         async with asyncio.timeout(timeout_s):
-            return await waiting
+            return await operation
     except TimeoutError:
         kind = "server_protocol" if connection.sent_invalid else "server_deadline"
         words = f"{connection.label} did not {what} within {timeout_s:g} s{connection.error_context()}"

@@ -77,7 +77,7 @@ class StdioConnection(JsonRpcConnection):
     def error_context(self) -> str:
         words = ""
         if self._invalid is not None:
-            words += f"; it wrote {self._invalid_lines} lines that are no messages, such as {shown(self._invalid)}"
+            words += f"; it wrote {self._invalid_lines} lines that are not messages, e.g. {shown(self._invalid)}"
         if stderr := printable(self._stderr_text.decode("utf-8", "replace")).strip():
             words += f"; its stderr ends with:\n{stderr}"
         return words
@@ -88,7 +88,7 @@ class StdioConnection(JsonRpcConnection):
         """Start the program and do the handshake.
 
         Raises:
-            ServerFault: It cannot be started, ends, or does not speak MCP.
+            ServerFault: It cannot be started, ends, or is not an MCP server.
         """
         self._loop = asyncio.get_running_loop()
         self._launched, self._gone = self._loop.create_future(), self._loop.create_future()
@@ -289,15 +289,15 @@ class StdioConnection(JsonRpcConnection):
                     future.set_result(message)
 
     def _on_invalid_line(self, line: bytes, error: ValueError) -> None:
-        """Ignore a banner or a stray print; a message that cannot be read is lost, and its answer with it."""
+        """Ignore a banner or a stray print; fail on JSON-RPC that cannot be parsed, because its answer is lost."""
         self._invalid = self._invalid or line[:1_000]
         self._invalid_lines += 1
         if line.startswith((b"{", b"[")):
             self._garbled = True
         if self._garbled and b'"jsonrpc"' in line[:10_000]:
-            words = f"{self.label} sends JSON-RPC that is broken ({error}): {shown(line[:800])}"
+            words = f"{self.label} sent invalid JSON-RPC ({error}): {shown(line[:800])}"
         elif self._invalid_lines > _MAX_INVALID_LINES:
-            words = f"{self.label} speaks no MCP{self.error_context()}"
+            words = f"{self.label} is not an MCP server{self.error_context()}"
         else:
             return
         self._fail(ServerFault(words, kind="server_protocol"))
@@ -363,7 +363,7 @@ def _read(fd: int) -> bytes | None:
 
 
 def _number(identifier: Any) -> int:
-    """Some servers send the number of a request back as a string."""
+    """Return the id of a request as an integer, which some servers send back as a string; -1 if it is not one."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit() and len(identifier) < 19:
         return int(identifier)
     return identifier if type(identifier) is int else -1

@@ -59,7 +59,7 @@ class HttpConnection(JsonRpcConnection):
         self._numbered = 0
         self._fault: ServerFault | None = None
         self._tools: dict[str, dict[str, Any]] = {}
-        self._pending_deletes: set[asyncio.Task[None]] = set()
+        self._pending_cancellations: set[asyncio.Task[None]] = set()
 
     @property
     def broken(self) -> bool:
@@ -72,7 +72,7 @@ class HttpConnection(JsonRpcConnection):
         """Connect and do the handshake.
 
         Raises:
-            ServerFault: The server cannot be reached, or does not speak MCP.
+            ServerFault: The server cannot be reached, or is not an MCP server.
             ModuleNotFoundError: The extra is not installed.
         """
         self._http = await asyncio.to_thread(_import_http)
@@ -91,7 +91,7 @@ class HttpConnection(JsonRpcConnection):
         self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
         try:
             # Wait for cancellation notices to be sent: a server may process two requests out of order.
-            await asyncio.gather(*self._pending_deletes, return_exceptions=True)
+            await asyncio.gather(*self._pending_cancellations, return_exceptions=True)
             await self._end_session()
         finally:
             client, self._client = self._client, None
@@ -134,14 +134,14 @@ class HttpConnection(JsonRpcConnection):
             pass
 
     def _send_cancelled(self, number: int) -> None:
-        async def say() -> None:
+        async def send() -> None:
             with contextlib.suppress(ServerFault, TimeoutError):
                 async with asyncio.timeout(_DELETE_S):
                     await self._notify("notifications/cancelled", {"requestId": number})
 
-        task = asyncio.create_task(say())
-        self._pending_deletes.add(task)
-        task.add_done_callback(self._pending_deletes.discard)
+        task = asyncio.create_task(send())
+        self._pending_cancellations.add(task)
+        task.add_done_callback(self._pending_cancellations.discard)
 
     @contextlib.asynccontextmanager
     async def _exchange(self, message: dict[str, Any] | None, **headers: str) -> AsyncIterator[Any]:
@@ -200,14 +200,14 @@ class HttpConnection(JsonRpcConnection):
             return await self._reply_in_events(response, number, method)
         body = await self._body(response, MAX_MESSAGE_BYTES)
         if (reply := self._find(self._read(body), number)) is None:
-            raise self._invalid(f"answers {method!r} with something else: {shown(body)}")
+            raise self._invalid(f"sent no answer to {method!r}: {shown(body)}")
         return reply
 
     async def _refusal(self, response: Any, kind: str, number: int, method: str) -> dict[str, Any]:
         status = response.status_code
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")[:500]
-            raise self._invalid(f"redirects to {target}: give that URL, if it is the server's")
+            raise self._invalid(f"redirects to {target}; use that URL if it belongs to the server")
         body = await self._body(response, _ERROR_BYTES)
         if status >= 400 and kind.startswith("application/json"):
             with contextlib.suppress(ValueError):
@@ -218,7 +218,9 @@ class HttpConnection(JsonRpcConnection):
             self._fault = ServerFault(f"{self.label} has ended the session (HTTP 404)", kind="server_died")
             raise self._fault
         if status in (400, 404, 405) and method in ("initialize", "server/discover"):
-            hint = "is the URL that of its streamable HTTP, such as …/mcp? The older HTTP+SSE is not spoken"
+            hint = (
+                "the URL must be a streamable HTTP endpoint, e.g. …/mcp; the older HTTP+SSE transport is not supported"
+            )
             raise JsonRpcError(status, f"HTTP {status}: {shown(body)}; {hint}")
         raise self._invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
 
@@ -237,7 +239,7 @@ class HttpConnection(JsonRpcConnection):
         try:
             return decoded(data)
         except ValueError as error:
-            raise self._invalid(f"sends JSON-RPC that is broken ({error}): {shown(data)}") from None
+            raise self._invalid(f"sent invalid JSON-RPC ({error}): {shown(data)}") from None
 
     def _find(self, messages: list[dict[str, Any]], number: int) -> dict[str, Any] | None:
         return next((one for one in messages if "method" not in one and str(one.get("id")) == str(number)), None)
@@ -271,7 +273,7 @@ class HttpConnection(JsonRpcConnection):
                 if "method" in message and isinstance(message.get("id"), int | str):
                     stream.asked += 1
                     if stream.asked > _MAX_ASKED:
-                        raise self._invalid(f"asks {stream.asked} things instead of answering")
+                        raise self._invalid(f"sent {stream.asked} requests instead of an answer")
                     await self._post(reply_to(message))
         return None
 

@@ -32,26 +32,26 @@ def main() -> None:
 
     Command line arguments: a socket to the trainer, its pid, a folder to remove at the end.
     """
-    orders = socket.socket(fileno=int(sys.argv[1]))
+    commands = socket.socket(fileno=int(sys.argv[1]))
     owner_pid = int(sys.argv[2])
     owner = os.pidfd_open(owner_pid) if hasattr(os, "pidfd_open") else None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end leave no zombies
     poller = select.poll()
-    poller.register(orders, select.POLLIN)
+    poller.register(commands, select.POLLIN)
     if owner is not None:
         poller.register(owner, select.POLLIN)
     while os.getppid() == owner_pid:
         events = dict(poller.poll(1000))
         if owner in events:
             break
-        if orders.fileno() not in events:
+        if commands.fileno() not in events:
             continue
-        data, fds, _, _ = socket.recv_fds(orders, 1, 1)
+        data, fds, _, _ = socket.recv_fds(commands, 1, 1)
         if not data:
             break
         if os.fork() == 0:
-            orders.close()
+            commands.close()
             _supervise(socket.socket(fileno=fds[0]), owner, owner_pid)
         os.close(fds[0])
     with contextlib.suppress(ChildProcessError):
@@ -65,9 +65,9 @@ def _supervise(control: socket.socket, owner: int | None, owner_pid: int) -> NoR
         os.setsid()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants of the server become children of this process
         head, fds, _, _ = socket.recv_fds(control, _LENGTH.size, 3)
-        order = json.loads(_exactly(control, _LENGTH.unpack(head)[0]))
+        command = json.loads(_exactly(control, _LENGTH.unpack(head)[0]))
         try:
-            server = _start(order, fds)
+            server = _start(command, fds)
         except OSError as error:
             _send(control, {"error": error.strerror or str(error), "file": error.filename})
             os._exit(0)

@@ -56,7 +56,7 @@ class BoardGame(TextGame):
             raise ValueError(f"illegal={illegal!r} is not 'retry' or 'lose'")
         if illegal == "lose":
             if "max_invalid" in arguments:
-                raise ValueError("illegal='lose' means max_invalid=0; leave max_invalid out")
+                raise ValueError("illegal='lose' implies max_invalid=0; do not pass max_invalid")
             arguments["max_invalid"] = 0
         super().__init__(agents=PLAYERS, tasks=tasks, max_message_chars=1, **arguments)
         self._board: Board | None = None
@@ -98,7 +98,7 @@ class BoardGame(TextGame):
     def _begin(self, task: Task) -> str:
         board = self._parse(task.content)
         if board.is_over:
-            raise TaskError(f"task {task.task_id!r}: the game is over already: {board.text()}")
+            raise TaskError(f"task {task.task_id!r}: the game is already over: {board.text()}")
         self._board, self._last = board, 0
         for agent, mark in zip(PLAYERS, MARKS):
             self._notify(agent, f"You are {agent} and play {mark}. {self._rules()}\n{board.shown()}")
@@ -160,7 +160,7 @@ class BoardGame(TextGame):
         from rllm_gym.multiagent.opponents import best_moves
 
         if self.board.is_over:
-            raise TaskError(f"the game is over, there is no move: {self.board.text()}")
+            raise TaskError(f"the game is over, so there is no move: {self.board.text()}")
         return str(best_moves(self.board)[0])
 
 

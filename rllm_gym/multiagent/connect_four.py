@@ -41,7 +41,7 @@ class ConnectFourBoard:
         found = _TEXT.fullmatch(text)
         rows = found[2].split("/") if found else []
         if found is None or len({len(row) for row in rows}) != 1:
-            raise TaskError(f"{text[:80]!r} is no position of connect-four, such as 'connect-4 ...../..O../.XX..'")
+            raise TaskError(f"{text[:80]!r} is not a position of connect-four, such as 'connect-4 ...../..O../.XX..'")
         shape = make_shape(len(rows[0]), len(rows), int(found[1]))
         stones = [0, 0]
         for height, row in enumerate(reversed(rows)):
@@ -53,7 +53,7 @@ class ConnectFourBoard:
         won = [shape.wins(x), shape.wins(o)]
         floating = (x | o) & ~((x | o) << 1 | shape.bottom)
         if to_move not in (0, 1) or floating or all(won) or won[to_move]:
-            raise TaskError(f"{text!r} is no position that legal moves lead to (X begins, stones lie on stones)")
+            raise TaskError(f"{text!r} cannot be reached by legal moves (X begins; stones are stacked without gaps)")
         return cls(shape, stones[to_move], x | o)
 
     @property
@@ -125,7 +125,9 @@ def make_shape(columns: int, rows: int, connect: int) -> Shape:
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
             raise TaskError(f"{name}={value!r} must be a whole number from 1 to {LARGEST}")
     if connect < 2 or connect > max(columns, rows):
-        raise TaskError(f"connect={connect!r}: no such line on a board of {columns} columns and {rows} rows")
+        raise TaskError(
+            f"connect={connect!r}: no line of this length fits on a board of {columns} columns and {rows} rows"
+        )
     return Shape(columns, rows, connect)
 
 
@@ -218,7 +220,9 @@ class ConnectFour(BoardGame):
     def _parse(self, text: str) -> ConnectFourBoard:
         board = ConnectFourBoard.parse(text)
         if board.shape != self.shape:
-            raise TaskError(f"{text!r} is of another board than {self.shape}; give columns, rows and connect to fit")
+            raise TaskError(
+                f"{text!r} does not have the board shape {self.shape}; pass matching columns, rows and connect"
+            )
         return board
 
     def _choices(self) -> tuple[str, ...]:

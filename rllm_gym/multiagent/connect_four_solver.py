@@ -137,8 +137,9 @@ class Solver:
         self._left -= 1
         if self._left < 0:
             raise TooManyPositions(
-                f"this position of {shape.columns} x {shape.rows} takes more than {self.max_positions:,} positions to "
-                "solve; ask later in the game, use a smaller board, or minimax of a given depth"
+                f"this position of {shape.columns} x {shape.rows} takes more than {self.max_positions:,} "
+                "positions to solve; query it later in the game, use a smaller board, or use "
+                "minimax_player(depth)"
             )
         best = -1
         for move in self._ordered(mine, all_, playable):

@@ -35,7 +35,7 @@ class Division:
     def __post_init__(self) -> None:
         kinds = len(self.items)
         if not 1 <= kinds <= 8 or len(self.counts) != kinds or [len(v) for v in self.values] != [kinds, kinds]:
-            raise TaskError("items, counts and the two lists of values need the same length, 1 to 8")
+            raise TaskError("items, counts and the two lists of values must have the same length, 1 to 8")
         if len(set(self.items)) < kinds or not all(name.isascii() and name.isalpha() for name in self.items):
             raise TaskError(f"items={self.items} must be different single words of letters a to z")
         for number in (*self.counts, *self.values[0], *self.values[1]):
@@ -63,7 +63,7 @@ class Division:
                 raise ValueError(f"its order is {order!r}")
             return cls(tuple(row["items"]), counts, (second, first) if task.data.get("swapped") else (first, second))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise TaskError(f"task {task.task_id!r} is no division: {error}") from error
+            raise TaskError(f"task {task.task_id!r} is not a division: {error}") from error
 
     def content(self) -> str:
         """Return the problem as one line of JSON; :meth:`of` reads it."""

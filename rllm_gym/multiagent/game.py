@@ -24,7 +24,7 @@ from rllm_gym.core import InvalidAction, StopReason, Task, TaskError, TaskSource
 from rllm_gym.multiagent.quoting import MAX_ESCAPED_CHARS, quoted
 from rllm_gym.parsing.boxed import strip_thinking
 
-_STATE_SCHEMA = 1
+_STATE_SCHEMA = 2
 Components = dict[str, float]
 
 
@@ -128,13 +128,15 @@ class TextGame(AECEnv):  # type: ignore[misc]
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
         if max_turns is not None and max_cycles is not None:
-            raise ValueError(f"max_turns={max_turns} and max_cycles={max_cycles} say the same; give one of them")
+            raise ValueError(
+                f"max_turns={max_turns} and max_cycles={max_cycles} set the same limit; pass only one of them"
+            )
         if not (math.isfinite(invalid_action_penalty) and invalid_action_penalty >= 0):
             raise ValueError(f"invalid_action_penalty={invalid_action_penalty!r} must be a finite number, 0 or more")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode={render_mode!r} is not one of {self.metadata['render_modes']} (or None)")
         if len(tasks) == 0:
-            raise TaskError("the task set is empty: there is nothing to reset to; give at least one task")
+            raise TaskError("the task set is empty; pass at least one task")
         self.possible_agents = list(agents)
         self.tasks = tasks
         self.max_turns = max_cycles * len(self.possible_agents) if max_cycles is not None else max_turns
@@ -142,8 +144,8 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self.invalid_action_penalty = invalid_action_penalty
         self.max_message_chars = max_message_chars
         self.render_mode = render_mode
-        heard = len(self.possible_agents) if messages_per_turn is None else messages_per_turn
-        longest = max_observation_chars + heard * (MAX_ESCAPED_CHARS * max_message_chars + 200)
+        num_messages = len(self.possible_agents) if messages_per_turn is None else messages_per_turn
+        longest = max_observation_chars + num_messages * (MAX_ESCAPED_CHARS * max_message_chars + 200)
         self._observation_spaces = {name: spaces.Dict({"text": Text(longest)}) for name in self.possible_agents}
         self._action_spaces = {name: Text(max_action_chars) for name in self.possible_agents}
         self._max_action_chars = max_action_chars
@@ -183,11 +185,15 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
     def _env_state(self) -> dict[str, Any]:
         """Return the state as JSON types, for :meth:`get_state`; not implemented by games that cannot be copied."""
-        raise NotImplementedError(f"{type(self).__name__} cannot copy its world: it has no get_state, set_state, fork")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
+        )
 
     def _restore_env_state(self, state: dict[str, Any]) -> None:
         """Restore the result of :meth:`_env_state`; ``self.task`` is already set."""
-        raise NotImplementedError(f"{type(self).__name__} cannot copy its world: it has no get_state, set_state, fork")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
+        )
 
     # Used by subclasses
 
@@ -219,9 +225,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
         """Add text of the environment to one agent's observation. Include agents' words only through ``quoted``."""
         self._pending_text[agent].append(text)
 
-    def _notify_all(self, text: str, *, but: str = "") -> None:
+    def _notify_all(self, text: str, *, exclude: str = "") -> None:
         for agent in self.possible_agents:
-            if agent != but:
+            if agent != exclude:
                 self._notify(agent, text)
 
     def _relay(self, sender: str, message: str, to: Collection[str] | None = None) -> None:
@@ -275,9 +281,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._clear([])  # until the setup has succeeded
         self._task = self._choose_task(options)
         first = self._begin(self._task)
-        unheard = self._pending_text
+        pending_text = self._pending_text
         self._clear(self.possible_agents)
-        self._pending_text = unheard
+        self._pending_text = pending_text
         self.agent_selection = first
         self._write_infos()
 
@@ -297,17 +303,17 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
         Raises:
             TypeError: ``action`` is not a string.
-            gymnasium.error.ResetNeeded: The episode is over or never began.
+            gymnasium.error.ResetNeeded: The episode is over or was never started.
             EnvironmentFault: The environment failed; after this or any other of its errors, the episode is over.
         """
         if not self.agents:
-            raise ResetNeeded("the episode is over (or never began): call reset() before step()")
+            raise ResetNeeded("the episode is over or was never started: call reset() before step()")
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
             return
         if not isinstance(action, str):
-            raise TypeError(f"an action is a str, the model's raw reply; got {type(action).__name__} of {agent}")
+            raise TypeError(f"the action of {agent} must be a str (the model's raw reply); got {type(action).__name__}")
         self._pending_text[agent] = []
         self._cumulative_rewards[agent] = 0.0
         self._total_rewards[agent] = {}
@@ -324,7 +330,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         if self.render_mode is None:
             return None
         if self._task is None:
-            raise ResetNeeded("nothing to show yet: call reset() before render()")
+            raise ResetNeeded("no episode yet: call reset() before render()")
         if self.render_mode == "ansi":
             return self._render_text()
         print(self._render_text())
@@ -347,7 +353,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
             "game": type(self).__name__,
             "task": self.task.to_json(),
             "np_random": self.np_random.bit_generator.state,
-            "world": self._env_state(),
+            "env_state": self._env_state(),
         }
         return json.dumps(saved | {name: getattr(self, name) for name in _EPISODE_STATE}).encode()
 
@@ -364,21 +370,22 @@ class TextGame(AECEnv):  # type: ignore[misc]
             raise ValueError(f"not a saved game state ({error}); use the bytes get_state() returned") from error
         if (schema, name) != (_STATE_SCHEMA, type(self).__name__):
             raise ValueError(
-                f"this state is of {name!r} (schema {schema}), not of {type(self).__name__!r} ({_STATE_SCHEMA})"
+                f"this state was saved by {name!r} (schema {schema}); this game is {type(self).__name__!r} "
+                f"(schema {_STATE_SCHEMA})"
             )
         try:
             generator = np.random.Generator(np.random.PCG64())
             generator.bit_generator.state = saved["np_random"]
             self._task = Task.from_json(saved["task"])
-            for book, kind in _EPISODE_STATE.items():
-                if not isinstance(saved[book], kind):
-                    raise TypeError(f"{book} is {saved[book]!r}")
-                setattr(self, book, saved[book])
+            for attribute, kind in _EPISODE_STATE.items():
+                if not isinstance(saved[attribute], kind):
+                    raise TypeError(f"{attribute} is {saved[attribute]!r}")
+                setattr(self, attribute, saved[attribute])
             if set(self._pending_text) != set(self.possible_agents) or not set(self.agents) <= set(
                 self.possible_agents
             ):
-                raise ValueError(f"it has the agents {sorted(self._pending_text)}, not {self.possible_agents}")
-            self._restore_env_state(saved["world"])
+                raise ValueError(f"the state has the agents {sorted(self._pending_text)}, not {self.possible_agents}")
+            self._restore_env_state(saved["env_state"])
             self._np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             self._clear([])  # the state is incomplete: the next step() asks for reset()
@@ -499,7 +506,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
             if not 0 <= chosen < len(self.tasks):
                 raise TaskError(f"task index {chosen} is outside 0..{len(self.tasks) - 1}")
             return self.tasks[int(chosen)]
-        raise TaskError(f"options['task'] is an index, a task id or a Task; got {type(chosen).__name__}")
+        raise TaskError(f"options['task'] must be an index, a task id or a Task; got {type(chosen).__name__}")
 
 
 # The fields that get_state() saves, and the required type of each.

@@ -81,7 +81,7 @@ class LakeDuo(TextGame):
         if view not in _NAMES:
             raise ValueError(f"view={view!r} is not 'guide' or 'halves'")
         if lake.get("coordinates"):
-            raise ValueError("coordinates=True is not for two players: each sees a board of its own")
+            raise ValueError("coordinates=True is not supported with two players: each of them sees a different board")
         self._lake = FrozenLakeEnv(max_turns=moves, rules=False, render_mode="ansi", **lake)
         super().__init__(
             agents=_NAMES[view],
@@ -95,7 +95,7 @@ class LakeDuo(TextGame):
             render_mode=render_mode,
         )
         if UNKNOWN in (self._lake.symbols.player, self._lake.symbols.frozen, self._lake.symbols.hole):
-            raise ValueError(f"symbols: {UNKNOWN!r} marks the half that a player does not see; choose another")
+            raise ValueError(f"symbols must not contain {UNKNOWN!r}, which marks the half that a player does not see")
         self.view: View = view
         self.rules = rules
         self._board = ""
@@ -235,6 +235,6 @@ class LakeDuo(TextGame):
         """Return the reply of a player who sees everything; an action the game accepts.
 
         Raises:
-            gymnasium.error.ResetNeeded: The episode is over or never began.
+            gymnasium.error.ResetNeeded: The episode is over or was never started.
         """
         return self._lake.oracle().action

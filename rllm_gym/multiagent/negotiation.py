@@ -104,7 +104,7 @@ class Negotiation(TextGame):
             draw = DivisionGenerator(kinds, total, split)
             source = ProceduralTaskset(draw, name="negotiation", split=split, seed=task_seed, size=num_tasks)
         elif (kinds, total, task_seed, num_tasks) != (3, 10, 0, 10_000):
-            raise TaskError("tasks= brings its own problems: leave out kinds, total, task_seed and num_tasks")
+            raise TaskError("kinds, total, task_seed and num_tasks have no effect with tasks=; remove them")
         else:
             source = load_tasks(tasks, name="negotiation", split=split, convert=row_to_division)
         super().__init__(
@@ -132,7 +132,7 @@ class Negotiation(TextGame):
             TaskError: No episode has begun.
         """
         if self._division is None:
-            raise TaskError("nothing to divide yet: call reset() first")
+            raise TaskError("no task yet: call reset() first")
         return self._division
 
     def _begin(self, task: Task) -> str:

@@ -49,8 +49,8 @@ class OpeningGenerator:
             if not board.is_over and split_of(text := board.canonical().text()) == self.split:
                 return text, {"opening_moves": moves}
         raise TaskError(
-            f"no start position of the split {self.split!r} after {self.min_moves} to {self.max_moves} moves was "
-            f"found in {_ATTEMPTS} draws; allow more opening_moves"
+            f"no start position of the split {self.split!r} after {self.min_moves} to {self.max_moves} moves "
+            f"was found in {_ATTEMPTS} samples; increase opening_moves"
         )
 
 
@@ -82,8 +82,8 @@ def opening_tasks(
     if tasks is not None or split is None:
         if drawn != (None, 0, 10_000):
             raise TaskError(
-                "opening_moves, task_seed and num_tasks are of start positions that are drawn: give a split for them, "
-                "and no tasks"
+                "opening_moves, task_seed and num_tasks only apply to random start positions: pass a split, and "
+                "no tasks"
             )
         if tasks is None:
             return Taskset.from_rows([Task(f"{name}/start", start.text())], name=name)
@@ -93,7 +93,7 @@ def opening_tasks(
     bounds = (1, 4) if opening_moves is None else opening_moves
     min_moves, max_moves = (bounds, bounds) if isinstance(bounds, int) else bounds
     if not 1 <= min_moves <= max_moves:
-        raise TaskError(f"opening_moves={opening_moves!r} must be 1 or more, or a pair (fewest, most) of such numbers")
+        raise TaskError(f"opening_moves={opening_moves!r} must be 1 or more, or a pair (min, max) of such numbers")
     return ProceduralTaskset(
         OpeningGenerator(start, min_moves, max_moves, split), name=name, split=split, seed=task_seed, size=num_tasks
     )

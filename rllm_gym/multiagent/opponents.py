@@ -27,7 +27,7 @@ def board_in(info: Mapping[str, Any]) -> Board:
     """
     text = info.get("position")
     if not isinstance(text, str):
-        raise TaskError(f"the info has no position (its keys are {sorted(info)}); opponents are for board games")
+        raise TaskError(f"info has no 'position' (its keys are {sorted(info)}); opponents support only board games")
     return TicTacToeBoard.parse(text) if text.startswith("tic-tac-toe") else ConnectFourBoard.parse(text)
 
 
@@ -59,7 +59,7 @@ def minimax_player(depth: int) -> Opponent:
         ValueError: ``depth`` is below 1.
     """
     if depth < 1:
-        raise ValueError(f"depth={depth!r} must be at least 1; for 0 there is random_player")
+        raise ValueError(f"depth={depth!r} must be at least 1; for depth 0 use random_player")
 
     def play(info: Mapping[str, Any], rng: random.Random) -> str:
         board = board_in(info)

@@ -59,17 +59,17 @@ class ParallelGame(ParallelEnv):  # type: ignore[misc]
         Raises:
             ValueError: There is none.
             TypeError: It is not a string.
-            gymnasium.error.ResetNeeded: The episode is over or never began.
+            gymnasium.error.ResetNeeded: The episode is over or was never started.
             EnvironmentFault: The environment failed; the episode is over.
         """
         game = self.game
         if not self.agents:
-            raise ResetNeeded("the episode is over (or never began): call reset() before step()")
+            raise ResetNeeded("the episode is over or was never started: call reset() before step()")
         active = game.agent_selection
         if active not in actions:
-            raise ValueError(f"it is the turn of {active!r}, but there are only actions of {sorted(actions)}")
+            raise ValueError(f"no action for {active!r}, whose turn it is; got actions for {sorted(actions)}")
         if not isinstance(actions[active], str):
-            raise TypeError(f"an action is a str, the model's raw reply; got {type(actions[active]).__name__}")
+            raise TypeError(f"an action must be a str (the model's raw reply); got {type(actions[active]).__name__}")
         try:
             game.step(actions[active])
         except BaseException:

@@ -104,7 +104,7 @@ class Team(TextGame):
         base = self._env.unwrapped
         if not isinstance(base, TextEnv) or not isinstance(base.observation_space, Text):
             self._env.close()
-            raise ValueError(f"{env_id!r} does not observe in text alone, so its observations cannot be passed on")
+            raise ValueError(f"{env_id!r} has observations that are not text, so a team cannot use it")
         self._base = base
         # A role that speaks once and then listens receives all further answers.
         answers = 2 if speak == "always" else base.max_turns + 1
@@ -163,7 +163,9 @@ class Team(TextGame):
         text = (strip_thinking(action) or "").strip()
         self._relay(agent, text[: self.max_message_chars])
         if len(text) > self.max_message_chars:
-            self._notify_all(f"({len(text) - self.max_message_chars} more characters of it are left out.)", but=agent)
+            self._notify_all(
+                f"({len(text) - self.max_message_chars} more characters of it are left out.)", exclude=agent
+            )
         self._notify_all(f"The environment answers:\n{fenced(answer)}")
         self._log += [(agent, text), ("environment", answer)]
         components = info["reward_components"]
@@ -295,7 +297,7 @@ def agent_names(roles: Sequence[str]) -> list[str]:
     names = []
     for role in roles:
         if not isinstance(role, str) or not _ROLE.fullmatch(role):
-            raise ValueError(f"the role {role!r} must be a name of small letters a to z, as PettingZoo wants them")
+            raise ValueError(f"the role {role!r} must consist of lowercase letters a to z, as PettingZoo requires")
         names.append(f"{role}_{seen.get(role, 0)}")
         seen[role] = seen.get(role, 0) + 1
     return names
@@ -305,10 +307,10 @@ def _shares(reward: Literal["shared"] | Mapping[str, Share], roles: Sequence[str
     if reward == "shared":
         return dict.fromkeys(roles, "shared")
     if not isinstance(reward, Mapping) or set(reward) != set(roles):
-        raise ValueError(f"reward={reward!r} is neither 'shared' nor a mapping of the roles {sorted(set(roles))}")
+        raise ValueError(f"reward={reward!r} must be 'shared' or a mapping of the roles {sorted(set(roles))}")
     for role, share in reward.items():
         if share not in ("shared", "own") and (isinstance(share, bool | str) or not abs(float(share)) < float("inf")):
-            raise ValueError(f"the reward of {role!r} is {share!r}; give 'shared', 'own' or a finite number")
+            raise ValueError(f"reward[{role!r}]={share!r} must be 'shared', 'own' or a finite number")
     return dict(reward)
 
 

@@ -39,7 +39,7 @@ class TicTacToeBoard:
         found = _TEXT.fullmatch(text)
         board = cls("".join(found.groups())) if found else None
         if board is None or not board._reachable():
-            raise TaskError(f"{text[:80]!r} is no position of tic-tac-toe, such as 'tic-tac-toe X../.O./...'")
+            raise TaskError(f"{text[:80]!r} is not a position of tic-tac-toe, such as 'tic-tac-toe X../.O./...'")
         return board
 
     @property

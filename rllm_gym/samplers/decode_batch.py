@@ -328,7 +328,7 @@ class DecodeBatch:
         if job.finish == _NAN_FINISH:
             self._prefixes.remove(job.source)
             job.done(
-                SamplerError("the model gives NaN for log-probs: its weights have diverged; go back to a checkpoint")
+                SamplerError("the model returns NaN log-probs: its weights have diverged; go back to a checkpoint")
             )
             return
         self._keep_prefix(slot, job)

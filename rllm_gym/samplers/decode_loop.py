@@ -50,7 +50,7 @@ class DecodeLoop:
         num_threads: torch threads of this thread; ``None`` leaves torch's setting.
 
     Attributes:
-        version: Number of the last push.
+        version: Number of the last weight sync.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DecodeLoop:
         return self._prefilled_by_dropped + sum(batch.prefilled for batch in list(self._batches.values()))
 
     def put(self, items: list[DecodeJob] | list[WeightSync] | list[WeightDrop]) -> None:
-        """Queue jobs, a push or a drop, in order.
+        """Queue jobs, a weight sync or a drop, in order.
 
         Raises:
             SamplerError: The loop is stopped.
@@ -146,7 +146,7 @@ class DecodeLoop:
                 with self._wake:
                     self._closing = True
                     queue.extend(self._inbox)
-                closed = SamplerError("the sampler was closed while this was under way")
+                closed = SamplerError("the sampler was closed before this call finished")
                 for item in [*self._running_jobs(), *queue]:
                     item.done(closed)
                 self._flush()
@@ -205,7 +205,7 @@ class DecodeLoop:
                 batch.step()
 
     def _admit(self, job: DecodeJob) -> bool:
-        """Let a job join, or report to its callback that it cannot; return False while there is no room."""
+        """Let a job join, or report to its callback that it cannot; return False while it does not fit."""
         batch = self._batches.get(job.request.weights)
         if batch is None:
             job.done(unknown_weights(job.request.weights, self._batches))
@@ -266,7 +266,7 @@ class DecodeLoop:
 
     def _drop(self, name: str) -> int:
         if not name:
-            raise ValueError("the weights without a name cannot be dropped: push others, or close the sampler")
+            raise ValueError("the default weights (name='') cannot be dropped: load others, or close the sampler")
         if name not in self._batches:
             raise unknown_weights(name, self._batches)
         self._remove(name)
@@ -288,7 +288,7 @@ class DecodeLoop:
             batch.limit_memory(cache_bytes=self._cache_bytes // count, slot_bytes=slot_bytes)
 
     def _forget_old_steps(self) -> None:
-        """Clear the recorded steps of batches whose weights moved: a push may move weights that others shared."""
+        """Clear the recorded steps of batches whose weights moved: a weight sync may move weights that others share."""
         for name, batch in self._batches.items():
             layout = self._weights.layout(name)
             if self._layouts.get(name) != layout:

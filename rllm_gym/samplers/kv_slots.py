@@ -1,6 +1,6 @@
 """Keys and values of many conversations in fixed slots, as a cache that Hugging Face decoders write to.
 
-This module holds the memory and runs forward passes over some of its rows. ``lane`` decides what the rows mean.
+This module holds the memory and runs forward passes over some of its rows. ``decode_batch`` decides what the rows mean.
 
 Axes: L layers, S slots, T positions, H key-value heads, D head dimension, N rows of a pass, Q new tokens per row.
 """
@@ -252,7 +252,7 @@ class KVSlots(Cache):  # type: ignore[misc]
             self._attention = "sdpa"  # another sampler is in the middle of a pass over this model
         if self._attention not in ("sdpa", "eager"):
             raise ValueError(
-                f"TorchSampler computes with attn_implementation 'sdpa' or 'eager', and this {name} has "
+                f"TorchSampler supports attn_implementation 'sdpa' and 'eager', but this {name} has "
                 f"{self._attention!r}; load it with attn_implementation='sdpa'"
             )
         vocabulary = model.get_input_embeddings().weight.shape[0]
@@ -268,10 +268,10 @@ class KVSlots(Cache):  # type: ignore[misc]
         if self._windows.get("all") and not self._uses_window(ids):
             self._windows = {"all": None}
         if not bool(torch.isfinite(expected).all()):
-            raise ValueError(f"{name} gives NaN or infinite logits: its weights are broken; load others")
+            raise ValueError(f"{name} returns NaN or infinite logits: its weights are corrupt; load others")
         if len(set(self._shapes)) != 1:
             raise ValueError(
-                f"TorchSampler needs layers of one shape; {name} has {sorted(set(map(str, self._shapes)))}"
+                f"TorchSampler needs layers of equal shape; {name} has {sorted(set(map(str, self._shapes)))}"
             )
         dtype = self._shapes[0][3]
         self._zero = torch.zeros((), device=self.device, dtype=dtype)
@@ -280,12 +280,12 @@ class KVSlots(Cache):  # type: ignore[misc]
         try:
             gap = self._gap(ids, positions, expected)
         except Exception as error:
-            raise ValueError(f"{name} does not compute with a cache in slots ({error}); use another sampler") from error
+            raise ValueError(f"{name} cannot compute with a cache in slots ({error}); use another sampler") from error
         tolerance = 1e-3 if dtype == torch.float32 else 0.1
         if not gap < tolerance:
             raise ValueError(
-                f"{name} computes other logits with a cache in slots than without (relative gap {gap:.2g}); its "
-                "attention is of a kind TorchSampler does not know; use another sampler"
+                f"{name} computes different logits with a cache in slots than without (relative error {gap:.2g}): "
+                "TorchSampler does not support its attention; use another sampler"
             )
         if self._attention == "sdpa" and len(self._windows) == 1:
             self._plain = PlainDecoder.of(model)

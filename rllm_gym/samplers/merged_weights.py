@@ -1,6 +1,6 @@
 """Apply new weights to a model that samples: full weights are copied in place, adapters merged into a kept base.
 
-Merging always starts from the kept base, so that errors do not accumulate over pushes.
+Merging always starts from the kept base, so that errors do not accumulate over weight syncs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MergedWeights:
             # The owner of the shared model has changed it in place.
             self._base.clear()
         else:
-            raise ValueError(f"a weight update is 'full', 'lora' or 'shared'; got kind={update.kind!r}")
+            raise ValueError(f"kind={update.kind!r} of a weight update must be 'full', 'lora' or 'shared'")
 
     def _apply_full(self, update: WeightUpdate) -> None:
         own = self._model.state_dict(keep_vars=True)
@@ -69,8 +69,8 @@ class MergedWeights:
         for name, tensor in tensors.items():
             if name not in own:
                 raise ValueError(
-                    f"a full update has {name!r}, which the sampler's model has not; give state_dict() of the plain "
-                    "Hugging Face model (adapters merged or kind='lora')"
+                    f"a full update has {name!r}, which the sampler's model does not have; give state_dict() of the "
+                    "plain Hugging Face model (adapters merged or kind='lora')"
                 )
             _check_shape(name, tensor, own[name])
             names.add(own[name].data_ptr())
@@ -124,14 +124,14 @@ class MergedWeights:
         unmerged: list[tuple[nn.Module, Tensor, Tensor, float]] = []
         for name, tensor in replaced.items():
             if name not in own:
-                raise ValueError(f"a lora update has {name!r}, which the sampler's model has not")
+                raise ValueError(f"a lora update has {name!r}, which the sampler's model does not have")
             _check_shape(name, tensor, own[name])
         for module_name, parts in modules.items():
             name = f"{module_name}.weight"
             if name not in own:
                 raise ValueError(
-                    f"a lora update adapts {module_name!r}, which the sampler's model has not; it must come from an "
-                    "adapter of the same base model"
+                    f"a lora update adapts {module_name!r}, which the sampler's model does not have; it must come from "
+                    "an adapter of the same base model"
                 )
             layer = self._model.get_submodule(module_name)
             if is_quantised(layer):

@@ -56,7 +56,7 @@ class ServedAdapters:
         config = dict(update.lora_config or {})
         if update.kind != "lora" or "r" not in config:
             raise SamplerError(
-                f"an endpoint loads LoRA adapters alone, and this update is kind={update.kind!r}"
+                f"an endpoint can only load LoRA adapters; this update is kind={update.kind!r}"
                 + (f", named {update.name!r}" if update.name else "")
                 + ("" if update.kind != "lora" else " without lora_config")
                 + "; train with LoRA, or with the torch or vLLM sampler"

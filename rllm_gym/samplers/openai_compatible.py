@@ -1,6 +1,6 @@
 """A sampler for any OpenAI-compatible endpoint: text by chat, or token ids with log-probs where the endpoint has them.
 
-This module contains the modes, retries, limits and waiting. ``openai_http`` sends requests, ``openai_replies`` parses
+This module contains the modes, retries, limits and waiting. ``openai_http`` sends requests, ``openai_responses`` parses
 replies.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from rllm_gym.samplers import openai_responses as replies
+from rllm_gym.samplers import openai_responses as responses
 from rllm_gym.samplers.openai_adapters import ServedAdapters
 from rllm_gym.samplers.openai_http import Endpoint, HttpExchange, HttpResponse, RequestRefused
 from rllm_gym.samplers.protocol import (
@@ -36,7 +36,7 @@ Read = TypeVar("Read")
 _PROBE_PROMPT = (1, 2, 3)
 _PROBE_SECONDS = 120.0  # a server that has just started compiles on its first request
 _LIST_SECONDS = 10.0
-_LINE_SECONDS = 30 * 86400.0  # the queue for a connection moves, since every request in it has a deadline
+_QUEUE_SECONDS = 30 * 86400.0  # the queue for a connection moves, since every request in it has a deadline
 _MARGIN = 5.0  # a request that is cut at its deadline ends by itself; only a hanging name lookup does not
 
 
@@ -67,7 +67,7 @@ class OpenAISampler:
         adapter_folder: A folder that the endpoint can read too: :meth:`sync_weights` writes adapters there and
             requests that they be loaded (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs
             ``token_ids=True``.
-        probe_tolerance: Maximum difference between log-probs of a pushed adapter and the trainer's, where the update
+        probe_tolerance: Maximum difference between log-probs of a loaded adapter and the trainer's, where the update
             has a probe: what rounding of the endpoint's dtype explains (bfloat16: about 0.25).
         extra_body: Fields added to every request; ``None`` as a value leaves a field out (``{"seed": None}`` for
             endpoints that accept no seeds).
@@ -118,7 +118,7 @@ class OpenAISampler:
         if retries < 0 or max_pause < 0:
             raise ValueError(f"retries={retries!r} and max_pause={max_pause!r} must be 0 or more")
         if not model:
-            raise ValueError("model='' names no model; write what the endpoint's /models lists")
+            raise ValueError("model='' is empty; give one of the names that the endpoint's /models lists")
         if adapter_folder is not None and token_ids is not True:
             raise ValueError("adapter_folder is for training, which needs token_ids=True")
         key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
@@ -134,9 +134,9 @@ class OpenAISampler:
         self.tokenizer = _load_tokenizer(tokenizer)
         self.context_length = context_length
         self.returns_tokens = False
-        self.no_tokens_reason = "chat completions carry no token ids; make the sampler with token_ids=True"
+        self.no_tokens_reason = "chat completions return no token ids; create the sampler with token_ids=True"
         """Why replies have no token ids and log-probs; ``""`` if they have them."""
-        self._logprobs: replies.LogprobMode = "unknown"
+        self._logprobs: responses.LogprobMode = "unknown"
         self._probe_tolerance = probe_tolerance
         self._extra = dict(extra_body or {})
         self._timeout, self._retries, self._max_pause = timeout, retries, max_pause
@@ -158,7 +158,7 @@ class OpenAISampler:
 
     @property
     def weight_version(self) -> int:
-        """Number of the last push; 0 before the first."""
+        """Number of the last weight sync; 0 before the first."""
         return self._adapters.version if self._adapters is not None else 0
 
     async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
@@ -168,7 +168,7 @@ class OpenAISampler:
         ``finish_reason="context_length"``.
 
         Raises:
-            ValueError: A request names weights that were never pushed; with token ids: a prompt is empty or does not
+            ValueError: A request names weights that were never loaded; with token ids: a prompt is empty or does not
                 fit. Nothing was sampled.
             SamplerError: The endpoint refuses, cannot be reached, or returns an invalid reply.
         """
@@ -191,7 +191,7 @@ class OpenAISampler:
         """Write an adapter to ``adapter_folder``, have the endpoint load it, and return the new version.
 
         Each version has its own name at the endpoint, so that a reply cannot come from another version than it reports.
-        Adapters pushed under names are loaded together; the endpoint's ``--max-loras`` sets how many of them share a
+        Named adapters stay loaded together; the endpoint's ``--max-loras`` sets how many of them share a
         batch.
 
         Raises:
@@ -200,8 +200,8 @@ class OpenAISampler:
         """
         if self._adapters is None:
             raise SamplerError(
-                "this endpoint takes no weights: give adapter_folder, a folder it can read, and run it with runtime "
-                "loading of adapters; or train with the torch or vLLM sampler"
+                "this sampler cannot load weights without adapter_folder: give a folder that the endpoint can read, "
+                "and run the endpoint with runtime loading of adapters; or train with the torch or vLLM sampler"
             )
         self._adapters.check(update)
         tensors = list(update.tensors)
@@ -210,19 +210,20 @@ class OpenAISampler:
             return self._adapters.version
         path, body = await asyncio.to_thread(self._adapters.write, replace(update, tensors=tensors))
         try:
-            await self._ask(path, body, 0, read=replies.check_ok)
+            await self._ask(path, body, 0, read=responses.check_ok)
             if update.probe is not None:
                 await self._check_probe(update.probe)
         except RequestRefused as refused:
             raise SamplerError(
-                f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must see {body['lora_path']}, "
-                "and vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
+                f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must be able to read "
+                f"{body['lora_path']}, and vLLM needs --enable-lora, --max-lora-rank and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
             ) from refused
         await self._unload(self._adapters.commit(update.name))
         return self._adapters.version
 
     async def drop(self, name: str) -> None:
-        """Have the endpoint unload the adapter that was pushed under a name. None of its replies should be in progress.
+        """Have the endpoint unload the adapter that was loaded under a name. None of its replies should be in progress.
 
         Raises:
             ValueError: There is none of that name, or it is ``""``.
@@ -236,10 +237,10 @@ class OpenAISampler:
         assert self._adapters is not None
         for model in models:
             try:
-                await self._ask("/unload_lora_adapter", {"lora_name": model}, 0, read=replies.check_ok)
+                await self._ask("/unload_lora_adapter", {"lora_name": model}, 0, read=responses.check_ok)
             except RequestRefused as refused:
                 message = self._endpoint.clean(str(refused))
-                raise SamplerError(f"{self._endpoint.url} does not unload {model!r}: {message}") from refused
+                raise SamplerError(f"{self._endpoint.url} did not unload {model!r}: {message}") from refused
             await asyncio.to_thread(self._adapters.remove, model)
 
     async def _check_probe(self, probe: Probe) -> None:
@@ -254,10 +255,10 @@ class OpenAISampler:
         body = {"model": self._adapters.pending, "prompt": list(probe.ids), "max_tokens": 1, "prompt_logprobs": 0}
 
         def read(response: HttpResponse) -> list[float]:
-            return replies.prompt_logprobs(replies.parse(response), probe.ids)
+            return responses.prompt_logprobs(responses.parse(response), probe.ids)
 
         logprobs = await self._ask("/completions", self._with_extra(body), len(probe.ids) + 1, read=read)
-        compare(probe, logprobs, self._probe_tolerance, "after a push")
+        compare(probe, logprobs, self._probe_tolerance, "after a weight sync")
 
     async def release(self, conversation: str) -> None:
         """Do nothing: the client keeps no cache."""
@@ -280,7 +281,7 @@ class OpenAISampler:
         """Return the endpoint's name for these weights, and their version.
 
         Raises:
-            ValueError: They were never pushed.
+            ValueError: They were never loaded.
         """
         if self._adapters is not None:
             return self._adapters.serving(weights)
@@ -291,15 +292,15 @@ class OpenAISampler:
     def _check(self, index: int, request: SamplingRequest) -> None:
         if not self.returns_tokens:
             if not request.messages:
-                raise SamplerError("this sampler needs messages, and the request has token ids only")
+                raise SamplerError("this sampler needs messages, but the request has only token ids")
             return
         length = len(request.ids)
         if length == 0:
             raise ValueError(f"the prompt of request {index} is empty; it needs at least one token")
         if self.context_length is not None and length >= self.context_length:
             raise ValueError(
-                f"the prompt of request {index} has {length} tokens, which leaves no room for a reply in a context of "
-                f"{self.context_length}; shorten the conversation"
+                f"the prompt of request {index} has {length} tokens, which leaves no tokens for a reply "
+                f"(context_length={self.context_length}); shorten the conversation"
             )
         reason = _logprob_mismatch(request.params, self._logprobs)
         if reason:
@@ -313,7 +314,7 @@ class OpenAISampler:
             path, body = self._body(request, name, limited=limited)
             try:
                 return await self._ask(path, body, tokens, read=partial(self._completion, request, version))
-            except replies.PromptTooLong:
+            except responses.PromptTooLong:
                 if self.returns_tokens or not limited or self._length_field in self._extra:
                     return Completion((), (), "", "context_length", version)
                 # Prompt and max_tokens together may be too long. Without max_tokens the reply gets the remaining
@@ -323,16 +324,16 @@ class OpenAISampler:
                 raise SamplerError(await self._with_explanation(refused)) from refused
 
     def _completion(self, request: SamplingRequest, version: int, response: HttpResponse) -> Completion:
-        content = replies.parse(response)
-        used = replies.used_tokens(content)
+        content = responses.parse(response)
+        used = responses.used_tokens(content)
         if used is not None:
             self._rate_limiter.correct(used - _reserved_tokens(request))
         if not self.returns_tokens:
-            return replies.chat_completion(content, version)
-        completion = replies.token_completion(content, version)
+            return responses.chat_completion(content, version)
+        completion = responses.token_completion(content, version)
         if len(completion.ids) > request.params.max_tokens:
             raise RequestRefused(
-                f"{request.params.max_tokens} tokens were asked for at most, and {len(completion.ids)} came",
+                f"the reply has {len(completion.ids)} tokens, more than max_tokens={request.params.max_tokens}",
                 retryable=False,
             )
         return completion
@@ -369,7 +370,7 @@ class OpenAISampler:
         """Send a POST, with retries, and return what ``read`` makes of the answer.
 
         Raises:
-            Refused: The error is permanent, or retries are used up.
+            RequestRefused: The error is permanent, or retries are used up.
             SamplerError: The endpoint exceeded the deadline.
         """
         attempt = 0
@@ -399,8 +400,8 @@ class OpenAISampler:
         if error.retry_after is not None:
             if error.retry_after > self._max_pause:
                 raise SamplerError(
-                    f"{self._endpoint.url} asks to come back in {error.retry_after:g} s, and max_pause is "
-                    f"{self._max_pause:g} s ({self._endpoint.clean(str(error))})"
+                    f"{self._endpoint.url} asks for a pause of {error.retry_after:g} s, above "
+                    f"max_pause={self._max_pause:g} s ({self._endpoint.clean(str(error))})"
                 ) from error
             # Other requests would be refused meanwhile, too.
             self._rate_limiter.pause(error.retry_after)
@@ -417,7 +418,7 @@ class OpenAISampler:
 
         async def in_thread() -> HttpResponse:
             answer: HttpResponse = await self._threads.arun(
-                exchange, timeout=timeout + _MARGIN, queue_timeout=_LINE_SECONDS
+                exchange, timeout=timeout + _MARGIN, queue_timeout=_QUEUE_SECONDS
             )
             return answer
 
@@ -436,7 +437,7 @@ class OpenAISampler:
             silent = isinstance(error.__cause__, TimeoutError) and loop.time() >= deadline.when()
             if isinstance(error, DeadlineExceeded) or call.aborted or silent:
                 raise SamplerError(
-                    f"{self._endpoint.url} did not answer within {timeout:g} s; give a longer timeout, or ask for less"
+                    f"{self._endpoint.url} did not answer within {timeout:g} s; increase timeout, or reduce max_tokens"
                 ) from error
             raise
         finally:
@@ -459,8 +460,8 @@ class OpenAISampler:
         message = f"{self._endpoint.url}: {self._endpoint.clean(str(error))}"
         if error.status == 404:
             names = await asyncio.to_thread(self._names)
-            message += f" (asked for model {self.model!r}; " + (
-                f"the endpoint has {', '.join(names[:10])})" if names else "is base_url right? Most end in /v1)"
+            message += f" (requested model {self.model!r}; " + (
+                f"the endpoint has {', '.join(names[:10])})" if names else "is base_url correct? Most end in /v1)"
             )
         return message
 
@@ -474,14 +475,14 @@ class OpenAISampler:
             return self._endpoint.exchange(call, method, path, data)
 
         try:
-            return replies.parse(self._threads.run(exchange, timeout=seconds))
+            return responses.parse(self._threads.run(exchange, timeout=seconds))
         except DeadlineExceeded as error:
             call.abort()
             raise RequestRefused(f"no answer within {seconds:g} s", retryable=True) from error
 
     def _names(self) -> list[str]:
         try:
-            return replies.model_names(self._blocking("GET", "/models", None, _LIST_SECONDS))
+            return responses.model_names(self._blocking("GET", "/models", None, _LIST_SECONDS))
         except (RequestRefused, RuntimeError):
             return []
 
@@ -495,7 +496,7 @@ class OpenAISampler:
             if self.context_length is None:
                 self._learn_context()
             tables = [
-                replies.checked_probe(
+                responses.checked_probe(
                     self._blocking("POST", "/completions", self._probe_body(temperature), _PROBE_SECONDS),
                     _PROBE_PROMPT,
                 )
@@ -506,17 +507,19 @@ class OpenAISampler:
             # An endpoint that cannot be reached, or rejects the key, cannot chat either.
             if must or refused.retryable or refused.status in (401, 403):
                 raise SamplerError(
-                    f"{self._endpoint.url} gives no token ids and log-probs for model {self.model!r}, which training "
-                    f"needs: {self.no_tokens_reason}. vLLM's server does; any endpoint can be evaluated with "
+                    f"{self._endpoint.url} returns no token ids and log-probs for model {self.model!r}, which training "
+                    f"needs: {self.no_tokens_reason}. vLLM's server returns them; any endpoint can be evaluated with "
                     "token_ids=False"
                 ) from refused
             return
         self.returns_tokens, self.no_tokens_reason = True, ""
-        self._logprobs = replies.logprob_mode(*tables)
+        self._logprobs = responses.logprob_mode(*tables)
 
     def _learn_context(self) -> None:
         try:
-            self.context_length = replies.context_of(self._blocking("GET", "/models", None, _PROBE_SECONDS), self.model)
+            self.context_length = responses.context_of(
+                self._blocking("GET", "/models", None, _PROBE_SECONDS), self.model
+            )
         except RequestRefused as refused:
             if refused.status in (401, 403) or refused.retryable:
                 raise  # other statuses: an endpoint without this list
@@ -538,19 +541,19 @@ _TOKEN_FIELDS: dict[str, Any] = {
 }
 
 
-def _logprob_mismatch(params: SamplingParams, mode: replies.LogprobMode) -> str:
+def _logprob_mismatch(params: SamplingParams, mode: responses.LogprobMode) -> str:
     """Return why the endpoint's log-probs are not those that :class:`SamplingParams` defines; ``""`` if they are."""
     cuts = params.temperature > 0 and (params.top_p < 1 or params.top_k > 0)
     scaled = params.temperature not in (0, 1)
     if scaled and mode != "processed":
         return (
-            f"its log-probs are those at temperature 1, and temperature={params.temperature:g} is asked for; start "
+            f"its log-probs are those at temperature 1, but the request has temperature={params.temperature:g}; start "
             "vLLM with --logprobs-mode processed_logprobs, sample at temperature 1, or evaluate with token_ids=False"
         )
     if cuts and (scaled or mode != "raw"):
         return (
-            f"its log-probs would be those after top_p={params.top_p:g} and top_k={params.top_k} have cut the "
-            "distribution; leave them out, or evaluate with token_ids=False"
+            f"its log-probs would be those after truncation by top_p={params.top_p:g} and top_k={params.top_k}; leave "
+            "them out, or evaluate with token_ids=False"
         )
     return ""
 

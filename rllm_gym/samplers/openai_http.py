@@ -1,6 +1,6 @@
 """JSON over HTTP to one endpoint: kept connections, limits on everything, and a key that is sent to no other host.
 
-Blocking; each request runs in a thread and can be aborted from another. ``openai_replies`` interprets the JSON.
+Blocking; each request runs in a thread and can be aborted from another. ``openai_responses`` interprets the JSON.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class HttpExchange:
         """Register the socket to shut down when the request is aborted.
 
         Raises:
-            Refused: The request was already aborted.
+            RequestRefused: The request was already aborted.
         """
         with self._lock:
             if self.aborted:
-                raise RequestRefused("the request was given up", retryable=False)
+                raise RequestRefused("the request was aborted", retryable=False)
             self._socket = connected
 
     def detach(self) -> None:
@@ -104,15 +104,13 @@ class Endpoint:
             parts = urllib.parse.urlsplit(base_url)
             port = parts.port
         except ValueError as error:
-            raise ValueError(f"base_url={base_url!r} is no URL: {error}") from None
+            raise ValueError(f"base_url={base_url!r} is not a URL: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"base_url={base_url!r} must begin with http:// or https://, and name a host")
+            raise ValueError(f"base_url={base_url!r} must start with http:// or https:// and contain a host")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("base_url holds a user name or password; give the key with api_key")
+            raise ValueError("base_url contains a user name or password; pass the key as api_key")
         if not key.isprintable() or not key.isascii():
-            raise ValueError(
-                "the API key has characters that no HTTP header can carry, such as a line break or a quote"
-            )
+            raise ValueError("the API key has characters that an HTTP header cannot contain, such as a line break")
         self._scheme, self._host = parts.scheme, parts.hostname
         self._port = port or (443 if parts.scheme == "https" else 80)
         self._path, self._query = parts.path.rstrip("/"), parts.query
@@ -137,8 +135,8 @@ class Endpoint:
             body: JSON.
 
         Raises:
-            Refused: No connection, no HTTP, a reply that is too long, a silence timeout, or a redirect to another
-                origin.
+            RequestRefused: No connection, no HTTP, a reply that is too long, a silence timeout, or a redirect to
+                another origin.
         """
         target = self._path + path + (f"?{self._query}" if self._query else "")
         for _ in range(_MAX_REDIRECTS + 1):
@@ -207,7 +205,7 @@ class Endpoint:
             response.close()  # releases the connection for the next request
             if exchange.aborted:
                 # The shutdown looks like the end of the reply, even of its headers.
-                raise RequestRefused("the request was given up", retryable=False)
+                raise RequestRefused("the request was aborted", retryable=False)
             keep = complete and not response.will_close
             return answer
         finally:
@@ -234,16 +232,19 @@ class Endpoint:
             raise http.client.IncompleteRead(b"", response.length)
         if response.getheader("Content-Encoding", "identity") not in ("identity", "") and not failed:
             raise RequestRefused(
-                f"the reply is encoded as {response.getheader('Content-Encoding')!r}, unasked for", retryable=False
+                f"the reply has Content-Encoding {response.getheader('Content-Encoding')!r}, which was not requested",
+                retryable=False,
             )
         headers = {name.lower(): value for name, value in response.getheaders()}
         return HttpResponse(response.status, headers, bytes(data[:most])), complete
 
     def _failure(self, error: Exception, exchange: HttpExchange) -> RequestRefused:
         if isinstance(error, TimeoutError):
-            return RequestRefused(f"silent for {self._silence_timeout:g} s", retryable=not exchange.aborted)
+            return RequestRefused(
+                f"no data for {self._silence_timeout:g} s (silence_timeout)", retryable=not exchange.aborted
+            )
         if isinstance(error, http.client.IncompleteRead):
-            return RequestRefused("the reply broke off in the middle", retryable=not exchange.aborted)
+            return RequestRefused("the connection was lost in the middle of the reply", retryable=not exchange.aborted)
         # A certificate error, or a server without TLS, is permanent.
         lasting = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
         return RequestRefused(
@@ -262,8 +263,8 @@ class Endpoint:
             same = False
         if not location or not same:
             raise RequestRefused(
-                f"{response.status}: it redirects to {self.clean(location[:200])!r}, and the key goes to {origin} "
-                f"alone; if that address is right, give it as base_url",
+                f"{response.status}: redirect to {self.clean(location[:200])!r}, but the key is sent only to {origin}; "
+                "if that address is correct, give it as base_url",
                 retryable=False,
                 status=response.status,
             )
@@ -312,7 +313,7 @@ def _proxy_for(scheme: str, host: str) -> _Proxy | None:
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError(
-            f"the {scheme}_proxy of the environment is a {parts.scheme!r} proxy; only http:// ones are known"
+            f"{scheme}_proxy of the environment is a {parts.scheme!r} proxy; only http:// proxies are supported"
         )
     headers = {}
     if parts.username is not None:

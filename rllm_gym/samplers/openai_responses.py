@@ -36,7 +36,8 @@ def parse(response: HttpResponse) -> Any:
     """Return the JSON of a successful answer.
 
     Raises:
-        Refused: The status is an error (with the endpoint's message), the body contains an error, or it is not JSON.
+        RequestRefused: The status is an error (with the endpoint's message), the body contains an error, or it is not
+            JSON.
         PromptTooLong: The error is that of a prompt that does not fit.
     """
     check_ok(response)
@@ -44,7 +45,7 @@ def parse(response: HttpResponse) -> Any:
         content = json.loads(response.body)
     except (ValueError, RecursionError) as error:
         raise RequestRefused(
-            f"the reply is no JSON ({type(error).__name__}): {response.body[:200]!r}", retryable=False
+            f"the reply is not JSON ({type(error).__name__}): {response.body[:200]!r}", retryable=False
         ) from error
     if isinstance(content, dict) and content.get("error") and "choices" not in content:
         # Routers send the header before they know: the status is good, and the real one is in the body.
@@ -57,7 +58,7 @@ def check_ok(response: HttpResponse) -> None:
     """Check the status only: the body need not be JSON.
 
     Raises:
-        Refused: The status is an error.
+        RequestRefused: The status is an error.
     """
     if response.status >= 400:
         raise _error(response)
@@ -70,7 +71,7 @@ def chat_completion(response: Any, version: int) -> Completion:
     environments read text.
 
     Raises:
-        Refused: It is not a chat completion, or the endpoint stopped in the middle.
+        RequestRefused: It is not a chat completion, or the endpoint stopped in the middle.
     """
     try:
         choice = response["choices"][0]
@@ -82,7 +83,7 @@ def chat_completion(response: Any, version: int) -> Completion:
             text += ("\n" if text else "") + _call_text(call["function"])
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise RequestRefused(
-            f"the reply is no chat completion ({error}): {str(response)[:200]}", retryable=False
+            f"the reply is not a chat completion ({error}): {str(response)[:200]}", retryable=False
         ) from error
     return Completion((), (), text, _finish(choice.get("finish_reason")), version)
 
@@ -91,14 +92,16 @@ def token_completion(response: Any, version: int) -> Completion:
     """Return ids, log-probs and text of a completion requested with ``return_token_ids`` and ``logprobs``.
 
     Raises:
-        Refused: Ids or log-probs are missing or inconsistent.
+        RequestRefused: Ids or log-probs are missing or inconsistent.
     """
     try:
         choice = response["choices"][0]
         text, message = choice["text"], choice.get("logprobs") or {}
         ids, logprobs = _ids(choice), message.get("token_logprobs") or []
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise RequestRefused(f"the reply is no completion ({error}): {str(response)[:200]}", retryable=False) from error
+        raise RequestRefused(
+            f"the reply is not a completion ({error}): {str(response)[:200]}", retryable=False
+        ) from error
     if not isinstance(text, str) or ids is None:
         raise RequestRefused(
             "the reply has no token ids (neither token_ids nor tokens of the form token_id:N)", retryable=False
@@ -109,7 +112,7 @@ def token_completion(response: Any, version: int) -> Completion:
         )
     finish = _finish(choice.get("finish_reason"))
     if not ids:
-        raise RequestRefused("the reply has no token at all, not even one that ends it", retryable=False)
+        raise RequestRefused("the reply has no tokens, not even an end-of-turn token", retryable=False)
     # Rounding may put the log-prob of a certain token slightly above 0.
     return Completion(tuple(ids), tuple(min(0.0, float(logp)) for logp in logprobs), text, finish, version)
 
@@ -118,16 +121,18 @@ def prompt_logprobs(response: Any, ids: Sequence[int]) -> list[float]:
     """Return the log-prob of each id of a prompt except the first, requested with ``prompt_logprobs`` (vLLM).
 
     Raises:
-        Refused: They are missing.
+        RequestRefused: They are missing.
     """
     try:
         choice = response["choices"][0]
         rows = choice.get("prompt_logprobs") or response.get("prompt_logprobs")
         values = [row[str(token)]["logprob"] for row, token in zip(rows[1:], ids[1:], strict=True)]
         if not all(map(_is_logprob, values)):
-            raise TypeError(f"{values[:5]} are no log-probs")
+            raise TypeError(f"{values[:5]} are not log-probs")
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise RequestRefused(f"no log-probs of the prompt came back for a probe ({error})", retryable=False) from error
+        raise RequestRefused(
+            f"the reply to a probe lacks log-probs of the prompt ({error})", retryable=False
+        ) from error
     return values
 
 
@@ -171,7 +176,7 @@ def checked_probe(response: Any, prompt: Sequence[int]) -> Mapping[int, float]:
     """Return log-probs by token id at the first position of a probe completion of one token.
 
     Raises:
-        Refused: Something is missing, or the prompt was not used as given.
+        RequestRefused: Something is missing, or the prompt was not used as given.
     """
     completion = token_completion(response, 0)
     choice = response["choices"][0]
@@ -184,7 +189,7 @@ def checked_probe(response: Any, prompt: Sequence[int]) -> Mapping[int, float]:
             f"the prompt of {len(prompt)} token ids was read as {usage['prompt_tokens']} tokens", retryable=False
         )
     if len(completion.ids) != 1:
-        raise RequestRefused(f"one token was asked for and {len(completion.ids)} came", retryable=False)
+        raise RequestRefused(f"the reply has {len(completion.ids)} tokens, with max_tokens=1", retryable=False)
     tables = (choice.get("logprobs") or {}).get("top_logprobs") or [{}]
     table = {completion.ids[0]: completion.logprobs[0]}
     for token, logp in (tables[0] or {}).items():
@@ -218,7 +223,7 @@ def _error(response: HttpResponse) -> RequestRefused:
     if response.status in (400, 413, 422) and (code == "context_length_exceeded" or _TOO_LONG.search(text)):
         return PromptTooLong(message, retryable=False, status=response.status)
     if response.status in (401, 403):
-        message += " (the endpoint does not take the API key: set OPENAI_API_KEY, or give api_key)"
+        message += " (the endpoint does not accept the API key: set OPENAI_API_KEY, or give api_key)"
     may_pass = response.status in _WORTH_RETRYING and code != "insufficient_quota"
     return RequestRefused(
         message, retryable=may_pass, status=response.status, retry_after=retry_after(response.headers)
@@ -263,9 +268,7 @@ def _is_logprob(value: Any) -> bool:
 
 def _finish(reason: Any) -> str:
     if reason in ("abort", "error"):
-        raise RequestRefused(
-            f"the endpoint gave up in the middle of the reply (finish_reason {reason!r})", retryable=True
-        )
+        raise RequestRefused(f"the endpoint aborted the reply (finish_reason {reason!r})", retryable=True)
     return "length" if reason == "length" else "stop"
 
 

@@ -57,7 +57,7 @@ class SamplingRequest:
         conversation: Name of the conversation that the request continues, so that a sampler can keep its cache; ``""``
             for none. Prefixes are shared without a name.
         messages: The same prompt as OpenAI messages, for samplers that take no token ids.
-        weights: Name of the weights to sample with: ``""`` for those pushed without a name, else those pushed under
+        weights: Name of the weights to sample with: ``""`` for the default weights, else those loaded under
             this name (the LoRA adapter of a role, a frozen opponent).
     """
 
@@ -80,7 +80,7 @@ class Completion:
         text: The ids decoded without special tokens, cut before a stop string.
         finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: the sampler
             could not check the length beforehand, the prompt does not fit the model, and nothing was sampled.
-        weight_version: Version of the weights that sampled the reply: the number of the push that loaded them.
+        weight_version: Version of the weights that sampled the reply: the number of the weight sync that loaded them.
     """
 
     ids: tuple[int, ...]
@@ -152,18 +152,18 @@ class WeightUpdate:
             tensors = load_file(path / "adapter_model.safetensors")
         except (OSError, ValueError, SafetensorError) as error:
             raise ValueError(
-                f"{str(folder)!r} holds no adapter that can be read ({error}); give a folder that PEFT saved, with "
+                f"{str(folder)!r} contains no readable adapter ({error}); give a folder saved by PEFT, with "
                 "adapter_config.json and adapter_model.safetensors"
             ) from error
         return cls(list(tensors.items()), "lora", config, name=name)
 
 
 def unknown_weights(name: str, known: Iterable[str]) -> ValueError:
-    """Return the error for a request, or a :meth:`Sampler.drop`, that names weights which were never pushed."""
-    names = ", ".join(repr(item) for item in sorted(known) if item) or "none with a name"
+    """Return the error for a request, or a :meth:`Sampler.drop`, that names weights which were never loaded."""
+    names = ", ".join(repr(item) for item in sorted(known) if item) or "none"
     return ValueError(
-        f"there are no weights named {name!r}: this sampler has {names} beside those without one; push them first "
-        "(WeightUpdate(name=...))"
+        f"there are no weights named {name!r}; the sampler's named weights: {names}. Load them first with "
+        "sync_weights(WeightUpdate(..., name=...))"
     )
 
 
@@ -176,14 +176,14 @@ class Sampler(Protocol):
     """The interface that the engine needs. Close it with ``async with`` or ``await sampler.close()``.
 
     In addition to the default weights, a sampler may hold named weights (``WeightUpdate.name``) for requests that name
-    them (``SamplingRequest.weights``). One counter numbers all pushes; a completion carries the number of the push
+    them (``SamplingRequest.weights``). One counter numbers all weight syncs; a completion carries the number of the one
     that loaded the weights it was sampled with.
 
     Attributes:
         returns_tokens: Whether completions carry ids and log-probs. Without them episodes can be evaluated but not
             trained on.
         context_length: Maximum tokens of prompt and reply together, or ``None`` if unknown.
-        weight_version: Number of the last push; 0 before the first.
+        weight_version: Number of the last weight sync; 0 before the first.
     """
 
     returns_tokens: bool
@@ -196,7 +196,7 @@ class Sampler(Protocol):
         """Sample one completion per request, in order. Calls may overlap: requests of all calls share one batch.
 
         Raises:
-            ValueError: A prompt is empty or does not fit, or a request names weights that were never pushed. The
+            ValueError: A prompt is empty or does not fit, or a request names weights that were never loaded. The
                 message names the request.
             SamplerError: The sampler cannot serve.
         """
@@ -207,7 +207,7 @@ class Sampler(Protocol):
         ...
 
     async def drop(self, name: str) -> None:
-        """Free the weights that were pushed under a name, once the replies in progress have finished.
+        """Free the weights that were loaded under a name, once the replies in progress have finished.
 
         Raises:
             ValueError: There are none of that name, or the name is ``""``: the default weights cannot be dropped.

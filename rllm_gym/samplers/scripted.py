@@ -52,7 +52,7 @@ class ScriptedSampler:
         else:
             self._list = tuple(replies)
         if self._function is None and not self._list:
-            raise ValueError(f"there are no replies in {replies!r}; give at least one, or a function")
+            raise ValueError(f"replies={replies!r} is empty; give at least one reply, or a function")
         self.tokenizer = tokenizer
         self._per_conversation = per_conversation
         self._cycle = cycle
@@ -67,7 +67,7 @@ class ScriptedSampler:
         """Return the next replies. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
-            ValueError: A request names weights that were never pushed.
+            ValueError: A request names weights that were never loaded.
             SamplerError: The script has ended, or the sampler is closed.
         """
         if self._closed:
@@ -117,14 +117,14 @@ class ScriptedSampler:
         self._places[name] = place + 1
         if place >= len(self._list) and not self._cycle:
             raise SamplerError(
-                f"the script has {len(self._list)} replies and was asked for number {place + 1}; give more replies, "
-                "or cycle=True to begin again"
+                f"the script has {len(self._list)} replies, and reply {place + 1} was requested; give more replies, or "
+                "cycle=True to start again"
             )
         return self._list[place % len(self._list)]
 
     def _complete(self, request: SamplingRequest, text: str) -> Completion:
         if not isinstance(text, str):
-            raise TypeError(f"a scripted reply is a str or a Completion; got {type(text).__name__}")
+            raise TypeError(f"a scripted reply must be a str or a Completion; got {type(text).__name__}")
         for stop in request.params.stop:
             text = text.split(stop, 1)[0]
         if self.tokenizer is None:
@@ -134,8 +134,8 @@ class ScriptedSampler:
             budget = min(budget, self.context_length - len(request.ids))
             if budget < 1:
                 raise ValueError(
-                    f"a prompt of {len(request.ids)} tokens leaves no room for a reply in a context of "
-                    f"{self.context_length}"
+                    f"a prompt of {len(request.ids)} tokens leaves no tokens for a reply "
+                    f"(context_length={self.context_length})"
                 )
         ids = list(self.tokenizer.encode(text, add_special_tokens=False))
         if self.tokenizer.eos_token_id is not None:
@@ -155,6 +155,6 @@ def _read(path: Path) -> tuple[str, ...]:
     for number, line in enumerate(lines, 1):
         reply = json.loads(line)
         if not isinstance(reply, str):
-            raise ValueError(f"{path}, reply {number}: a JSON string is wanted; got a {type(reply).__name__}")
+            raise ValueError(f"{path}, reply {number} must be a JSON string; got a {type(reply).__name__}")
         replies.append(reply)
     return tuple(replies)

@@ -25,10 +25,10 @@ class TorchSampler:
 
     Requests of overlapping :meth:`sample` calls join the running batch between two decode steps. The keys and values of
     a conversation are kept until its next turn, and a prompt that shares a prefix with another one, running or kept, is
-    computed only from where they differ; the replies of a group share their prompt. A push waits until the replies in
-    progress have finished (they keep their version) and clears the cache.
+    computed only from where they differ; the replies of a group share their prompt. A weight sync waits until the
+    replies in progress have finished (they keep their version) and clears the cache.
 
-    Weights pushed under a name (an adapter for each role, a frozen opponent) are served in addition to those of the
+    Weights loaded under a name (an adapter for each role, a frozen opponent) are served in addition to those of the
     model; each set decodes in its own batch, with its own cache. Together they respect ``max_batch``, ``cache_bytes``
     and ``slot_bytes``.
 
@@ -80,7 +80,7 @@ class TorchSampler:
         elif device is not None or dtype is not None:
             raise ValueError("device and dtype are for a model given as a path; move a loaded model with model.to()")
         if tokenizer is None:
-            raise ValueError("give the model's tokenizer: it turns the sampled ids into text")
+            raise ValueError("tokenizer is missing: give the model's tokenizer, which decodes the sampled ids")
         self.model = model
         self.tokenizer = tokenizer
         self.deterministic = deterministic
@@ -106,7 +106,7 @@ class TorchSampler:
 
     @property
     def weight_version(self) -> int:
-        """Number of the last push; 0 before the first."""
+        """Number of the last weight sync; 0 before the first."""
         return self._loop.version
 
     @property
@@ -119,7 +119,7 @@ class TorchSampler:
 
         Raises:
             ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
-                were never pushed; nothing was sampled.
+                were never loaded; nothing was sampled.
             SamplerError: The sampler is closed or failed.
         """
         if not requests:
@@ -152,7 +152,7 @@ class TorchSampler:
     async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
-        Requests made before the push get the old weights, those made after it the new ones.
+        Requests made before the call get the old weights, those made after it the new ones.
 
         Args:
             update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into the
@@ -171,7 +171,7 @@ class TorchSampler:
         return await future
 
     async def drop(self, name: str) -> None:
-        """Free the weights that were pushed under a name. Requests made before still use them.
+        """Free the weights that were loaded under a name. Requests made before still use them.
 
         Raises:
             ValueError: There are none of that name, or it is ``""``.
@@ -190,7 +190,7 @@ class TorchSampler:
         ended = await asyncio.to_thread(self._loop.stop)
         self._finalizer.detach()
         if not ended:
-            raise SamplerError("the decoding thread did not end within a minute; it ends with the program")
+            raise SamplerError("the decoding thread did not stop within 60 s; it ends with the program")
 
     async def __aenter__(self) -> TorchSampler:
         return self
@@ -207,8 +207,8 @@ class TorchSampler:
             raise ValueError(f"the prompt of request {index} is empty; it needs at least one token")
         if length >= self.context_length:
             raise ValueError(
-                f"the prompt of request {index} has {length} tokens, which leaves no room for a reply in a context of "
-                f"{self.context_length}; shorten the conversation"
+                f"the prompt of request {index} has {length} tokens, which leaves no tokens for a reply "
+                f"(context_length={self.context_length}); shorten the conversation"
             )
         if min(request.ids) < 0 or max(request.ids) >= self._vocabulary:
             raise ValueError(

@@ -79,8 +79,8 @@ def checked_adapter(name: str, layer: Any, parts: dict[str, Tensor], *, dora: bo
         raise ValueError(f"a lora update has only {sorted(parts)} for {name!r}; it needs lora_A and lora_B")
     if down.shape[1] != layer.in_features or up.shape != (layer.out_features, down.shape[0]):
         raise ValueError(
-            f"the adapter of {name!r} has shapes {tuple(down.shape)} and {tuple(up.shape)}; the projection takes "
-            f"{layer.in_features} and gives {layer.out_features}"
+            f"the adapter of {name!r} has shapes {tuple(down.shape)} and {tuple(up.shape)}; the projection has "
+            f"in_features={layer.in_features} and out_features={layer.out_features}"
         )
     device = layer.weight.device
     return down.to(device), up.to(device)

@@ -68,8 +68,8 @@ class WeightSets:
         adapters = [name for name, item in self._named.items() if isinstance(item, _NamedModel) and item.shares]
         if update.kind == "shared" and adapters:
             raise ValueError(
-                "kind='shared' says that the model was changed in place, under adapters that were merged into what it "
-                f"was ({', '.join(adapters)}); push those as kind='full', or drop them first"
+                "kind='shared': the model was changed in place, but named adapters were merged into its earlier "
+                f"weights ({', '.join(adapters)}); load those with kind='full', or drop them first"
             )
 
     def _detach_shared(self, parameter: Tensor, kept: Tensor | None) -> None:
@@ -81,9 +81,9 @@ class WeightSets:
 
 
 class _NamedModel(MergedWeights):
-    """A copy of a model's code that shares the model's parameters until something else is pushed.
+    """A copy of a model's code that shares the model's parameters until other weights are loaded.
 
-    Adapters are merged into the model's weights as of the push, without the model's own adapters.
+    Adapters are merged into the model's weights as of the weight sync, without the model's own adapters.
     """
 
     def __init__(self, model: nn.Module, main: MergedWeights) -> None:
@@ -157,8 +157,8 @@ class _ActiveAdapter:
         known = sorted({name for layer in layers for name in (*layer.lora_A, *layer.lora_embedding_A)})
         if update.name not in known:
             raise ValueError(
-                f"kind='shared' with name={update.name!r} serves an adapter of the model that the sampler works on, "
-                f"which has {', '.join(known) or 'none'}; push tensors (kind='lora' or 'full') for others"
+                f"kind='shared' with name={update.name!r}: the sampler's model has no adapter of this name (it has: "
+                f"{', '.join(known) or 'none'}); give its tensors, with kind='lora' or 'full'"
             )
         for layer in layers:
             layer._disable_adapters = False

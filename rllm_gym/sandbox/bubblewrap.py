@@ -78,7 +78,7 @@ class BubblewrapCommand:
         bwrap = shutil.which("bwrap", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/usr/local/bin")
         if bwrap is None:
             raise SandboxUnavailable(
-                "sandbox='namespaces' needs bubblewrap, and there is no 'bwrap': apt-get install bubblewrap"
+                "sandbox='namespaces' needs bubblewrap, and 'bwrap' was not found: apt-get install bubblewrap"
             )
         self.fds: list[int] = []
         root = os.geteuid() == 0

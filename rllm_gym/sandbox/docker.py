@@ -61,15 +61,15 @@ reading, writing = os.dup(0), os.dup(1)
 null = os.open("/dev/null", os.O_RDWR)
 os.dup2(null, 0)
 os.dup2(null, 1)
-room = "rllm_gym.sandbox.inside"
-for name in ("rllm_gym", "rllm_gym.sandbox", room):
+package = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", package):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = []
 for name, text in settings.pop("modules"):
-    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
-    setattr(sys.modules[room], name, module)
+    module = sys.modules[package + "." + name] = types.ModuleType(package + "." + name)
+    setattr(sys.modules[package], name, module)
     exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
-sys.modules[room + ".session"].main(reading, writing, -1, settings)
+sys.modules[package + ".session"].main(reading, writing, -1, settings)
 """
 
 
@@ -86,17 +86,17 @@ def ask(*arguments: str, timeout: float = _ASK_S) -> str:
         )  # fmt: skip
     except FileNotFoundError:
         raise SandboxUnavailable(
-            "sandbox='docker' needs the 'docker' command and an engine, and there is no 'docker' here: install Docker, "
+            "sandbox='docker' needs the 'docker' command and an engine, and 'docker' was not found: install Docker, "
             "or use sandbox='auto'"
         ) from None
     except subprocess.TimeoutExpired:
         raise SandboxUnavailable(
-            f"'docker {arguments[0]}' did not answer within {timeout:.0f} s: is the engine running? 'docker info' tells"
+            f"'docker {arguments[0]}' did not answer within {timeout:.0f} s: check the engine with 'docker info'"
         ) from None
     if ended.returncode != 0:
         message = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
         if "connect to the Docker daemon" in message or "Is the docker daemon running" in message:
-            raise SandboxUnavailable(f"the docker client is here but no engine answers: {message}")
+            raise SandboxUnavailable(f"the docker client is installed, but no engine answers: {message}")
         raise SandboxUnavailable(f"'docker {arguments[0]}' failed: {message}")
     return ended.stdout
 
@@ -199,7 +199,7 @@ class Container:
     """The trusted process of one session, in its own container.
 
     Raises:
-        SandboxBroke: The container did not start.
+        SandboxFault: The container did not start.
     """
 
     tier = Tier.DOCKER
@@ -306,11 +306,11 @@ class Containers:
 
         Raises:
             SandboxUnavailable: No engine answers, or the image does not exist.
-            SandboxBroke: The container did not start.
+            SandboxFault: The container did not start.
             ValueError: Both ``base`` and ``workdir`` are given.
         """
         if base is not None and workdir is not None:
-            raise ValueError(f"base={str(base)!r} and workdir={workdir!r}: a workspace begins as one of them")
+            raise ValueError(f"base={str(base)!r} and workdir={workdir!r}: give at most one of them")
         if base is not None and not os.path.isdir(base):
             raise NotADirectoryError(f"base={str(base)!r} is not a directory")
         image = image or self.image
@@ -334,7 +334,7 @@ class Containers:
 
 
 class ContainerScheduler:
-    """The runner of a pool's programs, each in its own container. Has the interface of ``Crew``.
+    """The runner of a pool's programs, each in its own container. Has the interface of ``WorkerScheduler``.
 
     Args:
         containers: Opens the sessions.
@@ -399,7 +399,7 @@ class ContainerScheduler:
 
 
 def _closed() -> SandboxFault:
-    return SandboxFault("the sandbox's pool was closed; make a new SandboxPool", kind="pool_closed")
+    return SandboxFault("the sandbox's pool was closed; create a new SandboxPool", kind="pool_closed")
 
 
 def _session_limits(program: Program) -> SessionLimits:
@@ -416,10 +416,10 @@ def run_in(session: LocalSession, program: Program, python: str) -> ProgramResul
 
     Raises:
         ValueError: The program has ``preload``, which a fresh container cannot provide.
-        SandboxBroke: The session failed, not the program.
+        SandboxFault: The session failed, not the program.
     """
     if program.preload:
-        raise ValueError(f"preload={program.preload!r}: a container starts fresh; leave it out with sandbox='docker'")
+        raise ValueError(f"preload={program.preload!r} cannot be used with sandbox='docker': containers start fresh")
     limits = program.limits
     control = ".program"
     for path, data in program.files.items():

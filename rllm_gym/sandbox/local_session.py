@@ -59,7 +59,7 @@ class SessionPool:
 
         Raises:
             NotADirectoryError: ``base`` is not a directory.
-            SandboxUnavailable, SandboxBroke: The session could not be started.
+            SandboxUnavailable, SandboxFault: The session could not be started.
         """
         if base is not None and not os.path.isdir(base):
             raise NotADirectoryError(f"base={str(base)!r} is not a directory")
@@ -117,7 +117,7 @@ class SessionPool:
                 self._starting = False
                 wanted = not self._closed and threading.main_thread().is_alive()
             if wanted:  # opening the next session fails the same way and reports it
-                _log.warning("no spare session could be started: %s", error)
+                _log.warning("could not start a spare session: %s", error)
 
     def _wants(self, runtime: Runtime) -> bool:
         with self._lock:

@@ -57,7 +57,7 @@ class SandboxPool:
         self.tier: Tier = probe.choose(sandbox)
         self.max_workers = max_workers or max(16, 8 * (os.cpu_count() or 1))
         self._pid = os.getpid()
-        # The crew and its thread hold no reference to the pool, so that an unclosed pool can be collected and closed.
+        # The scheduler and its thread hold no reference to the pool, so that an unclosed pool can be garbage-collected.
         name = f"rllm-gym sandbox {self.tier.value}"
         self._scheduler: WorkerScheduler | ContainerScheduler
         self._sessions: SessionPool | Containers
@@ -73,7 +73,7 @@ class SandboxPool:
         """Run a program to its end. Cancelling the call stops the program.
 
         Raises:
-            SandboxBroke: The sandbox failed, not the program.
+            SandboxFault: The sandbox failed, not the program.
             ValueError: The program's files, limits or preload are invalid.
             RuntimeError: The pool belongs to another process.
         """
@@ -99,7 +99,7 @@ class SandboxPool:
             SandboxUnavailable: The pool's programs run in containers, which have no such channel.
         """
         if not 1 <= len(programs) <= self.max_workers:
-            raise ValueError(f"{len(programs)} programs cannot run side by side with max_workers={self.max_workers}")
+            raise ValueError(f"{len(programs)} programs cannot run concurrently with max_workers={self.max_workers}")
         for program in programs:
             check(program)
         self._check_owner()
@@ -152,12 +152,12 @@ class SandboxPool:
         if isinstance(self._sessions, Containers):
             if runtime is not None:
                 raise ValueError(
-                    "runtime= is of no use with sandbox='docker': the image has its own; name it as image="
+                    "runtime= has no effect with sandbox='docker': the image has its own; give image= instead"
                 )
             return self._sessions.open(base, limits, environment, image=image, workdir=workdir)
         if image is not None or workdir is not None:
             raise ValueError(
-                f"image={image!r}, workdir={workdir!r} need sandbox='docker'; tier {self.tier.value} has none"
+                f"image={image!r}, workdir={workdir!r} need sandbox='docker'; this pool has {self.tier.value!r}"
             )
         return self._sessions.open(base, limits, runtime or Runtime.default(), environment)
 
@@ -178,9 +178,9 @@ class SandboxPool:
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError(f"this SandboxPool belongs to process {self._pid}; a fork of it must make its own")
+            raise RuntimeError(f"this SandboxPool belongs to process {self._pid}; a fork of it must create its own")
         if not self._finalizer.alive:
-            raise RuntimeError("this SandboxPool is closed; make a new one")
+            raise RuntimeError("this SandboxPool is closed; create a new one")
 
     def close(self) -> None:
         """Stop all programs and end all workers. Pending calls raise ``SandboxFault``. Closing twice is allowed."""

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox.errors import SandboxUnavailable
-from rllm_gym.sandbox.inside import landlock
-from rllm_gym.sandbox.inside import probe_inside as _look
+from rllm_gym.sandbox.inside import landlock, probe_inside
 from rllm_gym.sandbox.program import Limits, Program, ProgramResult
 from rllm_gym.sandbox.tier import SANDBOXES, Tier
 
@@ -33,17 +32,17 @@ _ENVIRONMENT_PREFIXES = ("PYTHON", "LC_", "OMP_", "OPENBLAS_", "MKL_")
 _LIMITS = Limits(cpu_s=10, wall_s=60, memory_mb=256, processes=8, scratch_mb=16)
 # Each program holds the excess for a moment, because a limit may be enforced by monitoring.
 _EXCESSES = {
-    "hold twice its memory": """
+    "use twice its memory limit": """
 held = bytearray(1 << 29)
 held[::4096] = bytes(1 << 17)
 """,
-    "run three times its processes": """
+    "run three times its limit of processes": """
 for _ in range(24):
     if os.fork() == 0:
         time.sleep(30)
         os._exit(0)
 """,
-    "fill twice its scratch space": """
+    "write twice its scratch limit": """
 for number in range(4):
     with open(str(number), "wb") as file:
         file.write(bytes(1 << 23))
@@ -94,16 +93,14 @@ def choose(sandbox: str | Tier) -> Tier:
                 return tier
         raise SandboxUnavailable(
             "no sandbox works on this machine.\n"
-            + "".join(f"  tier {f.tier.value}: {f.reason} To change that: {f.fix}\n" for f in findings)
-            + "sandbox='unsafe' runs programs without one: only for programs you would run yourself."
+            + "".join(f"  tier {f.tier.value}: {f.reason} To fix this: {f.fix}\n" for f in findings)
+            + "sandbox='unsafe' runs programs without isolation: use it only for programs that you would run yourself."
         )
     if sandbox not in SANDBOXES:
-        raise ValueError(f"sandbox is {sandbox!r}; it is one of 'auto', {', '.join(map(repr, SANDBOXES))}")
+        raise ValueError(f"sandbox={sandbox!r} must be one of 'auto', {', '.join(map(repr, SANDBOXES))}")
     finding = probe_tier(SANDBOXES[sandbox])
     if not finding.works:
-        raise SandboxUnavailable(
-            f"sandbox={sandbox!r} does not work here: {finding.reason} To change that: {finding.fix}"
-        )
+        raise SandboxUnavailable(f"sandbox={sandbox!r} does not work here: {finding.reason} To fix this: {finding.fix}")
     return finding.tier
 
 
@@ -160,7 +157,9 @@ def _escapes(tier: Tier) -> list[str]:
             os.chmod(unix_path, 0o777)
             unix.listen()
             arguments = (str(file), str(unix_path), str(tcp.getsockname()[1]), str(witness.pid))
-            could = _printed(pool.run_sync(Program(Path(_look.__file__).read_text(), args=arguments, limits=_LIMITS)))
+            could = _printed(
+                pool.run_sync(Program(Path(probe_inside.__file__).read_text(), args=arguments, limits=_LIMITS))
+            )
             if witness.poll() is not None:
                 could.append("end a process outside")
             for excess, source in _EXCESSES.items():
@@ -178,8 +177,8 @@ def _printed(result: ProgramResult) -> list[str]:
     except ValueError:
         end = result.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise SandboxUnavailable(
-            f"a program that only looks around ended with {result.ended.value}, exit code {result.exit_code}, "
-            f"signal {result.signal}: {' '.join(end) or 'it said nothing'}"
+            f"the probe program ended with {result.ended.value}, exit code {result.exit_code}, "
+            f"signal {result.signal}: {' '.join(end) or 'no output'}"
         ) from None
     strange = [
         name
@@ -208,8 +207,8 @@ def _explain(tier: Tier, message: str) -> tuple[str, str]:
         return reason, "see docs/sandbox.md: bubblewrap itself works here."
     for hinders, what, hint in _OBSTACLES:
         if hinders():
-            return f"{_sentence(refusal)} {what}", f"{hint}, or be content with tier B."
-    return _sentence(refusal), "see docs/sandbox.md, or be content with tier B."
+            return f"{_sentence(refusal)} {what}", f"{hint}, or use tier B."
+    return _sentence(refusal), "see docs/sandbox.md, or use tier B."
 
 
 def _sentence(text: str) -> str:
@@ -260,12 +259,12 @@ _UNCONFINED = (
 _OBSTACLES: tuple[tuple[Callable[[], bool], str, str], ...] = (
     (
         lambda: (_in_a_container() or _under_a_filter()) and os.geteuid() == 0,
-        "This is a container that may make no namespaces.",
+        "This is a container that may not create namespaces.",
         f"{_UNCONFINED} --cap-add SYS_ADMIN --cap-add NET_ADMIN, or without the two as an ordinary user (--user)",
     ),
     (
         lambda: _in_a_container() or _under_a_filter(),
-        "This is a container that may make no namespaces.",
+        "This is a container that may not create namespaces.",
         _UNCONFINED,
     ),
     (
@@ -276,7 +275,7 @@ _OBSTACLES: tuple[tuple[Callable[[], bool], str, str], ...] = (
     ),
     (
         lambda: os.geteuid() != 0 and _setting("kernel/unprivileged_userns_clone") == "0",
-        "The kernel gives user namespaces to root alone.",
+        "The kernel allows user namespaces only for root.",
         "sysctl kernel.unprivileged_userns_clone=1",
     ),
     (

@@ -237,7 +237,7 @@ class RunningProgram:
         """Wait until the program ends and return its result.
 
         Raises:
-            SandboxBroke: The sandbox failed, not the program.
+            SandboxFault: The sandbox failed, not the program.
         """
         return await asyncio.shield(asyncio.wrap_future(self.outcome))
 

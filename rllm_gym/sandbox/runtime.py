@@ -19,7 +19,7 @@ ALLOWED = ("numpy", "pytest")
 """Distributions that programs see by default, with their requirements. Those that are not installed are skipped."""
 
 _HIDDEN = ("rllm_gym", "trainers")
-_ASK = """
+_QUERY = """
 import json, sys, sysconfig
 base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
 print(json.dumps({
@@ -86,12 +86,12 @@ def _default() -> Runtime:
 def _of_python(path: str) -> Runtime:
     python = os.path.join(path, "bin", "python") if os.path.isdir(path) else path
     if not os.access(python, os.X_OK):
-        raise ValueError(f"{path!r} is neither a virtual environment nor an interpreter: no {python}")
+        raise ValueError(f"{path!r} is neither a virtual environment nor an interpreter: {python} cannot be executed")
     try:
-        answer = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, timeout=60, check=True, env={})
+        answer = subprocess.run([python, "-I", "-c", _QUERY], capture_output=True, timeout=60, check=True, env={})
         facts = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise ValueError(f"{python!r} is not a Python that runs: {error}") from error
+        raise ValueError(f"{python!r} is not a working Python: {error}") from error
     base = _build(facts, ())
     site = facts["site"]
     hidden = tuple(entry for name in _HIDDEN if os.path.isdir(entry := os.path.join(site, name)))

@@ -127,4 +127,4 @@ class WorkerScheduler:
 
 
 def _closed() -> SandboxFault:
-    return SandboxFault("the sandbox's pool was closed; make a new SandboxPool", kind="pool_closed")
+    return SandboxFault("the sandbox's pool was closed; create a new SandboxPool", kind="pool_closed")

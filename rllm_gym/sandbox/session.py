@@ -1,6 +1,6 @@
 """Sessions: workspaces that persist between commands, for agents that edit a repository.
 
-The implementations are in ``local.py`` (this machine, by tier) and ``docker.py`` (a container).
+The implementations are in ``local_session.py`` (this machine, by tier) and ``docker.py`` (a container).
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract: when it passes the command is killed
@@ -134,7 +134,7 @@ class SandboxSession(ABC):
         Raises:
             SandboxUnavailable: The sandbox does not work here.
             NotADirectoryError: ``base`` is not a directory.
-            SandboxBroke: The session could not be started.
+            SandboxFault: The session could not be started.
         """
         return PendingSession(
             lambda: SandboxSession.open_sync(
@@ -202,7 +202,7 @@ class SandboxSession(ABC):
 
         Raises:
             ValueError: ``timeout`` is not above 0.
-            SandboxBroke: The session itself failed. It is then closed.
+            SandboxFault: The session itself failed. It is then closed.
         """
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout!r} seconds; it must be above 0")

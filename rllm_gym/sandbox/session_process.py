@@ -42,15 +42,15 @@ import json, sys, types
 reading, writing, owner, sources = map(int, sys.argv[1:5])
 with open(sources, "rb") as file:
     settings = json.load(file)
-room = "rllm_gym.sandbox.inside"
-for name in ("rllm_gym", "rllm_gym.sandbox", room):
+package = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", package):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = []
 for name, text in settings.pop("modules"):
-    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
-    setattr(sys.modules[room], name, module)
+    module = sys.modules[package + "." + name] = types.ModuleType(package + "." + name)
+    setattr(sys.modules[package], name, module)
     exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
-sys.modules[room + ".session"].main(reading, writing, owner, settings)
+sys.modules[package + ".session"].main(reading, writing, owner, settings)
 """
 
 
@@ -80,7 +80,7 @@ class SessionChannel:
             self._sock.settimeout(_left(deadline))
             piece = self._sock.recv(min(size - len(data), 1 << 20))
             if not piece:
-                raise EOFError("it hung up")
+                raise EOFError("the connection was closed")
             data += piece
         return bytes(data)
 
@@ -125,7 +125,7 @@ class SessionProcess:
 
     Raises:
         SandboxUnavailable: The isolation cannot be set up.
-        SandboxBroke: The process could not be started.
+        SandboxFault: The process could not be started.
     """
 
     def __init__(self, tier: Tier, runtime: Runtime) -> None:
@@ -231,7 +231,7 @@ class SessionProcess:
         """Wait until the process answers.
 
         Raises:
-            SandboxBroke: It did not start.
+            SandboxFault: It did not start.
         """
         try:
             self.channel.receive(time.monotonic() + _START_S)

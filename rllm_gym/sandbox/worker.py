@@ -60,25 +60,25 @@ import json, sys, types
 control, owner, sources = map(int, sys.argv[1:4])
 with open(sources, "rb") as file:
     settings = json.load(file)
-room = "rllm_gym.sandbox.inside"
-for name in ("rllm_gym", "rllm_gym.sandbox", room):
+package = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", package):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = []
 for name, text in settings.pop("modules"):
-    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
-    setattr(sys.modules[room], name, module)
+    module = sys.modules[package + "." + name] = types.ModuleType(package + "." + name)
+    setattr(sys.modules[package], name, module)
     exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
 del module, text, file
-program = sys.modules[room + ".program"]
+program = sys.modules[package + ".program"]
 try:
-    sys.modules[room + ".worker"].main(control, owner, settings)
-    order = None
+    sys.modules[package + ".worker"].main(control, owner, settings)
+    request = None
 except program.BecomeProgram as become:
-    order, home = become.request, become.home
-if order is not None:
-    source, args, modules = order.source, order.args, order.modules
-    order = None
-    sys.modules[room + ".main_module"].run(source, args, modules, home)
+    request, home = become.request, become.home
+if request is not None:
+    source, args, modules = request.source, request.args, request.modules
+    request = None
+    sys.modules[package + ".main_module"].run(source, args, modules, home)
 """
 
 
@@ -332,18 +332,18 @@ class WorkerProcess:
             for header, body in self._frames():
                 self._on_frame(header, body)
         except (ValueError, KeyError, TypeError) as error:
-            self._fail(f"said something unintelligible: {type(error).__name__}: {error}")
+            self._fail(f"sent an invalid message: {type(error).__name__}: {error}")
         if not piece:
             self._fail("ended")
         elif len(self._fds) > 1:
-            self._fail("sent descriptors that nobody asked for")
+            self._fail("sent unexpected file descriptors")
 
     def _frames(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         while len(self._buffer) >= _FRAME.size:
             header, body = _FRAME.unpack_from(self._buffer)
             most = 2 * self.running.program.limits.output_bytes if self.running else 0
             if header > _MAX_HEADER or body > most:
-                raise ValueError(f"a frame of {header} + {body} bytes")
+                raise ValueError(f"a frame of {header} + {body} bytes is too long")
             start, end = _FRAME.size + header, _FRAME.size + header + body
             if len(self._buffer) < end:
                 return
@@ -439,7 +439,7 @@ def check(program: Program) -> None:
 def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -> ProgramResult:
     cut = int(header["stdout"])
     if not 0 <= cut <= len(body) or len(body) - cut != int(header["stderr"]):
-        raise ValueError("the lengths of its output do not add up")
+        raise ValueError("the lengths of its output are inconsistent")
     ended = Ended(header["ended"])
     return ProgramResult(
         ended=ended,
@@ -463,7 +463,7 @@ def _response_deadline(program: Program) -> float:
 def _socket_of(fd: int) -> socket.socket:
     if not stat.S_ISSOCK(os.fstat(fd).st_mode):
         os.close(fd)
-        raise ValueError("a channel that is no socket")
+        raise ValueError("the channel is not a socket")
     return socket.socket(fileno=fd)
 
 

@@ -27,7 +27,7 @@ def templates() -> dict[str, WebTaskTemplate]:
     for site in SITES:
         for template in import_module(f"rllm_gym.sites.{site}").TEMPLATES:
             if template.name in collected:
-                raise ValueError(f"two templates are called {template.name!r}; the names of templates are unique")
+                raise ValueError(f"duplicate template name {template.name!r}")
             collected[template.name] = template
     return collected
 

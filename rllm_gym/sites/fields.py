@@ -15,7 +15,7 @@ def day_of(text: str, label: str = "The date") -> date:
     """Parse a date such as ``2025-03-04``, as a date field sends it, in the years 2000 to 2099.
 
     Raises:
-        Refused: The text is not such a date.
+        FormError: The text is not such a date.
     """
     if re.fullmatch(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}", text.strip()):
         try:
@@ -37,7 +37,7 @@ def minutes_of(text: str, label: str = "The time") -> int:
     """Convert a time such as ``14:30`` to minutes after midnight.
 
     Raises:
-        Refused: The text is not such a time.
+        FormError: The text is not such a time.
     """
     match = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(:00)?", text.strip())
     if match is None:
@@ -49,7 +49,7 @@ def cents_of(text: str, label: str = "The amount") -> int:
     """Convert an amount such as ``1,234.50`` or ``1234.5`` to cents.
 
     Raises:
-        Refused: The text is not an amount, is below zero or above ten million, or has more than two decimals.
+        FormError: The text is not an amount, is below zero or above ten million, or has more than two decimals.
     """
     match = re.fullmatch(r"\$? ?([0-9]{1,9})(?:\.([0-9]{1,2}))?", text.strip().replace(",", ""))
     cents = int(match[1]) * 100 + int((match[2] or "").ljust(2, "0")) if match else -1

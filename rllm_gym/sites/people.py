@@ -57,7 +57,7 @@ def names_of(text: str) -> list[str]:
     """Split a line at its commas and return the non-empty, stripped parts.
 
     Raises:
-        Refused: There are more than 50 parts.
+        FormError: There are more than 50 parts.
     """
     parts = [part for piece in text.split(",") if (part := piece.strip())]
     if len(parts) > MAX_NAMES:
@@ -69,7 +69,7 @@ def addressed(text: str, known: list[Person]) -> list[Person]:
     """Return the people that a comma-separated line of names or addresses refers to.
 
     Raises:
-        Refused: A name is unknown, or there are more than 50.
+        FormError: A name is unknown, or there are more than 50.
     """
     found = []
     for part in names_of(text):

@@ -51,7 +51,7 @@ class Visit:
         """Return a form field on one line.
 
         Raises:
-            Refused: The field is empty but required, or longer than ``limit`` characters.
+            FormError: The field is empty but required, or longer than ``limit`` characters.
         """
         return self._checked(one_line(self.form.get(name, "")), label, limit, required)
 
@@ -59,7 +59,7 @@ class Visit:
         """Return a multi-line form field.
 
         Raises:
-            Refused: The field is empty but required, or longer than ``limit`` characters.
+            FormError: The field is empty but required, or longer than ``limit`` characters.
         """
         lines = self.form.get(name, "").replace("\r\n", "\n").split("\n")
         return self._checked("\n".join(_printable(line).rstrip() for line in lines).strip(), label, limit, required)
@@ -68,7 +68,7 @@ class Visit:
         """Return a form field as an integer.
 
         Raises:
-            Refused: The field is not an integer, or is outside ``low`` to ``high``.
+            FormError: The field is not an integer, or is outside ``low`` to ``high``.
         """
         number = whole_number(self.form.get(name, ""))
         if number is None or not low <= number <= high:

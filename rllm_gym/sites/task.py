@@ -106,7 +106,8 @@ class WebTaskTemplate:
         name: The site and what is done there, such as ``"shop/buy-one"``.
         build: ``build(seed, difficulty) -> SiteState``: returns the initial state, the same for the same arguments.
             Difficulty 1 to 5 determines the size of the state, the number of distractors and of pages.
-        make_task: ``make_task(world, rng, difficulty) -> WebTask``. ``rng`` is a ``random.Random`` of the same seed.
+        make_task: ``make_task(state, rng, difficulty) -> WebTask``. ``state`` is the result of ``build``, ``rng`` a
+            ``random.Random`` of the same seed.
         difficulties: The supported difficulties.
     """
 

@@ -45,7 +45,7 @@ def check_text_env(
     """
     if not isinstance(env_id_or_factory, str) and not callable(env_id_or_factory):
         raise TypeError(
-            f"give an id or a function that makes the environment, such as lambda: MyEnv(); "
+            f"give an id or a function that creates the environment, such as lambda: MyEnv(); "
             f"got {type(env_id_or_factory).__name__}"
         )
     subject = env_id_or_factory if isinstance(env_id_or_factory, str) else _name_of(env_id_or_factory)

@@ -90,7 +90,7 @@ class CheckedEnv:
             raise TypeError(f"info must be a dict; got {show(info)}")
         self._check_observation(env, observation, "reset")
         if isinstance(observation, str):
-            self.expect(observation.strip() != "", "the first observation is empty: it must suffice to act", "reset")
+            self.expect(observation.strip() != "", "the first observation is empty; it must suffice to act", "reset")
         self._check_info(info, "reset()")
         tools = info.get("tools")
         if self.expect(
@@ -138,7 +138,7 @@ class CheckedEnv:
         )
         self.expect(
             observation != "" or not info.get("invalid_action"),
-            "an invalid action was answered with nothing: the observation says what was wrong",
+            "the observation after an invalid action is empty; it must say what was wrong",
             "step",
         )
         limit = getattr(env.unwrapped, "max_turns", turn)
@@ -151,7 +151,7 @@ class CheckedEnv:
             self.step_keys = keys
         self.expect(
             keys == self.step_keys,
-            f"the info keys of step() change from call to call: {sorted(map(str, keys ^ self.step_keys))} come and go",
+            f"the info keys of step() differ between calls: {sorted(map(str, keys ^ self.step_keys))}",
             "info",
         )
         self.expect(
@@ -162,7 +162,7 @@ class CheckedEnv:
         over, stop = bool(terminated or truncated), info.get("stop_reason")
         self.expect(
             stop in _STOP_REASONS if over else stop == "",
-            f"info['stop_reason'] is {show(stop)}; it is one of {_STOP_REASONS} at the end and '' before",
+            f"info['stop_reason'] is {show(stop)}; it must be one of {_STOP_REASONS} at the end and '' before",
             "info",
         )
         self.expect(
@@ -190,13 +190,13 @@ class CheckedEnv:
             return
         text = observation.get("text") if isinstance(observation, dict) else observation
         if not isinstance(text, str):
-            self.add_finding(f"{check}(): an observation is text; got {show(text)}", check)
+            self.add_finding(f"{check}(): an observation must be text; got {show(text)}", check)
             return
         try:
             text.encode()
         except UnicodeEncodeError:
             self.add_finding(
-                f"{check}(): the observation holds a lone surrogate, which no tokenizer takes: {ascii(text)[:80]}",
+                f"{check}(): the observation contains a lone surrogate, which no tokenizer accepts: {ascii(text)[:80]}",
                 check,
             )
 
@@ -212,7 +212,7 @@ class CheckedEnv:
             first = self.info_types.setdefault(key, type(value))
             self.expect(
                 type(value) is first,
-                f"info[{key!r}] was {first.__name__} and is {type(value).__name__} in {call}: one type for ever",
+                f"info[{key!r}] was {first.__name__} and is {type(value).__name__} in {call}; the type must not change",
                 "info",
             )
 

@@ -50,7 +50,7 @@ class Checks(CheckedEnv):
         env = self.make()
         self.expect(isinstance(env, gymnasium.Env), f"it must be a gymnasium.Env; got {show(env)}")
         self.expect(
-            env.unwrapped is not self.make().unwrapped, "the factory must make a fresh environment on every call"
+            env.unwrapped is not self.make().unwrapped, "the factory must create a new environment on every call"
         )
 
     def check_spaces(self) -> None:
@@ -62,7 +62,7 @@ class Checks(CheckedEnv):
             for sample in ("", "a b\n", "héllo 🙂", "\x00"):
                 self.expect(
                     space is not None and sample in space,
-                    f"{name} does not admit {sample!r}: use rllm_gym.Text, Gymnasium's own admits few characters",
+                    f"{name} does not contain {sample!r}: use rllm_gym.Text; Gymnasium's Text contains few characters",
                 )
 
     def check_reset(self) -> None:
@@ -74,7 +74,7 @@ class Checks(CheckedEnv):
         self.reset(env, seed=self.seed, options={})
         chosen = {"task": 0}
         self.reset(env, options=chosen)
-        self.expect(chosen == {"task": 0}, f"reset() changed the options it was given: they are now {chosen}")
+        self.expect(chosen == {"task": 0}, f"reset() modified its options argument: it is now {chosen}")
 
     def check_step(self) -> None:
         env = self.make()
@@ -85,7 +85,7 @@ class Checks(CheckedEnv):
             env.unwrapped.step(3)  # type: ignore[arg-type]
         except Exception:
             return
-        self.add_finding("step(3) was accepted: an action is a str, and anything else a TypeError")
+        self.add_finding("step(3) was accepted; it must raise TypeError: an action is a str")
 
     def check_info(self) -> None:
         env = self.make()
@@ -94,7 +94,7 @@ class Checks(CheckedEnv):
         for turn in range(1, 6):
             *_, terminated, truncated, info = self.step(env, unicode_text(self.random(2, turn)), turn)
             for other in earlier:
-                self.expect(other is not info, "two calls returned the same info dict: every call needs a fresh one")
+                self.expect(other is not info, "two calls returned the same info dict: each call must return its own")
                 shared = [
                     key
                     for key in info
@@ -102,7 +102,7 @@ class Checks(CheckedEnv):
                 ]
                 self.expect(
                     not shared,
-                    f"two calls returned the same object under {shared} of info: every call needs fresh ones",
+                    f"two calls returned the same object under {shared} of info: each call must return its own",
                 )
             earlier.append(info)
             if terminated or truncated:
@@ -118,9 +118,7 @@ class Checks(CheckedEnv):
             log = self.play(env, self.random(3, episode), seed=self.seed + 100 + episode)
             for _, reward, *_, info in log[1:]:
                 if info.get("invalid_action"):
-                    self.expect(
-                        reward <= 0, f"an invalid action was rewarded with {reward!r}; it must not be worth anything"
-                    )
+                    self.expect(reward <= 0, f"an invalid action has the reward {reward!r}; it must be at most 0")
                     self.expect(not info.get("success"), "an invalid action solved the task")
 
     def check_episode_end(self) -> None:
@@ -137,7 +135,7 @@ class Checks(CheckedEnv):
                 if limit == 1:
                     self.expect(bool(terminated), "max_turns is 1 but the only step did not terminate")
             if not self.expect(
-                over, f"the episode did not end after {limit} turns of {action!r}: max_turns is not kept"
+                over, f"the episode did not end after {limit} turns of {action!r}: max_turns has no effect"
             ):
                 return
             self._expect_refusal(env.unwrapped, "after the end of the episode")
@@ -157,12 +155,12 @@ class Checks(CheckedEnv):
             _, other = self.reset(env, seed=self.seed + 7, options={"task": choice})
             self.expect(
                 other.get("task_id") == task_id,
-                f"options={{'task': …}} with {how} gave the task {other.get('task_id')!r}, not {task_id!r}",
+                f"options={{'task': …}} with {how} selected the task {other.get('task_id')!r}, not {task_id!r}",
             )
         task = getattr(env.unwrapped, "task", None)
         if self.expect(task is not None, "env.unwrapped.task must be the Task of the episode"):
             _, other = self.reset(env, options={"task": task})
-            self.expect(other.get("task_id") == task_id, "options={'task': Task} gave another task")
+            self.expect(other.get("task_id") == task_id, "options={'task': Task} selected another task")
         for wrong in ({"task": "no such task"}, {"task": -1}, {"task": 10**12}, {"task": 1.5}, {"taks": 0}):
             try:
                 env.reset(seed=self.seed, options=wrong)
@@ -172,13 +170,13 @@ class Checks(CheckedEnv):
         chosen = {self.reset(env, seed=self.seed + i)[1].get("task_id") for i in range(20)}
         self.expect(
             len(chosen) > 1 or len(getattr(env.unwrapped, "tasks", "")) == 1,
-            f"20 different seeds all gave the task {next(iter(chosen))!r}: without options the seed picks the task",
+            f"20 different seeds all gave the task {next(iter(chosen))!r}: without options the seed selects the task",
         )
         self.reset(env, seed=self.seed)
         unseeded = {self.reset(env)[1].get("task_id") for _ in range(20)}
         self.expect(
             len(unseeded) > 1 or len(chosen) == 1,
-            f"20 resets without a seed all gave the task {next(iter(unseeded))!r}: they go on drawing from np_random",
+            f"20 resets without a seed all selected the task {next(iter(unseeded))!r}: they must draw from np_random",
         )
 
     def check_seeding(self) -> None:
@@ -236,7 +234,7 @@ class Checks(CheckedEnv):
                 over = bool(terminated or truncated)
             except EnvironmentFault as fault:
                 self.add_finding(
-                    f"the action {ascii(action)[:80]} broke the world ({fault}): a bad reply is not a fault"
+                    f"the action {ascii(action)[:80]} raised EnvironmentFault ({fault}): no action may cause a fault"
                 )
                 over = True
             except Exception as error:
@@ -252,7 +250,7 @@ class Checks(CheckedEnv):
         try:
             saved = base.get_state()
         except NotImplementedError as reason:
-            self.expect(str(reason) != "", "get_state() raises NotImplementedError without saying why")
+            self.expect(str(reason) != "", "get_state() raises NotImplementedError without a reason")
             raise SkipCheck(str(reason)) from None
         self.expect(isinstance(saved, bytes), f"get_state() must return bytes; got {show(saved)}")
         self.expect(not saved.startswith(b"\x80"), "get_state() returned a pickle; loading one runs code: use JSON")
@@ -289,19 +287,19 @@ class Checks(CheckedEnv):
         expected = go_on(base)
         forked = go_on(copy)
         self._envs.append(copy)
-        self.expect(equal(expected, forked), "a fork() goes on differently from the original, or shares its world")
+        self.expect(equal(expected, forked), "a fork() continues differently from the original, or shares its state")
         base.set_state(saved)
-        self.expect(equal(expected, go_on(base)), "after set_state(get_state()) the same actions lead elsewhere")
+        self.expect(equal(expected, go_on(base)), "after set_state(get_state()) the same actions give other results")
         other: Any = self.make().unwrapped
         other.set_state(saved)
-        self.expect(equal(expected, go_on(other)), "a state does not carry over to a fresh environment")
+        self.expect(equal(expected, go_on(other)), "a state cannot be restored in a new environment")
 
     def check_render(self) -> None:
         modes = self.make().metadata.get("render_modes")
         if not self.expect(isinstance(modes, list), f"metadata['render_modes'] must be a list; got {show(modes)}"):
             return
         if not isinstance(self.target, str) and not _takes_render_mode(self.target):
-            raise SkipCheck("the factory takes no render_mode=")
+            raise SkipCheck("the factory does not accept render_mode=")
         for mode in modes or ():
             env = self.make(render_mode=mode)
             self.reset(env, seed=self.seed)
@@ -323,7 +321,8 @@ class Checks(CheckedEnv):
         for _ in range(3):
             observations, rewards, *_ = vector.step(("", "x"))
             self.expect(
-                len(observations) == 2 and len(rewards) == 2, "a vector environment of two did not return two results"
+                len(observations) == 2 and len(rewards) == 2,
+                "a vector environment of two environments must return two results",
             )
         vector.close()
         self._envs.clear()

@@ -111,23 +111,23 @@ class _GameChecker:
     def check_spaces(self) -> None:
         game = self.make()
         for agent in game.possible_agents:
-            self.expect(bool(re.fullmatch("[a-z]+_[0-9]+", agent)), f"the agent {agent!r} is not named like player_0")
+            self.expect(bool(re.fullmatch("[a-z]+_[0-9]+", agent)), f"the name of agent {agent!r} is not like player_0")
             space, actions = game.observation_space(agent), game.action_space(agent)
             self.expect(
                 isinstance(space, Dict) and set(space.spaces) == {"text"},
-                f"observation_space({agent!r}) is {space}, not Dict of 'text'",
+                f"observation_space({agent!r}) is {space}; it must be a Dict with the key 'text'",
             )
-            self.expect(space is game.observation_space(agent), "observation_space() makes a new space on every call")
-            self.expect(actions is game.action_space(agent), "action_space() makes a new space on every call")
+            self.expect(space is game.observation_space(agent), "observation_space() returns a new space on every call")
+            self.expect(actions is game.action_space(agent), "action_space() returns a new space on every call")
             for sample in ("", "a b\n", "héllo 🙂", "\x00"):
-                self.expect(sample in actions, f"action_space({agent!r}) does not admit {sample!r}")
+                self.expect(sample in actions, f"action_space({agent!r}) does not contain {sample!r}")
 
     def check_episodes(self) -> None:
         game = self.make()
         self._expect_refusal(game, "before the first reset()")
         for episode in range(4):
             self.play(game, self.random("episodes", episode), seed=self.seed + episode)
-            self.expect(not game.agents, "agents are left after the end")
+            self.expect(not game.agents, "agents is not empty after the end")
             self._expect_refusal(game, "after the end")
         game.reset(seed=self.seed)
         try:
@@ -149,7 +149,7 @@ class _GameChecker:
         first = game.task
         for chosen in (0, first.task_id, first):
             game.reset(seed=self.seed + 7, options={"task": chosen})
-            self.expect(game.task == first, f"options={{'task': {chosen!r}}} gave the task {game.task.task_id!r}")
+            self.expect(game.task == first, f"options={{'task': {chosen!r}}} selected the task {game.task.task_id!r}")
         for wrong in ({"task": "no such task"}, {"task": -1}, {"task": 1.5}, {"taks": 0}):
             try:
                 game.reset(seed=self.seed, options=wrong)
@@ -179,7 +179,7 @@ class _GameChecker:
                 self.inspect(game)
             except EnvironmentFault as fault:
                 self.add_finding(
-                    f"the action {ascii(action)[:80]} broke the world ({fault}): a bad reply is not a fault"
+                    f"the action {ascii(action)[:80]} raised EnvironmentFault ({fault}): no action may cause a fault"
                 )
             except Exception as error:
                 self.add_finding(f"step({ascii(action)[:80]}) raised {type(error).__name__}: {str(error)[:200]}")
@@ -194,16 +194,16 @@ class _GameChecker:
                     break
                 saved, copy = game.get_state(), game.fork()
                 self._games.append(copy)
-                self.expect(copy.get_state() == saved, "fork() has another state than its original")
+                self.expect(copy.get_state() == saved, "the state of a fork() differs from the original")
                 action = self.act(game, source)
                 game.step(action)
                 copy.step(action)
                 self.expect(
                     self.visible_state(copy) == self.visible_state(game),
-                    "a fork goes on differently, with the same action",
+                    "a fork() continues differently with the same action",
                 )
                 copy.set_state(saved)
-                self.expect(copy.get_state() == saved, "set_state() does not bring back what get_state() gave")
+                self.expect(copy.get_state() == saved, "set_state() does not restore the state of get_state()")
         for damaged in (b"", b"{}", b"[]", b"\xff", json.dumps({"schema": 1, "game": type(game).__name__}).encode()):
             try:
                 game.set_state(damaged)
@@ -218,25 +218,35 @@ class _GameChecker:
         observations, infos = parallel.reset(seed=self.seed)
         for _ in range(MAX_TURNS):
             agents = list(game.agents)
-            self.expect(parallel.agents == agents, "the parallel form has other agents")
-            self.expect(set(observations) == set(infos) == set(agents), "the parallel form forgets agents")
+            self.expect(parallel.agents == agents, "the parallel environment has other agents")
+            self.expect(
+                set(observations) == set(infos) == set(agents),
+                "the parallel environment lacks agents",
+            )
             active = game.agent_selection
-            self.expect([a for a in agents if infos[a]["active"]] == [active], "infos do not say whose turn it is")
+            self.expect(
+                [a for a in agents if infos[a]["active"]] == [active],
+                "info['active'] must mark the agent to move",
+            )
             action = self.act(game, source)
             game.step(action)
             idle = {agent: unicode_text(source) for agent in agents if agent != active}
             observations, rewards, ends, cuts, infos = parallel.step({active: action, **idle})
             reported = {agent: game.observe(agent) for agent in agents}
             self.expect(
-                observations == reported, "the parallel form observes something else; actions of idle agents count"
+                observations == reported,
+                "the observations of the parallel environment differ: actions of idle agents have an effect",
             )
             self.expect(
                 (rewards, ends, cuts) == (game.rewards, game.terminations, game.truncations),
-                "its rewards or ends differ",
+                "rewards, terminations or truncations of the parallel environment differ",
             )
             for agent in agents:
                 parts = math.fsum(infos[agent]["reward_components"].values())
-                self.expect(math.isclose(parts, rewards[agent], abs_tol=1e-9), "its components are not of this step")
+                self.expect(
+                    math.isclose(parts, rewards[agent], abs_tol=1e-9),
+                    "reward_components of the parallel environment are not those of this step",
+                )
             if not parallel.agents:
                 return
         self.add_finding(f"the game did not end within {MAX_TURNS} turns")
@@ -257,12 +267,12 @@ class _GameChecker:
                     lines = (mark, f"> {mark}", f"{mark} says:", "~~~", mark, "~~~~~~", mark, action)
                     action = ends[turn % len(ends)].join(lines)
                 game.step(action)
-                for hearer in game.possible_agents:
-                    outside = _outside_of_quotations(game.observe(hearer)["text"])
-                    for speaker, mark in marks.items():
+                for observer in game.possible_agents:
+                    outside = _outside_of_quotations(game.observe(observer)["text"])
+                    for sender, mark in marks.items():
                         self.expect(
-                            hearer == speaker or mark not in outside,
-                            f"words of {speaker} stand outside a quotation in what {hearer} observes",
+                            observer == sender or mark not in outside,
+                            f"the text of {sender} is not quoted in the observation of {observer}",
                         )
 
     def check_pettingzoo(self) -> None:
@@ -296,7 +306,7 @@ class _GameChecker:
         for agent in game.possible_agents:
             text = game.observe(agent)["text"]
             if agent == game.agent_selection:
-                self.expect(text.strip() != "", "the first observation is empty: it must suffice to act")
+                self.expect(text.strip() != "", "the first observation is empty; it must suffice to act")
         log = [self.inspect(game)]
         earned = dict.fromkeys(game.possible_agents, 0.0)
         for _ in range(MAX_TURNS):
@@ -304,7 +314,10 @@ class _GameChecker:
                 return log
             agent = game.agent_selection
             info = game.last()[1]
-            self.expect(math.isclose(info, earned[agent], abs_tol=1e-9), f"last() gives {agent} {info}, not its sum")
+            self.expect(
+                math.isclose(info, earned[agent], abs_tol=1e-9),
+                f"last() returns the reward {info} for {agent}; the sum since its last step is {earned[agent]}",
+            )
             earned[agent] = 0.0
             game.step(self.act(game, source))
             for name, reward in game.rewards.items():
@@ -332,14 +345,16 @@ class _GameChecker:
         for agent in game.agents:
             text: Any = game.observe(agent)
             self.expect(text in game.observation_space(agent), f"the observation of {agent} is not in its space")
-            self.expect(text == game.observe(agent), "looking twice shows something else")
+            self.expect(text == game.observe(agent), "two calls of observe() return different observations")
             try:
                 text["text"].encode()
             except UnicodeEncodeError:
-                self.add_finding(f"the observation of {agent} holds a lone surrogate, which no tokenizer takes")
+                self.add_finding(f"the observation of {agent} contains a lone surrogate, which no tokenizer accepts")
             self._inspect_info(game, agent)
         if game.agents:
-            self.expect(game.agent_selection in game.agents, f"{game.agent_selection!r} is to act, but is no agent")
+            self.expect(
+                game.agent_selection in game.agents, f"agent_selection {game.agent_selection!r} is not in agents"
+            )
         return self.visible_state(game)
 
     def _inspect_info(self, game: TextGame, agent: str) -> None:
@@ -350,7 +365,7 @@ class _GameChecker:
             first = self._info_types.setdefault(key, type(value))
             self.expect(type(value) is first, f"info[{key!r}] was {first.__name__} and is {type(value).__name__}")
         self.expect(set(info) == set(self._info_types), f"the keys of info change: {sorted(info)}")
-        self.expect(type(reward) is float and math.isfinite(reward), f"the reward {reward!r} is no finite float")
+        self.expect(type(reward) is float and math.isfinite(reward), f"the reward {reward!r} must be a finite float")
         over = game.terminations[agent] or game.truncations[agent]
         stop = info["stop_reason"]
         self.expect(

@@ -58,7 +58,7 @@ class Report:
     def __str__(self) -> str:
         failed = {finding.check for finding in self.findings}
         lines = [
-            f"{self.subject}: {'keeps' if self.ok else 'breaks'} the contract "
+            f"{self.subject}: {'fulfils' if self.ok else 'violates'} the contract "
             f"({len(self.passed)} checks passed, {len(failed)} failed, {len(self.skipped)} skipped)"
         ]
         lines += [f"  FAIL  {finding.check}: {finding.message}" for finding in self.findings]

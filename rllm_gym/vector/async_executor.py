@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 
 class EnvBackend(ABC):
-    """The place of one environment. Methods raise :class:`EnvironmentFault` when it fails or exceeds a deadline."""
+    """One slot with its environment. Methods raise :class:`EnvironmentFault` when it fails or exceeds a deadline."""
 
-    def __init__(self, recipes: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines) -> None:
-        self.recipes = recipes
+    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines) -> None:
+        self.build_specs = build_specs
         self.deadlines = deadlines
         self.settings: dict[str, Any] = {}
 
@@ -63,14 +63,14 @@ class EnvBackend(ABC):
 
     @abstractmethod
     def discard(self) -> Coroutine[Any, Any, None]:
-        """Empty the place at once; the returned coroutine then closes its environments, within the deadline."""
+        """Empty the slot at once; the returned coroutine then closes its environments, within the deadline."""
 
 
 class WorkerEnvBackend(EnvBackend):
     """In a separate worker: a process, or whatever the pool provides."""
 
-    def __init__(self, recipes: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
-        super().__init__(recipes, deadlines)
+    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
+        super().__init__(build_specs, deadlines)
         self._pool = pool
         self._actor: Actor | None = None
         self._descriptions: dict[str, EnvDescription] = {}
@@ -81,7 +81,7 @@ class WorkerEnvBackend(EnvBackend):
             if self._actor is None:
                 self._descriptions.clear()
                 try:
-                    self._actor = await self._pool.aactor(EnvHost, self.recipes, timeout=seconds)
+                    self._actor = await self._pool.aactor(EnvHost, self.build_specs, timeout=seconds)
                 except (DeadlineExceeded, WorkerDied) as error:
                     raise EnvironmentFault(f"no worker could be started: {error}", kind="worker_died") from error
             self._descriptions[member] = await self._ask("make", "make", member)
@@ -115,17 +115,19 @@ class WorkerEnvBackend(EnvBackend):
         seconds = getattr(self.deadlines, phase)
         actor = self._actor
         if actor is None:
-            raise EnvironmentFault("the environment is gone", kind="closed")
+            raise EnvironmentFault("the environment is closed", kind="closed")
         try:
             return await actor.acall(method, *args, timeout=seconds)
         except DeadlineExceeded:
-            raise EnvironmentFault(f"{phase} was not done within {seconds:g} s", kind=f"{phase}_deadline") from None
+            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
         except MemoryExceeded as error:
-            raise EnvironmentFault(f"{phase} needed too much memory: {error}", kind="memory") from error
+            raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
         except WorkerDied as error:
-            raise EnvironmentFault(f"the worker died in {phase}: {error}", kind="worker_died") from error
+            raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
         except WorkerError as error:
-            raise EnvironmentFault(f"what {phase} returned cannot travel: {error}", kind="garbage") from error
+            raise EnvironmentFault(
+                f"the result of {phase} cannot be sent between processes: {error}", kind="garbage"
+            ) from error
 
 
 class CoroutineEnvBackend(EnvBackend):
@@ -134,8 +136,8 @@ class CoroutineEnvBackend(EnvBackend):
     The constructor is a blocking function: it runs in a thread of ``pool``.
     """
 
-    def __init__(self, recipes: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
-        super().__init__(recipes, deadlines)
+    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
+        super().__init__(build_specs, deadlines)
         self._pool = pool
         self._envs: dict[str, gymnasium.Env[Any, Any]] = {}
         self._member = ""
@@ -147,9 +149,11 @@ class CoroutineEnvBackend(EnvBackend):
             seconds = self.deadlines.make
             try:
                 # No wrapper may change ``step``, so the limit of steps is counted here.
-                env = await self._pool.arun(partial(build, limit_steps=False), self.recipes[member], timeout=seconds)
+                env = await self._pool.arun(
+                    partial(build, limit_steps=False), self.build_specs[member], timeout=seconds
+                )
             except DeadlineExceeded:
-                raise EnvironmentFault(f"make was not done within {seconds:g} s", kind="make_deadline") from None
+                raise EnvironmentFault(f"make did not finish within {seconds:g} s", kind="make_deadline") from None
             async_env(env)
             self._envs[member] = env
             for name, value in self.settings.items():
@@ -168,7 +172,7 @@ class CoroutineEnvBackend(EnvBackend):
         result = await self._awaited("step", env.unwrapped.async_step(action))  # type: ignore[attr-defined]
         observation, reward, terminated, truncated, info = checked_step(result, env, _is_text(env))
         self._elapsed += 1
-        limit = self.recipes[self._member].max_episode_steps
+        limit = self.build_specs[self._member].max_episode_steps
         if limit is not None and self._elapsed >= limit:
             truncated = True
         return observation, reward, terminated, truncated, info
@@ -210,15 +214,15 @@ class CoroutineEnvBackend(EnvBackend):
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise EnvironmentFault(f"{phase} was not done within {seconds:g} s", kind=f"{phase}_deadline") from None
+            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
 
 
 class AsyncExecutor:
     """Executes commands on an event loop in a separate thread.
 
     Args:
-        backend: Creates a place.
-        count: Number of places.
+        backend: Creates a slot.
+        count: Number of slots.
         deadlines: Deadlines of each call.
         results: Receives results.
         pool: The pool of the workers, closed with this object.
@@ -248,7 +252,7 @@ class AsyncExecutor:
         return self._pool.abandoned
 
     def submit(self, commands: Sequence[EnvCommand]) -> None:
-        """Start commands without waiting. Each place may have at most one command in progress."""
+        """Start commands without waiting. Each slot may have at most one command in progress."""
         self._loop.call_soon(partial(self._begin, list(commands)))
 
     def close(self) -> None:
@@ -275,7 +279,7 @@ class AsyncExecutor:
             _start(self._serve(self._backends[command.index], command), self._tasks)
 
     def _give_up(self, backend: EnvBackend) -> asyncio.Task[None]:
-        """Empty a place at once. The task closes what was in it, also if whoever waits for it is cancelled."""
+        """Empty a slot at once. The task closes what was in it, also if whoever waits for it is cancelled."""
         return _start(backend.discard(), self._closing)
 
     async def _serve(self, backend: EnvBackend, command: EnvCommand) -> None:
@@ -334,7 +338,9 @@ async def _remake(backend: EnvBackend, member: str) -> None:
     except EnvironmentFault:
         raise
     except Exception as error:
-        raise EnvironmentFault(f"making the environment raised {type(error).__name__}: {error}", kind="make") from error
+        raise EnvironmentFault(
+            f"creating the environment raised {type(error).__name__}: {error}", kind="make"
+        ) from error
 
 
 def _is_text(env: gymnasium.Env[Any, Any]) -> bool:

@@ -50,18 +50,18 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     count = len(infos)
     alike = all(info.keys() == infos[0].keys() for info in infos)
     for key in infos[0] if alike else dict.fromkeys(key for info in infos for key in info):
-        places: np.ndarray | None = None
+        indices: np.ndarray | None = None
         if alike:
             mask = np.ones(count, dtype=np.bool_)
             values = [info[key] for info in infos]
         else:
             mask = np.array([key in info for info in infos], dtype=np.bool_)
-            places = np.flatnonzero(mask)
+            indices = np.flatnonzero(mask)
             values = [info[key] for info in infos if key in info]
         if key != "final_obs" and all(isinstance(value, dict) for value in values):
             batched[key] = batch_infos([info.get(key, {}) for info in infos])
         else:
-            batched[key] = _column(values, places, count, objects=key == "final_obs")
+            batched[key] = _column(values, indices, count, objects=key == "final_obs")
         batched[f"_{key}"] = mask
     for key in ("fault", "fault_kind"):
         if key in batched:
@@ -69,7 +69,7 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return batched
 
 
-def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
+def _column(values: list[Any], indices: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
     kinds = set(map(type, values))
     # An array of the first value's type, as Gymnasium makes it, would truncate floats.
     kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else None
@@ -79,16 +79,16 @@ def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects
     elif kind in (int, float, bool) or issubclass(kind, np.number):
         try:
             column = np.zeros(count, dtype=kind)
-            column[slice(None) if places is None else places] = values
+            column[slice(None) if indices is None else indices] = values
         except OverflowError:  # an integer beyond 64 bits
             column = None
     elif issubclass(kind, np.ndarray) and len({(value.shape, value.dtype) for value in values}) == 1:
         column = np.zeros((count, *values[0].shape), dtype=values[0].dtype)
-        column[slice(None) if places is None else places] = values
+        column[slice(None) if indices is None else indices] = values
     if column is None:
         column = np.full(count, None, dtype=object)
-        for place, value in zip(range(count) if places is None else places, values):
-            column[place] = value
+        for index, value in zip(range(count) if indices is None else indices, values):
+            column[index] = value
     return column
 
 
@@ -102,7 +102,7 @@ def split_actions(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], ac
     text = isinstance(space, gymnasium.spaces.Text)
     if isinstance(actions, str | bytes) and text:
         raise TypeError(
-            f"the actions are one {type(actions).__name__}; give a sequence of {count} strings, one an environment"
+            f"actions must be a sequence of {count} strings, one per environment; got one {type(actions).__name__}"
         )
     listed: list[Any]
     if isinstance(actions, np.ndarray) and text:
@@ -110,11 +110,11 @@ def split_actions(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], ac
     else:
         listed = list(actions if text else iterate(batched, actions))
     if len(listed) != count:
-        raise ValueError(f"{len(listed)} actions were given for {count} environments; give one for each")
+        raise ValueError(f"got {len(listed)} actions for {count} environments; pass one per environment")
     if text:
         for index, action in enumerate(listed):
             if not isinstance(action, str):
-                raise TypeError(f"action {index} is a {type(action).__name__}; an action is a str, the raw reply")
+                raise TypeError(f"action {index} must be a str (the model's raw reply); got {type(action).__name__}")
     return listed
 
 
@@ -133,7 +133,7 @@ def split_seeds(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
     elif isinstance(seed, Iterable):
         listed = list(seed)
     else:
-        raise TypeError(f"seed={seed!r} is neither a whole number nor one for each environment")
+        raise TypeError(f"seed={seed!r} must be a whole number, or a sequence with one per environment")
     if len(listed) != len(indices):
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={len(indices)} but got length={len(listed)}."
@@ -142,7 +142,7 @@ def split_seeds(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
         if item is not None and not isinstance(item, int | np.integer):
             raise TypeError(f"the seed of environment {index} is a {type(item).__name__}, not a whole number")
         if item is not None and item < 0:
-            raise gymnasium.error.Error(f"the seed of environment {index} is {item}; a seed is 0 or more")
+            raise gymnasium.error.Error(f"the seed of environment {index} is {item}; it must be 0 or more")
     return [None if item is None else int(item) for item in listed]
 
 
@@ -162,16 +162,17 @@ def split_options(options: Options, count: int) -> list[dict[str, Any] | None]:
         if not isinstance(options, Sequence) or not all(
             entry is None or isinstance(entry, Mapping) for entry in options
         ):
-            raise TypeError(f"options={options!r:.200} is neither a dictionary nor a sequence of one an environment")
+            raise TypeError(f"options={options!r:.200} must be a dictionary, or a sequence with one per environment")
         if len(options) != count:
-            raise ValueError(f"options has {len(options)} entries for {count} environments; give one for each")
+            raise ValueError(f"options has {len(options)} entries for {count} environments; pass one per environment")
         return [None if entry is None else dict(entry) for entry in options]
     entry: list[dict[str, Any] | None] = [{} for _ in range(count)]
     for key, value in options.items():
         shared = not isinstance(value, list | tuple | np.ndarray)
         if not shared and len(value) != count:
             raise ValueError(
-                f"options[{key!r}] has {len(value)} entries for {count} environments; give one for each, or one for all"
+                f"options[{key!r}] has {len(value)} entries for {count} environments; pass one per environment, "
+                "or one for all"
             )
         listed: Iterable[Any] = [value] * count if shared else value
         for one, item in zip(entry, listed):

@@ -80,10 +80,10 @@ class EnvState:
 
 
 class EnvSchedule:
-    """Chooses the environment for the next episode of each place: here always the only one."""
+    """Chooses the environment for the next episode of each slot: here always the only one."""
 
     def next_member(self, index: int, state: EnvState) -> str:
-        """Return the member for the next episode of place ``index``; calling it changes nothing."""
+        """Return the member for the next episode of slot ``index``; calling it changes nothing."""
         return ""
 
     def add_info(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
@@ -150,10 +150,10 @@ class Bookkeeping:
         """Reset after a fault with ``SAME_STEP``: the fault ends the episode, and the next begins in the same step."""
         state = self.states[index]
         final = (state.observation, 0.0, False, True, self._fault_info(state, fault))
-        order = self.reset_command(index, None, None)
-        state.busy, state.retry = "step", order.member
-        order.final = final
-        return order
+        command = self.reset_command(index, None, None)
+        state.busy, state.retry = "step", command.member
+        command.final = final
+        return command
 
     # Results
 
@@ -163,8 +163,8 @@ class Bookkeeping:
         ``None`` means that another command had to be submitted.
 
         Args:
-            outcome: Result of a command, or of :meth:`step_command`.
-            told: Whether the caller receives flags, so that an episode that could not begin is reported as truncated.
+            result: Result of a command, or of :meth:`step_command`.
+            reported: Whether the caller receives flags. If so, an episode that could not start is truncated.
         """
         state = self.states[result.index]
         if result.replacements:
@@ -239,7 +239,11 @@ class Bookkeeping:
         faults[fault.kind] += 1
         # Further faults of a frequent kind are only counted.
         level = logging.WARNING if faults[fault.kind] <= _MAX_LOGGED_FAULTS else logging.DEBUG
-        more = "; further ones of this kind are only counted" if faults[fault.kind] == _MAX_LOGGED_FAULTS else ""
+        more = (
+            "; further faults of this kind are counted, but not logged"
+            if faults[fault.kind] == _MAX_LOGGED_FAULTS
+            else ""
+        )
         _log.log(level, "environment %d: fault (%s): %s%s", index, fault.kind, fault, more)
 
     def _fault_info(self, state: EnvState, fault: EnvironmentFault) -> dict[str, Any]:

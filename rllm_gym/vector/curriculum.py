@@ -37,11 +37,11 @@ class SuccessCurriculum:
 
     def __init__(self, target: float = 0.5, *, window: int = 100, floor: float = 0.05) -> None:
         if not 0 < target < 1:
-            raise ValueError(f"target={target!r} must lie between 0 and 1")
+            raise ValueError(f"target={target!r} must be between 0 and 1")
         if window < 1:
             raise ValueError(f"window={window!r} must be at least 1")
         if not 0 <= floor <= 1:
-            raise ValueError(f"floor={floor!r} must lie from 0 to 1")
+            raise ValueError(f"floor={floor!r} must be from 0 to 1")
         self.target, self.window, self.floor = target, window, floor
         self._results: dict[str, deque[bool]] = {}
 
@@ -102,11 +102,11 @@ class LevelCurriculum:
             ValueError: The suite's names differ from the levels.
         """
         if set(names) != set(self.levels):
-            raise ValueError(f"the levels are {list(self.levels)} and the suite has {list(names)}: name the same")
+            raise ValueError(f"the levels {list(self.levels)} must be the names of envs={list(names)}")
         review = self.review / self.level if self.level else 0.0
         return {
-            name: review if place < self.level else float(place == self.level) * (1 - review * self.level)
-            for place, name in enumerate(self.levels)
+            name: review if position < self.level else float(position == self.level) * (1 - review * self.level)
+            for position, name in enumerate(self.levels)
         }
 
     def update(self, name: str, success: bool) -> None:
@@ -128,7 +128,7 @@ class LevelCurriculum:
             ValueError: There is no such level.
         """
         if not 0 <= state["level"] < len(self.levels):
-            raise ValueError(f"the saved level {state['level']} is none of 0..{len(self.levels) - 1}")
+            raise ValueError(f"the saved level {state['level']} is outside 0..{len(self.levels) - 1}")
         self.level = state["level"]
         self._results = deque(map(bool, state["results"]), maxlen=self.window)
 
@@ -143,5 +143,5 @@ def checked_weights(weights: Mapping[str, float], owner: str) -> dict[str, float
         if isinstance(weight, bool) or not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"{owner}: the weight of {name!r} is {weight!r}, not a finite number of 0 or more")
     if not any(weights.values()):
-        raise ValueError(f"{owner}: every weight is 0, so nothing can be drawn from {list(weights)}")
+        raise ValueError(f"{owner}: every weight is 0, so none of {list(weights)} can be sampled")
     return dict(weights)

@@ -16,5 +16,5 @@ from rllm_gym.vector.text_vector_env import TextVectorEnv
 
 def __getattr__(env_id: str) -> partial[TextVectorEnv]:
     if env_id not in gymnasium.registry:
-        raise AttributeError(f"{__name__} has an attribute for each registered id, and {env_id!r} is none")
+        raise AttributeError(f"{__name__} has an attribute for each registered id, but {env_id!r} is not registered")
     return partial(TextVectorEnv, env_id=env_id)

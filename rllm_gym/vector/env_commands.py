@@ -1,4 +1,4 @@
-"""Commands from the vector environment to its places, and their results. A place holds one environment."""
+"""Commands from the vector environment to its slots, and their results. A slot holds one sub-environment."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ class EnvDeadlines:
         names = [entry.name for entry in fields(cls)]
         unknown = sorted(set(deadlines or ()) - set(names))
         if unknown:
-            raise ValueError(f"unknown deadline(s) {unknown}; there are {names}")
+            raise ValueError(f"unknown deadline(s) {unknown}; the deadlines are {names}")
         return cls(**(deadlines or {}))
 
 
 @dataclass(slots=True)
 class EnvCommand:
-    """One operation for one place.
+    """One operation for one slot.
 
     Attributes:
-        index: Which place.
+        index: Which slot.
         op: ``"make"``, ``"reset"``, ``"step"``, ``"call"`` (a method, or the value of an attribute), ``"set"`` or
             ``"close"``.
-        member: Which environment of the place, for ``make`` and ``reset``.
+        member: Which environment of the slot, for ``make`` and ``reset``.
         seed: For ``reset``; ``None`` continues the random numbers.
         root: Source of the seed of a new environment when ``seed`` is ``None``: the last seed given, and the number of
             environments replaced since.
@@ -136,11 +136,11 @@ class EnvResult:
     """The result of a command.
 
     Attributes:
-        index: Which place.
+        index: Which slot.
         step: The step's result, if there was a step and it returned.
         reset: The reset's result, if there was a reset and it returned.
         value: Result of a ``call`` or a ``make``.
-        fault: The environment failed; it is gone, and the place creates a new one for its next reset.
+        fault: The environment failed and was closed; the slot creates a new one for its next reset.
         replacements: Number of environments replaced meanwhile, including those that a repeated reset made up for.
         error: The caller's mistake, to be raised at the caller.
     """

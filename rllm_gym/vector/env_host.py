@@ -1,4 +1,4 @@
-"""Create, reset, step and close the environments of one place, and check every result.
+"""Create, reset, step and close the environments of one slot, and check every result.
 
 Results either satisfy Gymnasium's interface, or an :class:`~rllm_gym.core.EnvironmentFault` is raised.
 """
@@ -36,32 +36,32 @@ class EnvDescription:
         return cls(env.observation_space, env.action_space, dict(env.metadata), env.render_mode)
 
 
-def build(recipe: EnvBuildSpec, *, limit_steps: bool = True) -> gymnasium.Env[Any, Any]:
+def build(build_spec: EnvBuildSpec, *, limit_steps: bool = True) -> gymnasium.Env[Any, Any]:
     """Create the environment. Exceptions of its constructor are not converted: they are mostly the caller's mistake."""
-    limit = recipe.max_episode_steps if limit_steps else None
-    if isinstance(recipe.source, EnvSpec):
+    limit = build_spec.max_episode_steps if limit_steps else None
+    if isinstance(build_spec.source, EnvSpec):
         # Results are checked in this module, once, for every environment.
-        env = gymnasium.make(recipe.source, limit, disable_env_checker=True, **recipe.kwargs)
+        env = gymnasium.make(build_spec.source, limit, disable_env_checker=True, **build_spec.kwargs)
     else:
-        env = recipe.source(**recipe.kwargs)
+        env = build_spec.source(**build_spec.kwargs)
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"{recipe.source!r} returned {type(env).__name__}, which is no gymnasium.Env")
+            raise TypeError(f"{build_spec.source!r} returned {type(env).__name__}, not a gymnasium.Env")
         if limit is not None:
             env = gymnasium.wrappers.TimeLimit(env, limit)
-    for wrapper in recipe.wrappers:
+    for wrapper in build_spec.wrappers:
         env = wrapper(env)
     return env
 
 
 class EnvHost:
-    """The environments of one place. One call at a time.
+    """The environments of one slot. One call at a time.
 
     Args:
-        recipes: By name; an environment is created on first use, and kept.
+        build_specs: By name; an environment is created on first use, and kept.
     """
 
-    def __init__(self, recipes: Mapping[str, EnvBuildSpec]) -> None:
-        self._recipes = recipes
+    def __init__(self, build_specs: Mapping[str, EnvBuildSpec]) -> None:
+        self._build_specs = build_specs
         self._envs: dict[str, gymnasium.Env[Any, Any]] = {}
         self._env: gymnasium.Env[Any, Any] | None = None
         self._text = False
@@ -72,7 +72,7 @@ class EnvHost:
     def make(self, member: str) -> EnvDescription:
         env = self._envs.get(member)
         if env is None:
-            env = self._envs[member] = build(self._recipes[member])
+            env = self._envs[member] = build(self._build_specs[member])
         if self._env is None:
             self._use(env)
         return EnvDescription.of(env)
@@ -152,8 +152,8 @@ def async_env(env: gymnasium.Env[Any, Any]) -> Any:
         passes = type(layer).reset is gymnasium.Wrapper.reset and type(layer).step is gymnasium.Wrapper.step
         if not (looks_on or passes):
             raise TypeError(
-                f"workers='asyncio' awaits the coroutines of {type(base).__name__}, past the wrapper "
-                f"{type(layer).__name__}, which changes reset or step; use workers='thread'"
+                f"workers='asyncio' awaits the coroutines of {type(base).__name__} directly and would skip the "
+                f"wrapper {type(layer).__name__}, which changes reset or step; use workers='thread'"
             )
         layer = layer.env
     return base
@@ -164,10 +164,10 @@ def as_fault(error: BaseException, where: str) -> BaseException:
     if isinstance(error, EnvironmentFault | TaskError):
         return error
     if isinstance(error, MemoryError):
-        return EnvironmentFault(f"{where} needed too much memory: {error}", kind="memory")
+        return EnvironmentFault(f"{where} exceeded its memory limit: {error}", kind="memory")
     # Includes SystemExit and similar: an environment that calls sys.exit() must not end the worker.
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return EnvironmentFault(f"{where} raised {_short_repr(error)} at {place.filename}:{place.lineno}", kind="exception")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return EnvironmentFault(f"{where} raised {_short_repr(error)} at {frame.filename}:{frame.lineno}", kind="exception")
 
 
 def checked_reset(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> ResetResult:
@@ -228,7 +228,7 @@ def _is_in_space(observation: Any, space: gymnasium.Space[Any]) -> bool:
 
 
 def _invalid_result(where: str, what: str) -> EnvironmentFault:
-    return EnvironmentFault(f"garbage from {where}: it {what}", kind="garbage")
+    return EnvironmentFault(f"invalid result: {where} {what}", kind="garbage")
 
 
 def _short_repr(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Resolve environment ids, and find the spaces that all places share."""
+"""Resolve environment ids, and find the spaces that all slots share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def resolve(env_id: Env) -> EnvSpec | Callable[..., Any]:
         return gymnasium.spec(name if colon else env_id)
     if isinstance(env_id, EnvSpec) or callable(env_id):
         return env_id
-    raise TypeError(f"env_id is an id, an EnvSpec, or something callable; got {type(env_id).__name__}")
+    raise TypeError(f"env_id must be an id, an EnvSpec or a callable; got {type(env_id).__name__}")
 
 
 def common_space(what: str, spaces: Mapping[str, gymnasium.Space[Any]]) -> gymnasium.Space[Any]:
@@ -37,4 +37,4 @@ def common_space(what: str, spaces: Mapping[str, gymnasium.Space[Any]]) -> gymna
         return first
     if all(isinstance(space, Text) for space in spaces.values()):
         return Text(max(space.max_length for space in spaces.values()))  # type: ignore[attr-defined]
-    raise RuntimeError(f"the {what} spaces do not go together: {dict(spaces)}")
+    raise RuntimeError(f"the {what} spaces of the environments are incompatible: {dict(spaces)}")

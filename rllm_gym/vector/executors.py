@@ -19,7 +19,7 @@ WORKERS = ("thread", "process", "asyncio", "ray")
 
 
 class Executor(Protocol):
-    """Executes commands; results go to the inbox that it was created with."""
+    """Executes commands; results go to the result queue that it was created with."""
 
     @property
     def abandoned(self) -> int: ...
@@ -51,7 +51,7 @@ def open_executor(
 
 def _modules(specs: Mapping[str, EnvBuildSpec]) -> list[str]:
     """Return the modules of this package's environments, to be imported once, before the workers are forked."""
-    points = [recipe.source.entry_point for recipe in specs.values() if isinstance(recipe.source, EnvSpec)]
+    points = [build_spec.source.entry_point for build_spec in specs.values() if isinstance(build_spec.source, EnvSpec)]
     modules = [point.partition(":")[0] for point in points if isinstance(point, str)]
     return [module for module in dict.fromkeys(modules) if module.startswith("rllm_gym.") and _importable(module)]
 

@@ -39,13 +39,13 @@ class Member:
 class MultiTaskVectorEnv(TextVectorEnv):
     """A :class:`TextVectorEnv` that samples the environment of each episode; ``infos["env_name"]`` is its name.
 
-    The choice is a pure function of the seed of ``reset``, the place, the number of its episode and the current
-    weights: the same seeds give the same choices with any kind of worker. With a curriculum, weights follow the results
-    of episodes, in the order of places for :meth:`step`, and in the order of arrival for :meth:`recv`. An environment
-    is created when its place first samples it, and kept.
+    The choice is a pure function of the seed of ``reset``, the index of the sub-environment, the number of its episode
+    and the current weights: the same seeds give the same choices with any kind of worker. With a curriculum, weights
+    follow the results of episodes, in the order of sub-environments for :meth:`step`, and in the order of arrival for
+    :meth:`recv`. An environment is created when a sub-environment first samples it, and kept.
 
     Args:
-        num_envs: Number of places.
+        num_envs: Number of sub-environments.
         envs: The environments: ids, ids with weights, or any names with a :class:`Member` each.
         curriculum: Updates the weights after every episode; its weights are multiplied with those of ``envs``.
         workers: As for :class:`TextVectorEnv`, like all that follow.
@@ -68,13 +68,13 @@ class MultiTaskVectorEnv(TextVectorEnv):
     ) -> None:
         members = _members(envs)
         wrappers = checked_wrappers(env_wrappers)
-        recipes = {
+        build_specs = {
             name: EnvBuildSpec(resolve(member.env_id), member.kwargs, wrappers, member.max_episode_steps)
             for name, member in members.items()
         }
         self.curriculum = curriculum
         suite = _SuiteSchedule({name: member.weight for name, member in members.items()}, curriculum)
-        self._open(num_envs, recipes, suite, workers, autoreset_mode, EnvDeadlines.of(deadlines))
+        self._open(num_envs, build_specs, suite, workers, autoreset_mode, EnvDeadlines.of(deadlines))
 
 
 class _SuiteSchedule(EnvSchedule):
@@ -113,9 +113,9 @@ class _SuiteSchedule(EnvSchedule):
 
 def _members(envs: Mapping[str, float | Member] | Sequence[str]) -> dict[str, Member]:
     if isinstance(envs, str):
-        raise TypeError(f"envs={envs!r} is one id; for a single environment use TextVectorEnv, else give a list")
+        raise TypeError(f"envs={envs!r} is a single id; use TextVectorEnv, or pass a list")
     if not isinstance(envs, Mapping):
         envs = dict.fromkeys(envs, 1.0)
     if not envs:
-        raise ValueError("envs is empty: there is nothing to play")
+        raise ValueError("envs is empty; pass at least one environment")
     return {name: member if isinstance(member, Member) else Member(name, member) for name, member in envs.items()}

@@ -106,10 +106,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         **env_kwargs: Any,
     ) -> None:
         wrappers = checked_wrappers(env_wrappers)
-        recipe = EnvBuildSpec(resolve(env_id), env_kwargs, wrappers, max_episode_steps)
-        self._open(num_envs, {"": recipe}, EnvSchedule(), workers, autoreset_mode, EnvDeadlines.of(deadlines))
-        if isinstance(recipe.source, EnvSpec):
-            self.spec = copy.deepcopy(recipe.source)
+        build_spec = EnvBuildSpec(resolve(env_id), env_kwargs, wrappers, max_episode_steps)
+        self._open(num_envs, {"": build_spec}, EnvSchedule(), workers, autoreset_mode, EnvDeadlines.of(deadlines))
+        if isinstance(build_spec.source, EnvSpec):
+            self.spec = copy.deepcopy(build_spec.source)
             arguments: dict[str, Any] = {
                 "workers": workers,
                 "autoreset_mode": self._mode.value,
@@ -125,8 +125,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _open(
         self,
         num_envs: int,
-        recipes: Mapping[str, EnvBuildSpec],
-        programme: EnvSchedule,
+        build_specs: Mapping[str, EnvBuildSpec],
+        schedule: EnvSchedule,
         workers: str,
         autoreset_mode: str | AutoresetMode,
         deadlines: EnvDeadlines,
@@ -142,15 +142,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._unresolved: list[EnvResult] = []
         self._arrived: list[tuple[int, StepResult | Exception]] = []
         self._pending = ""
-        self._asked: list[int] = []
-        self._executor = open_executor(workers, recipes, self.num_envs, deadlines, self._results)
-        self._bookkeeping = Bookkeeping(self.num_envs, self._mode, programme, self._executor.submit)
+        self._requested: list[int] = []
+        self._executor = open_executor(workers, build_specs, self.num_envs, deadlines, self._results)
+        self._bookkeeping = Bookkeeping(self.num_envs, self._mode, schedule, self._executor.submit)
         self._states = self._bookkeeping.states
         # A vector environment that is garbage-collected leaves no thread, process or browser behind.
         self._finalizer = weakref.finalize(self, self._executor.close)
         self.closed = False
         try:
-            self._describe(self._make(list(recipes)))
+            self._describe(self._make(list(build_specs)))
         except BaseException:
             self.close()
             raise
@@ -189,12 +189,12 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             never = [index for index in set(range(self.num_envs)) - set(indices) if not self._states[index].started]
             if never:
                 raise ResetNeeded(
-                    f"{format_indices(never)} never began an episode: leave reset_mask out of the first reset()"
+                    f"not reset yet: {format_indices(never)}; the first reset() must not have a reset_mask"
                 )
         seeds = split_seeds(seed, range(self.num_envs))
         listed = split_options(options, self.num_envs)
-        orders = [self._bookkeeping.reset_command(index, seeds[index], listed[index]) for index in indices]
-        self._begin("reset", indices, orders)
+        commands = [self._bookkeeping.reset_command(index, seeds[index], listed[index]) for index in indices]
+        self._begin("reset", indices, commands)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Return the result of :meth:`reset_async`.
@@ -229,8 +229,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._assert_free("step_async")
         listed = split_actions(self.single_action_space, self.action_space, actions, self.num_envs)
         self._assert_steppable(range(self.num_envs))
-        step_order = self._bookkeeping.step_command
-        self._begin("step", range(self.num_envs), [step_order(index, action) for index, action in enumerate(listed)])
+        step_command = self._bookkeeping.step_command
+        self._begin("step", range(self.num_envs), [step_command(index, action) for index, action in enumerate(listed)])
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Return the result of :meth:`step_async`.
@@ -250,11 +250,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return a method's result in each environment, or the value of an attribute."""
         self._assert_free("call")
-        orders = [
+        commands = [
             EnvCommand(index, "call", slot.member, arguments=(name, args, kwargs))
             for index, slot in enumerate(self._states)
         ]
-        return tuple(outcome.value for outcome in self._run_commands(orders))
+        return tuple(outcome.value for outcome in self._run_commands(commands))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of each environment."""
@@ -361,22 +361,24 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
             raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
-        under_way = sum(1 for slot in self._states if slot.busy)
-        if under_way < min_envs:
+        in_progress = sum(1 for slot in self._states if slot.busy)
+        if in_progress < min_envs:
             raise NoAsyncCallError(
-                f"recv(min_envs={min_envs}) would wait for ever: {under_way} of {self.num_envs} environments are "
-                "under way; send() to more, or ask for fewer",
+                f"recv(min_envs={min_envs}) would wait forever: {in_progress} of {self.num_envs} environments "
+                "are in progress; send() to more of them, or reduce min_envs",
                 "recv",
             )
         if not self._receiving.acquire(blocking=False):
-            raise AlreadyPendingCallError("`recv` in two threads at a time: one receives for all", "recv")
+            raise AlreadyPendingCallError(
+                "`recv` is already running in another thread; call it from one thread at a time", "recv"
+            )
         try:
             self._gather(min_envs, timeout)
         finally:
             self._receiving.release()
-        for place, (index, result) in enumerate(self._arrived):
+        for position, (index, result) in enumerate(self._arrived):
             if isinstance(result, Exception):
-                del self._arrived[place]
+                del self._arrived[position]
                 self._states[index].busy = ""
                 raise result
         arrived, self._arrived = self._arrived, []
@@ -392,22 +394,22 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     # Used by both interfaces
 
     def _make(self, members: list[str]) -> dict[str, EnvDescription]:
-        """Create an environment in every place, and each member in at least one."""
+        """Create an environment in every slot, and each member in at least one."""
         found: dict[str, EnvDescription] = {}
         for first in range(0, max(self.num_envs, len(members)), self.num_envs):
-            orders = [
+            commands = [
                 EnvCommand(index, "make", members[(first + index) % len(members)])
                 for index in range(min(self.num_envs, max(len(members), self.num_envs) - first))
             ]
-            for order, outcome in zip(orders, self._run_commands(orders)):
-                self._states[order.index].member = order.member
-                known = found.setdefault(order.member, outcome.value)
+            for command, outcome in zip(commands, self._run_commands(commands)):
+                self._states[command.index].member = command.member
+                known = found.setdefault(command.member, outcome.value)
                 if (outcome.value.observation_space, outcome.value.action_space) != (
                     known.observation_space,
                     known.action_space,
                 ):
                     raise RuntimeError(
-                        f"environment {order.index} has the spaces {outcome.value.observation_space} and "
+                        f"environment {command.index} has the spaces {outcome.value.observation_space} and "
                         f"{outcome.value.action_space}; environment 0 has {known.observation_space} and "
                         f"{known.action_space}. All must have the same"
                     )
@@ -426,25 +428,25 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._bookkeeping.empty_observation = empty_observation(self.single_observation_space)
 
     def _begin(self, what: str, indices: Iterable[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
-        self._pending, self._asked = what, list(indices)
+        self._pending, self._requested = what, list(indices)
         self._submit(requests)
 
     def _submit(self, requests: Sequence[EnvCommand | EnvResult]) -> None:
-        orders = [ask for ask in requests if isinstance(ask, EnvCommand)]
-        if orders:
-            self._executor.submit(orders)
-        if len(orders) < len(requests):
-            for ask in requests:
-                if isinstance(ask, EnvResult):
-                    self._results.put(ask)
+        commands = [request for request in requests if isinstance(request, EnvCommand)]
+        if commands:
+            self._executor.submit(commands)
+        if len(commands) < len(requests):
+            for request in requests:
+                if isinstance(request, EnvResult):
+                    self._results.put(request)
 
     def _finish(self, what: str, timeout: float | None) -> dict[int, StepResult]:
         self._assert_open()
         if self._pending != what:
-            raise NoAsyncCallError(f"`{what}_wait` without a call to `{what}_async` before it", what)
-        self._gather(len(self._asked), timeout)
+            raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
+        self._gather(len(self._requested), timeout)
         arrived, self._arrived, self._pending = self._arrived, [], ""
-        for index in self._asked:
+        for index in self._requested:
             self._states[index].busy = ""
         for _, result in arrived:
             if isinstance(result, Exception):
@@ -472,15 +474,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 late = [index for index, slot in enumerate(self._states) if slot.busy and index not in here]
                 what = {self._states[index].busy for index in late}
                 raise VectorTimeout(
-                    f"{format_indices(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; "
-                    f"nothing is lost: "
-                    "wait again, or give the environments a shorter deadline (deadlines={'step': …}) to replace them"
+                    f"{format_indices(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; no "
+                    "result is lost: call again to keep waiting, or pass a shorter deadline (deadlines={'step': "
+                    "…}) to replace them"
                 )
 
     def _run_commands(self, commands: Sequence[EnvCommand]) -> list[EnvResult]:
         """Execute commands other than reset and step, and wait for them."""
-        for order in commands:
-            self._states[order.index].busy = order.op
+        for command in commands:
+            self._states[command.index].busy = command.op
         self._executor.submit(commands)
         outcomes: list[EnvResult] = []
         while len(outcomes) < len(commands):
@@ -502,11 +504,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _named(self, env_ids: Iterable[int] | None, what: str) -> list[int]:
         self._assert_open()
         if self._pending:
-            raise AlreadyPendingCallError(f"`{what}` while a `{self._pending}_async` is under way", self._pending)
+            raise AlreadyPendingCallError(
+                f"`{what}` was called while a `{self._pending}_async` is in progress", self._pending
+            )
         indices = list(range(self.num_envs)) if env_ids is None else self._numbers(env_ids)
         busy = [index for index in indices if self._states[index].busy]
         if busy:
-            raise AlreadyPendingCallError(f"{format_indices(busy)} is under way: recv() it before `{what}`", what)
+            raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
         return indices
 
     def _numbers(self, env_ids: Iterable[int]) -> list[int]:
@@ -517,7 +521,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 raise TypeError  # a mask, whose 0 and 1 would be read as indices
             indices = [operator.index(index) for index in listed]
         except TypeError:
-            raise TypeError(f"env_ids={env_ids!r:.200} {wanted}; of a mask give np.flatnonzero(mask)") from None
+            raise TypeError(f"env_ids={env_ids!r:.200} {wanted}; for a mask pass np.flatnonzero(mask)") from None
         outside = [index for index in indices if not 0 <= index < self.num_envs]
         if outside or len(set(indices)) < len(indices):
             raise ValueError(f"env_ids={indices} {wanted}")
@@ -526,13 +530,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _assert_steppable(self, indices: Iterable[int]) -> None:
         never = [index for index in indices if not self._states[index].started]
         if never:
-            raise ResetNeeded(f"{format_indices(never)} never began an episode: call reset() first")
+            raise ResetNeeded(f"not reset yet: {format_indices(never)}; call reset() first")
         if self._mode is AutoresetMode.DISABLED:
             over = [index for index in indices if self._states[index].done]
             if over:
                 raise ResetNeeded(
-                    f"the episode of {format_indices(over)} is over, and with autoreset_mode='Disabled' the caller "
-                    f"resets it: reset(options={'reset_mask': terminations | truncations})"
+                    f"the episode of {format_indices(over)} is over; with autoreset_mode='Disabled' call "
+                    "reset(options={'reset_mask': terminations | truncations})"
                 )
 
     def _assert_free(self, what: str) -> None:
@@ -543,13 +547,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         busy = [index for index, slot in enumerate(self._states) if slot.busy]
         if busy:
-            raise AlreadyPendingCallError(f"{format_indices(busy)} is under way: recv() it before `{what}`", what)
+            raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
 
     def _assert_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
         if os.getpid() != self._pid:
             raise ClosedEnvironmentError(
-                f"this {type(self).__name__} and its workers belong to process {self._pid}, and this is a fork of it: "
-                "make another here"
+                f"this {type(self).__name__} and its workers belong to process {self._pid}, not to this forked "
+                "process: create a new one here"
             )

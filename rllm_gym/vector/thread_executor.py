@@ -39,7 +39,7 @@ class _ThreadAbandoned(Exception):
 
 
 class _ThreadEnv:
-    """The place of one environment: its host, the duration of its calls, and the attributes set on it."""
+    """The state of one slot: the host of its environment, the duration of its calls, and the attributes set on it."""
 
     def __init__(self) -> None:
         self.host: EnvHost | None = None
@@ -51,7 +51,7 @@ class _ExecutorThread:
     """One thread.
 
     Attributes:
-        order: The command in progress.
+        command: The command in progress.
         host: The host it is using.
         phase: Which deadline counts, and ``until`` when it passes.
         leads: Whether it will soon take the next command from the queue.
@@ -62,7 +62,7 @@ class _ExecutorThread:
         self.wake = threading.Lock()
         self.wake.acquire()
         self.thread: threading.Thread | None = None
-        self.order: EnvCommand | None = None
+        self.command: EnvCommand | None = None
         self.host: EnvHost | None = None
         self.phase = ""
         self.until = math.inf
@@ -74,16 +74,16 @@ class ThreadExecutor:
     """Executes commands in threads. A late thread cannot be killed: it is abandoned, counted, and logged.
 
     Args:
-        recipes: The environments that a place can create, by name.
-        count: Number of places.
+        build_specs: The environments that a slot can create, by name.
+        count: Number of slots.
         deadlines: Seconds that each call may take.
         results: Receives results.
     """
 
     def __init__(
-        self, recipes: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines, results: ResultQueue
+        self, build_specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines, results: ResultQueue
     ) -> None:
-        self._recipes = recipes
+        self._build_specs = build_specs
         self._deadlines = deadlines
         self._seconds = {name: getattr(deadlines, name) for name in ("make", "reset", "step", "close")}
         self._shortest = min(self._seconds.values())
@@ -109,7 +109,7 @@ class ThreadExecutor:
         self._watch: threading.Thread | None = None
 
     def submit(self, commands: Sequence[EnvCommand]) -> None:
-        """Start commands without waiting. Each place may have at most one command in progress."""
+        """Start commands without waiting. Each slot may have at most one command in progress."""
         with self._lock:
             self._queue.extend(commands)
             self._submitted += 1
@@ -132,12 +132,12 @@ class ThreadExecutor:
                 return
             self._queue.clear()
             for executor_thread in list(self._threads):
-                if executor_thread.order is not None:
+                if executor_thread.command is not None:
                     self._abandon_thread(executor_thread)
-            standing = [index for index, env in enumerate(self._envs) if env.host is not None]
-        if standing:
-            self.submit([EnvCommand(index, "close") for index in standing])
-            self._closed.take(len(standing), self._deadlines.close * 2)
+            open_envs = [index for index, env in enumerate(self._envs) if env.host is not None]
+        if open_envs:
+            self.submit([EnvCommand(index, "close") for index in open_envs])
+            self._closed.take(len(open_envs), self._deadlines.close * 2)
         with self._lock:
             self._ended = True
             threads = [executor_thread.thread for executor_thread in self._threads]
@@ -174,7 +174,7 @@ class ThreadExecutor:
 
     def _run(self, thread: _ExecutorThread) -> None:
         outcome: EnvResult | None = None
-        inbox = self._results
+        results = self._results
         monotonic = time.monotonic
         while True:
             with self._lock:
@@ -182,49 +182,49 @@ class ThreadExecutor:
                     break
                 command = self._next(thread, monotonic())
             if outcome is not None:
-                inbox.put(outcome)
+                results.put(outcome)
                 outcome = None
             if command is None:
                 if self._ended:
                     return
                 thread.wake.acquire()
                 continue
-            inbox = self._closed if command.op == "close" else self._results
+            results = self._closed if command.op == "close" else self._results
             env = self._envs[command.index]
             began = monotonic()
             try:
-                outcome, broken = self._execute(thread, env, command)
+                outcome, failed_host = self._execute(thread, env, command)
             except _ThreadAbandoned:
                 break
             env.pace += 0.3 * (monotonic() - began - env.pace)
-            if broken is not None:
+            if failed_host is not None:
                 # The result is delivered before the rest of the environment is closed.
                 with self._lock:
                     if thread.abandoned:
                         break
                     self._yield_lead(thread)
-                    thread.order = None
+                    thread.command = None
                     self._enter(thread, "close")
-                inbox.put(outcome)
+                results.put(outcome)
                 outcome = None
                 with suppress(Exception):
-                    broken.close()
+                    failed_host.close()
             # An idle thread must not keep the last command and its result alive.
-            del command, env, broken
+            del command, env, failed_host
         if thread.host is not None:
             with suppress(Exception):
                 thread.host.close()
 
     def _next(self, thread: _ExecutorThread, now: float) -> EnvCommand | None:
         """Return the next command for this thread; without one, it becomes idle. Called with the lock held."""
-        thread.order = thread.host = None
+        thread.command = thread.host = None
         thread.until = math.inf
         if not self._queue:
             self._yield_lead(thread)
             if not self._ended:
                 self._idle.append(thread)
             return None
-        command = thread.order = self._queue.popleft()
+        command = thread.command = self._queue.popleft()
         self._taken += 1
         thread.phase = command.op
         thread.until = now + self._seconds[command.op]
@@ -249,8 +249,8 @@ class ThreadExecutor:
         thread.abandoned = True
         self._yield_lead(thread)
         self._threads.discard(thread)
-        if thread.order is not None:
-            env = self._envs[thread.order.index]
+        if thread.command is not None:
+            env = self._envs[thread.command.index]
             if env.host is thread.host:
                 env.host = None
 
@@ -264,7 +264,7 @@ class ThreadExecutor:
             if command.op == "step":
                 host = thread.host
                 if host is None:
-                    raise EnvironmentFault("the environment is gone", kind="closed")
+                    raise EnvironmentFault("the environment is closed", kind="closed")
                 stepped = host.step(command.action)
                 if command.retry is None or not (stepped[2] or stepped[3]):
                     return EnvResult(command.index, stepped), None
@@ -275,8 +275,10 @@ class ThreadExecutor:
                 return self._reset(thread, env, command)
             return EnvResult(command.index, value=self._call_or_set(thread, env, command)), None
         except EnvironmentFault as fault:
-            broken = self._give_up(thread, env)
-            return EnvResult(command.index, command.final, fault=fault, replacements=command.replacements + 1), broken
+            failed_host = self._discard_host(thread, env)
+            return EnvResult(
+                command.index, command.final, fault=fault, replacements=command.replacements + 1
+            ), failed_host
         except Exception as error:
             return EnvResult(command.index, command.final, error=error, replacements=command.replacements), None
 
@@ -290,11 +292,11 @@ class ThreadExecutor:
                 if command.replacements + 1 >= MAX_ATTEMPTS:
                     raise
             command.replacements += 1
-            broken = self._give_up(thread, env)
-            if broken is not None:
+            failed_host = self._discard_host(thread, env)
+            if failed_host is not None:
                 self._enter(thread, "close")
                 with suppress(Exception):
-                    broken.close()
+                    failed_host.close()
             self._enter(thread, "reset")
 
     def _call_or_set(self, thread: _ExecutorThread, env: _ThreadEnv, command: EnvCommand) -> Any:
@@ -315,10 +317,10 @@ class ThreadExecutor:
         return host.call(*command.arguments)
 
     def _host_for(self, thread: _ExecutorThread, env: _ThreadEnv, member: str, phase: str) -> EnvHost:
-        """Return the place's host, with this environment created."""
+        """Return the slot's host, with this environment created."""
         host = env.host
         if host is None:
-            host = EnvHost(self._recipes)
+            host = EnvHost(self._build_specs)
             with self._lock:
                 if thread.abandoned:
                     raise _ThreadAbandoned
@@ -336,17 +338,17 @@ class ThreadExecutor:
                 if phase == "make":
                     raise  # the first one: mostly the caller's mistake
                 raise EnvironmentFault(
-                    f"making the environment raised {type(error).__name__}: {error}", kind="make"
+                    f"creating the environment raised {type(error).__name__}: {error}", kind="make"
                 ) from error
             self._enter(thread, phase)
         return host
 
-    def _give_up(self, thread: _ExecutorThread, env: _ThreadEnv) -> EnvHost | None:
+    def _discard_host(self, thread: _ExecutorThread, env: _ThreadEnv) -> EnvHost | None:
         with self._lock:
             if thread.abandoned:
                 raise _ThreadAbandoned
-            broken, env.host = env.host, None
-        return broken
+            failed_host, env.host = env.host, None
+        return failed_host
 
     def _enter(self, thread: _ExecutorThread, phase: str) -> None:
         thread.phase = phase
@@ -390,7 +392,7 @@ class ThreadExecutor:
     def _add_threads(self, count: int) -> None:
         """Treat all busy threads as slow; ``count`` others continue. Called with the lock held."""
         for thread in self._threads:
-            if thread.order is not None:
+            if thread.command is not None:
                 self._yield_lead(thread)
         for _ in range(count):
             self._start_thread()
@@ -399,7 +401,7 @@ class ThreadExecutor:
         with self._lock:
             if thread.abandoned or thread.until > now:
                 return
-            command, phase = thread.order, thread.phase
+            command, phase = thread.command, thread.phase
             self._abandon_thread(thread)
             self.abandoned += 1
             if self._queue and self._leads == 0:
@@ -407,7 +409,7 @@ class ThreadExecutor:
         seconds = self._seconds[phase]
         where = "" if command is None else f" of environment {command.index}"
         _log.warning(
-            "%s%s was not done within %g s; its thread cannot be killed and was left behind (%d so far)",
+            "%s%s did not finish within %g s; its thread cannot be killed and was abandoned (%d so far)",
             *(phase, where, seconds, self.abandoned),
         )
         if command is None:
@@ -423,5 +425,5 @@ class ThreadExecutor:
         if command.op == "reset" and command.replacements < MAX_ATTEMPTS:
             self.submit([command])
             return
-        fault = EnvironmentFault(f"{phase} was not done within {seconds:g} s", kind=f"{phase}_deadline")
+        fault = EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline")
         self._results.put(EnvResult(command.index, command.final, fault=fault, replacements=command.replacements))

@@ -19,7 +19,7 @@ _CHUNK = 1 << 16
 class FramedConnection:
     """One end of a socket pair. Frames alternate: a request, then its reply.
 
-    Every method raises ``EOFError`` when the other end is gone and ``TimeoutError`` when the deadline
+    Every method raises ``EOFError`` when the other end has closed and ``TimeoutError`` when the deadline
     (``time.monotonic()`` seconds, ``None`` for none) passes; after either, the connection cannot be used any more.
     """
 
@@ -94,7 +94,7 @@ class FramedConnection:
             return None
         (length,) = _HEADER.unpack_from(self._buffer)
         if length > MAX_FRAME:
-            raise EOFError(f"a frame of {length} bytes was announced; at most {MAX_FRAME} are taken")
+            raise EOFError(f"a frame of {length} bytes exceeds the limit of {MAX_FRAME} bytes")
         end = _HEADER.size + length
         if len(self._buffer) < end:
             return None

@@ -51,7 +51,7 @@ class _ForkServer:
         self._owner_pid = owner_pid
         self._alive: dict[str, int] = {}
         self._status: dict[str, int] = {}
-        # Readable when the owner is gone, even while a fork of the owner still holds the socket open.
+        # Readable when the owner has ended, even while a fork of the owner still holds the socket open.
         self._owner: int | None = None
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):

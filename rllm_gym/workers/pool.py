@@ -135,22 +135,22 @@ class WorkerPool:
             Exception: Raised by ``fn``.
         """
         _check_timeout(timeout)
-        worker = self._take(queue_timeout)
+        worker = self._acquire(queue_timeout)
         try:
             return worker.ask(WorkRequest("run", fn, args), timeout)
         finally:
-            self._give_back(worker)
+            self._release(worker)
 
     async def arun(
         self, fn: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
     ) -> Any:
         """As :meth:`run`, awaited. Cancelling it kills (or abandons) the worker."""
         _check_timeout(timeout)
-        worker = await self._atake(queue_timeout)
+        worker = await self._aacquire(queue_timeout)
         try:
             return await worker.aask(WorkRequest("run", fn, args), timeout)
         finally:
-            self._give_back(worker)
+            self._release(worker)
 
     def actor(
         self, factory: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
@@ -160,12 +160,12 @@ class WorkerPool:
         Raises: as :meth:`run`.
         """
         _check_timeout(timeout)
-        worker = self._take(queue_timeout)
+        worker = self._acquire(queue_timeout)
         try:
             worker.ask(WorkRequest("make", factory, args), timeout)
         except BaseException:
             worker.kill()
-            self._give_back(worker)
+            self._release(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
 
@@ -174,12 +174,12 @@ class WorkerPool:
     ) -> Actor:
         """As :meth:`actor`, awaited."""
         _check_timeout(timeout)
-        worker = await self._atake(queue_timeout)
+        worker = await self._aacquire(queue_timeout)
         try:
             await worker.aask(WorkRequest("make", factory, args), timeout)
         except BaseException:
             worker.kill()
-            self._give_back(worker)
+            self._release(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
 
@@ -222,7 +222,7 @@ class WorkerPool:
 
     # Workers
 
-    def _take(self, queue_timeout: float) -> Worker:
+    def _acquire(self, queue_timeout: float) -> Worker:
         taken = self._claim()
         if isinstance(taken, concurrent.futures.Future):
             place = taken
@@ -235,7 +235,7 @@ class WorkerPool:
                 raise
         return taken if taken is not None else self._start()
 
-    async def _atake(self, queue_timeout: float) -> Worker:
+    async def _aacquire(self, queue_timeout: float) -> Worker:
         taken = self._claim()
         if isinstance(taken, concurrent.futures.Future):
             place = taken
@@ -254,7 +254,7 @@ class WorkerPool:
         """Return an idle worker, ``None`` for permission to start one, or a place in the queue."""
         if os.getpid() != self._pid:
             raise RuntimeError(
-                f"pool {self.name!r} belongs to process {self._pid}; a fork of it must make a pool of its own"
+                f"pool {self.name!r} belongs to process {self._pid}; a forked process must create its own pool"
             )
         with self._lock:
             if self._closed:
@@ -292,7 +292,7 @@ class WorkerPool:
             if closed and worker is not None:
                 worker.kill()
 
-    def _give_back(self, worker: Worker) -> None:
+    def _release(self, worker: Worker) -> None:
         with self._lock:
             if self._closed:
                 self._workers.discard(worker)
@@ -444,9 +444,9 @@ class Actor:
 
     def _begin(self, method: str) -> None:
         if not self.alive:
-            raise WorkerDied(f"the actor {self._name!r} has ended, so {method!r} cannot be called; make a new one")
+            raise WorkerDied(f"the actor {self._name!r} has ended, so {method!r} cannot be called; create a new actor")
         if not self._busy.acquire(blocking=False):
-            raise RuntimeError(f"the actor {self._name!r} is busy; it does one call at a time")
+            raise RuntimeError(f"the actor {self._name!r} is busy; an actor runs one call at a time")
 
     def _end(self) -> None:
         self._busy.release()
@@ -456,7 +456,7 @@ class Actor:
 
 def _release(pool: WorkerPool, worker: Worker) -> None:
     worker.kill()
-    pool._give_back(worker)
+    pool._release(worker)
 
 
 def _shut_down(fork_server: ForkServerClient | None, workers: set[Worker]) -> None:
@@ -469,4 +469,4 @@ def _shut_down(fork_server: ForkServerClient | None, workers: set[Worker]) -> No
 
 def _check_timeout(timeout: float) -> None:
     if not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout={timeout!r} must be a finite number of seconds above 0; everything has a deadline")
+        raise ValueError(f"timeout={timeout!r} must be a finite number of seconds above 0")

@@ -65,7 +65,7 @@ class ForkServerClient:
             try:
                 self._control.sendall(json.dumps({"do": "end", "worker": worker}).encode() + b"\n")
             except OSError:
-                self._discard()  # the template is gone, and its workers died with it
+                self._discard()  # the template has ended, and its workers with it
 
     def exit_status(self, worker: str) -> int | None:
         """Return the exit status of a worker that hung up (negative: minus the signal), ``None`` if unknown.
@@ -99,7 +99,7 @@ class ForkServerClient:
         while b"\n" not in self._read:
             data = control.recv(4096)
             if not data:
-                raise EOFError("the template is gone")
+                raise EOFError("the template process has ended")
             self._read += data
         line, _, self._read = self._read.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
@@ -153,7 +153,7 @@ class ForkServerClient:
 
 
 class ProcessWorker:
-    """One worker process. It carries out one request at a time.
+    """One worker process. It executes one request at a time.
 
     Any failure to answer, including an exceeded deadline or a cancelled wait, kills it; then ``alive`` is False.
     """
@@ -164,7 +164,7 @@ class ProcessWorker:
         self.name = f"{pool_name}-{next(_worker_numbers)}"
         self.alive = True
         self.pid: int | None = None
-        self._asked = False
+        self._request_pending = False
         self._owner_pid = os.getpid()
         ours, theirs = socket.socketpair()
         self._connection = FramedConnection(ours)
@@ -183,7 +183,7 @@ class ProcessWorker:
 
     def ask(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
-        self._asked = True
+        self._request_pending = True
         try:
             if self.pid is None:
                 self._check_hello(self._connection.recv(time.monotonic() + START_TIMEOUT))
@@ -203,7 +203,7 @@ class ProcessWorker:
 
     async def aask(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
-        self._asked = True
+        self._request_pending = True
         try:
             if self.pid is None:
                 async with asyncio.timeout(START_TIMEOUT):
@@ -233,11 +233,11 @@ class ProcessWorker:
             # A caller that waits for an answer, in another thread or event loop, must wake up; it then closes the
             # socket.
             self._connection.hang_up()
-            if not self._asked:
+            if not self._request_pending:
                 self._connection.close()
 
     def _answered(self) -> None:
-        self._asked = False
+        self._request_pending = False
         if not self.alive:
             self._connection.close()
 
@@ -255,16 +255,16 @@ class ProcessWorker:
         self.kill()
         if self.pid is None:
             return WorkerStartFailed(f"worker {self.name} did not start within {START_TIMEOUT:g} s")
-        return DeadlineExceeded(f"{request.name!r} was not done within {timeout:g} s; worker {self.name} was killed")
+        return DeadlineExceeded(f"{request.name!r} did not finish within {timeout:g} s; worker {self.name} was killed")
 
     def _death_error(self, request: WorkRequest) -> Exception:
         if not self.alive:
-            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was under way")
+            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was running")
         status = self._fork_server.exit_status(self.name)
         self.kill()
         if self.pid is None:
             return WorkerStartFailed(
-                f"worker {self.name} ended before it was ready ({_describe_status(status)}); what it said is on stderr"
+                f"worker {self.name} ended before it was ready ({_describe_status(status)}); its output is on stderr"
             )
         hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
         return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_describe_status(status)}{hint})")

@@ -44,15 +44,16 @@ def connect() -> None:
         import ray
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"kind='ray' needs the package ray ({error}): pip install 'rllm-gym[ray]'", name=error.name
+            f"kind='ray' needs the package ray, which cannot be imported ({error}): pip install 'rllm-gym[ray]'",
+            name=error.name,
         ) from error
     if ray.is_initialized():
         return
     if not os.environ.get("RAY_ADDRESS"):
         raise RuntimeError(
-            "kind='ray' needs a Ray cluster, and this process is connected to none: call ray.init() first for one on "
-            "this machine alone, or ray.init(address='auto') to join one that runs (`ray start --head`), or set "
-            "RAY_ADDRESS"
+            "kind='ray' needs a Ray cluster, and this process is not connected to one: call ray.init() to "
+            "start one on this machine, call ray.init(address='auto') to join a running one (`ray start "
+            "--head`), or set RAY_ADDRESS"
         )
     try:
         ray.init()
@@ -63,7 +64,7 @@ def connect() -> None:
 
 
 class _RayActor:
-    """The actor itself, on any node: carries out requests one by one, as a worker process does."""
+    """The actor itself, on any node: executes requests one by one, as a worker process does."""
 
     def __init__(self, path: Sequence[str], preload: Sequence[str], memory_mb: int | None) -> None:
         # After the node's own entries: what the owner imports from a shared folder (on this machine, or a network
@@ -94,7 +95,7 @@ def _actor_class() -> Any:
 
 
 class RayWorker:
-    """One actor. It carries out one request at a time.
+    """One actor. It executes one request at a time.
 
     Any failure to answer, including an exceeded deadline or a cancelled wait, kills it; then ``alive`` is False.
     """
@@ -164,7 +165,9 @@ class RayWorker:
     def _require_connection(self) -> None:
         if not _connected():
             self.alive = False
-            raise WorkerDied(f"worker {self.name} is gone: this process has left the Ray cluster (ray.shutdown())")
+            raise WorkerDied(
+                f"worker {self.name} is lost: this process has disconnected from the Ray cluster (ray.shutdown())"
+            )
 
     def _decode(self, reply: bytes, request: WorkRequest) -> Any:
         if reply == OUT_OF_MEMORY:
@@ -178,16 +181,16 @@ class RayWorker:
                 f"worker {self.name} did not start within {START_TIMEOUT:g} s: the cluster is too busy, or no node has "
                 f"{CPUS_PER_WORKER:g} CPU free; add nodes or ask for fewer workers"
             )
-        return DeadlineExceeded(f"{request.name!r} was not done within {timeout:g} s; worker {self.name} was killed")
+        return DeadlineExceeded(f"{request.name!r} did not finish within {timeout:g} s; worker {self.name} was killed")
 
     def _death_error(self, request: WorkRequest, error: Exception) -> Exception:
         if not self.alive:
-            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was under way")
+            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was running")
         self.kill()
         if self.pid is None:
             return WorkerStartFailed(
-                f"worker {self.name} ended before it was ready: {_short(error)} (rllm-gym has to be installed on every "
-                "node, at one version)"
+                f"worker {self.name} ended before it was ready: {_short(error)} (every node needs the same "
+                "version of rllm-gym)"
             )
         hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
         return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_short(error)}{hint})")

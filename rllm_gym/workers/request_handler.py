@@ -63,7 +63,7 @@ def failure(error: BaseException) -> Exception:
     """Return the exception for the caller: the original one, or a :class:`WorkerError` that describes it."""
     if isinstance(error, Exception) and not isinstance(error, _NOT_SENT_AS_THEMSELVES):
         return error
-    return WorkerError(f"the work ended with {type(error).__name__}: {error}")
+    return WorkerError(f"the call ended with {type(error).__name__}: {error}")
 
 
 # Between processes
@@ -84,7 +84,9 @@ def encode_request(request: WorkRequest) -> bytes:
             "pass a function, class and arguments that can be pickled, or use a thread pool"
         ) from error
     if len(data) > MAX_FRAME:
-        raise ValueError(f"{request.name!r} with its arguments has {len(data)} bytes pickled; at most {MAX_FRAME} fit")
+        raise ValueError(
+            f"{request.name!r} with its arguments has {len(data)} bytes when pickled; the limit is {MAX_FRAME}"
+        )
     return data
 
 
@@ -104,7 +106,7 @@ def encode_result(value: Any) -> bytes:
         )
     if len(data) > MAX_FRAME:
         return encode_failure(
-            WorkerError(f"the result has {len(data)} bytes pickled; at most {MAX_FRAME} fit: return less")
+            WorkerError(f"the result has {len(data)} bytes when pickled; the limit is {MAX_FRAME}: return less")
         )
     return data
 
@@ -132,10 +134,12 @@ def decode_reply(data: bytes, *, memory_mb: int | None, name: str) -> Any:
     """
     kind, body = data[:1], data[1:]
     if kind == OUT_OF_MEMORY:
-        raise MemoryExceeded(f"{name!r} needed more than the worker's {memory_mb} MB and was ended; raise memory_mb")
+        raise MemoryExceeded(
+            f"{name!r} exceeded the worker's memory limit of {memory_mb} MB and was terminated; raise memory_mb"
+        )
     if kind == b"U":
         type_name, message, text = json.loads(body)
-        raise WorkerError(f"the work raised {type_name}, which cannot travel: {message}\n\n{text}")
+        raise WorkerError(f"the call raised {type_name}, which cannot be sent between processes: {message}\n\n{text}")
     try:
         value = pickle.loads(body)  # noqa: S301 - from our own worker process
     except Exception as error:

@@ -36,8 +36,8 @@ class _LoopMailbox:
         self._outcomes: deque[tuple[Callable[[_Outcome], None], _Outcome]] = deque()
         self._woken = False
 
-    def post(self, loop: asyncio.AbstractEventLoop, settle: Callable[[_Outcome], None], outcome: _Outcome) -> None:
-        self._outcomes.append((settle, outcome))
+    def post(self, loop: asyncio.AbstractEventLoop, resolve: Callable[[_Outcome], None], outcome: _Outcome) -> None:
+        self._outcomes.append((resolve, outcome))
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: there is no caller left
@@ -46,18 +46,18 @@ class _LoopMailbox:
     def _empty(self) -> None:
         self._woken = False  # before emptying: what is posted from here on wakes the loop again
         while self._outcomes:
-            settle, outcome = self._outcomes.popleft()
-            settle(outcome)
+            resolve, outcome = self._outcomes.popleft()
+            resolve(outcome)
 
 
 _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopMailbox] = weakref.WeakKeyDictionary()
 
 
 class ThreadWorker:
-    """One daemon thread. It carries out one request at a time.
+    """One daemon thread. It executes one request at a time.
 
     When a deadline passes or a wait is cancelled, the thread is abandoned (``alive`` is False): it cannot be killed,
-    ends by itself when the work returns, and then closes an actor's object.
+    ends by itself when the call returns, and then closes an actor's object.
     """
 
     pid = None  # it runs in this process
@@ -68,7 +68,7 @@ class ThreadWorker:
         self._abandon = abandon
         self._inbox: queue.SimpleQueue[tuple[WorkRequest, _Deliver] | None] = queue.SimpleQueue()
         self._waiter: _Deliver | None = None
-        self._taken_up = threading.Lock()  # released when a request begins
+        self._request_started = threading.Lock()  # released when a request starts
         threading.Thread(target=self._serve, name=self.name, daemon=True).start()
 
     def is_healthy(self) -> bool:
@@ -82,7 +82,7 @@ class ThreadWorker:
         except queue.Empty:
             raise self._deadline_error(request, timeout) from None
         except BaseException:
-            self._give_up(f"the wait for {request.name!r} was interrupted")
+            self._abandon_worker(f"the wait for {request.name!r} was interrupted")
             raise
         return _decode(outcome)
 
@@ -93,19 +93,19 @@ class ThreadWorker:
         if mailbox is None:
             mailbox = _mailboxes.setdefault(loop, _LoopMailbox())
 
-        def settle(outcome: _Outcome | None = None) -> None:
+        def resolve(outcome: _Outcome | None = None) -> None:
             if not future.done():
                 future.set_result(outcome)
 
-        self._taken_up.acquire(blocking=False)
-        self._submit(request, lambda outcome: mailbox.post(loop, settle, outcome))
-        self._taken_up.acquire(timeout=_HEAD_START)
+        self._request_started.acquire(blocking=False)
+        self._submit(request, lambda outcome: mailbox.post(loop, resolve, outcome))
+        self._request_started.acquire(timeout=_HEAD_START)
         # A bare timer: asyncio.timeout costs a quarter of the whole round trip.
-        timer = loop.call_later(timeout, settle)
+        timer = loop.call_later(timeout, resolve)
         try:
             outcome = await future
         except BaseException:
-            self._give_up(f"the wait for {request.name!r} was cancelled")
+            self._abandon_worker(f"the wait for {request.name!r} was cancelled")
             raise
         finally:
             timer.cancel()
@@ -118,8 +118,8 @@ class ThreadWorker:
         waiter, self._waiter = self._waiter, None
         self.stop()
         if waiter is not None:
-            self._abandon(f"{self.name} was closed in the middle of its work")
-            waiter((False, WorkerDied(f"worker {self.name} was closed while its work was under way")))
+            self._abandon(f"{self.name} was closed during a call")
+            waiter((False, WorkerDied(f"worker {self.name} was closed during a call")))
 
     def stop(self) -> None:
         """End the thread once it is idle."""
@@ -132,12 +132,13 @@ class ThreadWorker:
         self._inbox.put((request, deliver))
 
     def _deadline_error(self, request: WorkRequest, timeout: float) -> DeadlineExceeded:
-        self._give_up(f"{request.name!r} was not done within {timeout:g} s")
+        self._abandon_worker(f"{request.name!r} did not finish within {timeout:g} s")
         return DeadlineExceeded(
-            f"{request.name!r} was not done within {timeout:g} s; thread {self.name} cannot be killed and was abandoned"
+            f"{request.name!r} did not finish within {timeout:g} s; thread {self.name} cannot be killed and "
+            "was abandoned"
         )
 
-    def _give_up(self, reason: str) -> None:
+    def _abandon_worker(self, reason: str) -> None:
         self._waiter = None
         self.stop()
         self._abandon(f"{self.name} was abandoned: {reason}")
@@ -146,8 +147,8 @@ class ThreadWorker:
         handler = RequestHandler()
         while (entry := self._inbox.get()) is not None:
             request, deliver = entry
-            with contextlib.suppress(RuntimeError):  # the caller does not wait for the beginning of this one
-                self._taken_up.release()
+            with contextlib.suppress(RuntimeError):  # the caller does not wait for the start of this one
+                self._request_started.release()
             outcome: _Outcome
             try:
                 outcome = (True, handler.handle(request))

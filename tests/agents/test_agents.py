@@ -1,4 +1,4 @@
-"""What a model is shown, and what an environment receives, for each agent."""
+"""What each agent shows to the model, and what it passes to the environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_conversation_grows_by_each_message() -> None:
     assert agent.get_current_state() is None
 
 
-def test_no_system_prompt_means_no_system_message() -> None:
+def test_an_empty_system_prompt_adds_no_system_message() -> None:
     agent = FrozenLakeAgent(system_prompt="")
     agent.update_from_env("a lake", 0.0, False, {})
     assert agent.chat_completions == [{"role": "user", "content": "a lake"}]
@@ -50,7 +50,7 @@ def test_the_latest_observation_alone_can_be_shown() -> None:
         ChatAgent(history="none")  # type: ignore[arg-type]
 
 
-def test_thoughts_of_earlier_replies_can_be_dropped_and_stay_on_record() -> None:
+def test_thoughts_of_earlier_replies_can_be_dropped_from_prompts_but_stay_in_the_trajectory() -> None:
     agent = ChatAgent(keep_thoughts=False)
     converse(agent, ("q1", "<think>hm</think>a1"), ("q2", "<think>ho</think>\n\na2"))
     assert agent.chat_completions[-1]["content"] == "<think>ho</think>\n\na2"
@@ -60,17 +60,17 @@ def test_thoughts_of_earlier_replies_can_be_dropped_and_stay_on_record() -> None
     assert agent.trajectory.steps[0].model_response == "<think>hm</think>a1"
 
 
-def test_rewards_land_on_the_step_that_earned_them() -> None:
+def test_each_reward_is_recorded_on_the_step_that_earned_it() -> None:
     agent = ChatAgent()
     converse(agent, ("q1", "a1"), ("q2", "a2"))
     agent.update_from_env("over", 1.0, True, {"turn": 2})
     assert [(step.reward, step.done) for step in agent.trajectory.steps] == [(0.25, False), (1.0, True)]
     assert agent.trajectory.reward == 1.25
-    assert agent.chat_completions[-1]["content"] == "a2"  # nobody replies to the last word
+    assert agent.chat_completions[-1]["content"] == "a2"  # no reply follows the last observation
     assert agent.get_current_state() is agent.trajectory.steps[-1]
 
 
-def test_what_the_model_was_shown_is_not_changed_afterwards() -> None:
+def test_recorded_prompts_are_not_changed_afterwards() -> None:
     agent = ChatAgent(keep_thoughts=False)
     converse(agent, ("q1", "<think>hm</think>a1"), ("q2", "a2"))
     shown = agent.trajectory.steps[1].chat_completions
@@ -92,7 +92,7 @@ def test_the_family_decides_the_default() -> None:
     assert default_agent("tests/Mine-v0") is Mine
 
 
-def test_a_subclass_that_forgets_a_method_hears_which() -> None:
+def test_a_subclass_without_a_required_method_gets_an_error_that_names_it() -> None:
     class Half(BaseAgent):
         def reset(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Agents that call tools: what their models are shown, turn by turn."""
+"""Agents that call tools: what their models see in each turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_each_family_has_its_agent():
     assert ToolAgent.uses_tools  # the chat template renders the schemas
 
 
-def test_results_stand_where_the_template_wants_them():
+def test_tool_results_are_placed_where_the_template_expects_them():
     for results in ("user", "tool"):
         agent = MCPAgent(results=results)
         agent.update_from_env("The task.", 0.0, False, {})
@@ -29,6 +29,6 @@ def test_results_stand_where_the_template_wants_them():
         assert [message["role"] for message in agent.chat_completions] == ["system", "user"], results
 
 
-def test_another_place_for_results_is_refused():
+def test_an_unknown_place_for_tool_results_is_an_error():
     with pytest.raises(ValueError, match="results='system'"):
         ToolAgent(results="system")

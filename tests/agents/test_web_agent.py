@@ -1,4 +1,6 @@
-"""The agent of web pages: actions in the prompt, pictures as parts, and long conversations that stay short."""
+"""The web agent: actions in the prompt, screenshots as message parts, and long conversations that keep only recent
+pages.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,19 @@ def converse(agent: WebAgent, turns: int) -> None:
             agent.update_from_model(f"```\nclick({turn})\n```")
 
 
-def test_web_and_miniwob_are_played_by_it() -> None:
+def test_web_and_miniwob_use_the_web_agent_by_default() -> None:
     assert default_agent("rllm/Web-v0") is WebAgent
     assert default_agent("rllm/MiniWoB-click-test-v0") is WebAgent
     assert issubclass(WebAgent, ChatAgent)
 
 
-def test_the_prompt_has_every_action_and_its_example_is_one() -> None:
+def test_the_prompt_lists_every_action_with_a_valid_example() -> None:
     prompt = WebAgent().system_prompt
     assert all(f"{name}(" in prompt for name, action in ACTIONS.items() if action.group != "mouse")
     assert parse_browser_action(prompt[prompt.index("```") :].partition("The actions")[0]).name == "click"
 
 
-def test_all_pages_are_kept_unless_few_are_asked_for() -> None:
+def test_all_pages_are_kept_by_default() -> None:
     agent = WebAgent("")
     converse(agent, 5)
     assert [message["content"] for message in agent.chat_completions if message["role"] == "user"] == [
@@ -48,7 +50,7 @@ def test_all_pages_are_kept_unless_few_are_asked_for() -> None:
     assert [message["content"] for message in first_step.chat_completions if message["role"] == "user"][1] == "page 1"
 
 
-def test_pages_that_cannot_be_are_named() -> None:
+def test_invalid_page_limits_are_errors() -> None:
     reported = {}
     for pages in (0, -1, True, 1.5):
         try:
@@ -58,7 +60,7 @@ def test_pages_that_cannot_be_are_named() -> None:
     assert reported == {text: f"pages={text}" for text in ("0", "-1", "True", "1.5")}
 
 
-def test_a_picture_becomes_a_part_of_the_message() -> None:
+def test_a_screenshot_becomes_an_image_part_of_the_message() -> None:
     pillow = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
     agent = WebAgent()
     image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)

@@ -1,4 +1,6 @@
-"""The GPU benchmark with a tiny shape on a CPU: a broken script would be found out on a machine that costs money."""
+"""The GPU benchmark with a tiny shape on a CPU, so that errors in the script are found before it runs on a rented
+machine.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def test_the_script_measures_every_layout_of_both_tunings_and_writes_them(tmp_pa
         (tuning, layout) for tuning in ("lora", "qlora") for layout in ("padded", "packed", "trie")
     ]
     assert all(float(row[3]) > 0 and float(row[6].strip().rstrip("%")) > 0 for row in rows)
-    assert "sampled tokens a second" in text
+    assert "sampled tokens per second" in text
 
 
 def test_only_the_trie_computes_a_prompt_once(policy: Policy) -> None:
@@ -45,7 +47,7 @@ def test_only_the_trie_computes_a_prompt_once(policy: Policy) -> None:
 
 
 def test_operations_are_those_that_torch_counts(policy: Policy) -> None:
-    """An independent count of the same update: MFU is worth nothing if ours is made up."""
+    """Compare with an independent operation count of the same update."""
     rows = rows_of(TINY, TINY.sizes["vocab_size"])
     planned = layouts_of(rows, TINY.tokens_per_microbatch, policy.costs)["padded"]
     with FlopCounterMode(display=False) as counter:
@@ -56,7 +58,7 @@ def test_operations_are_those_that_torch_counts(policy: Policy) -> None:
     assert 0.8 < ours / counter.get_total_flops() < 1.25
 
 
-def test_without_a_gpu_the_script_says_what_to_do() -> None:
+def test_without_a_gpu_the_error_names_the_cpu_options() -> None:
     if torch.cuda.is_available():
         assert Machine("cuda").peak > 1e12
         return

@@ -1,4 +1,4 @@
-"""The learning benchmark's book-keeping: what is run, what is left out, what the table says and when it says no."""
+"""The learning benchmark: which jobs run, which are skipped, and what tables and verdicts contain."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def result(algorithm: str, tuning: str, seed: int, sampled: float, family: str =
 BASES = {(family, seed): {"sampled": 0.4, "greedy": 0.7} for family in ("lake", "letters") for seed in (0, 1, 2)}
 
 
-def test_every_algorithm_has_options_that_are_accepted_and_plays_as_many_episodes(tmp_path: Path) -> None:
+def test_every_algorithm_has_valid_options_and_the_same_number_of_episodes(tmp_path: Path) -> None:
     for algorithm in LAKE:
         for tuning in ("full", "lora"):
             config = config_of(tmp_path / "run", tmp_path / "base", "lake", algorithm, tuning, seed=0)
@@ -58,7 +58,7 @@ def test_all_algorithms_are_run_for_one_seed_before_the_next_and_letters_with_al
     assert all(job.needs in wanted for job in trained)
 
 
-def test_what_has_a_result_is_not_run_again_and_a_failed_base_fails_what_needs_it(
+def test_jobs_with_a_result_are_skipped_and_a_failed_base_model_fails_its_dependents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = jobs(["lake"], ["grpo"], ["full"], [0])
@@ -80,7 +80,7 @@ def test_two_schedulers_do_not_share_a_folder(tmp_path: Path) -> None:
             run_all(wanted, tmp_path, parallel=1)
 
 
-def test_verdicts_name_medians_that_miss_runs_that_diverged_and_rises_that_are_too_small() -> None:
+def test_verdicts_report_missed_medians_diverged_runs_and_insufficient_gains() -> None:
     runs = [result("grpo", "full", seed, value) for seed, value in enumerate((0.95, 0.89, 0.91))]
     assert verdicts(runs, BASES) == [("grpo, full: median 0.910 (target 0.9)", True), ("no run diverged", True)]
 
@@ -106,7 +106,7 @@ def test_table_and_plot_show_every_run(tmp_path: Path) -> None:
     assert "NOT MET" not in (tmp_path / "learning.md").read_text()
 
 
-def test_results_are_read_from_what_there_is(tmp_path: Path) -> None:
+def test_partial_results_can_be_read(tmp_path: Path) -> None:
     base = {"family": "lake", "seed": 0, "success": {"sampled": 0.4, "greedy": 0.7}}
     (tmp_path / "lake-0.json").write_text(json.dumps(base))
     (tmp_path / "lake-grpo-full-0.json").write_text(json.dumps(result("grpo", "full", 0, 0.9)))

@@ -1,4 +1,4 @@
-"""The comparison with TRL, as far as it goes without TRL: our side answers, and the script says what it lacks."""
+"""The comparison with TRL, without TRL: our side answers commands, and the script reports that TRL is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.vs_trl import Case, Measured, Side, main, row, write_data
 CASE = Case("small", "update", 24, (4, 8), 4, 2, 1.0)
 
 
-def test_our_side_updates_tells_its_gradient_and_its_memory_and_ends_when_it_is_closed(tmp_path: Path) -> None:
+def test_our_side_reports_update_gradient_and_memory_and_exits_when_closed(tmp_path: Path) -> None:
     data = str(write_data(CASE, tmp_path))
     side = Side("ours", sys.executable, tmp_path)
     try:
@@ -32,7 +32,7 @@ def test_our_side_updates_tells_its_gradient_and_its_memory_and_ends_when_it_is_
         side.close()
 
 
-def test_prompts_have_the_length_they_should_and_completions_are_in_bounds(tmp_path: Path) -> None:
+def test_prompts_and_completions_have_the_configured_lengths(tmp_path: Path) -> None:
     import json
 
     data = json.loads(write_data(CASE, tmp_path).read_text())
@@ -41,7 +41,7 @@ def test_prompts_have_the_length_they_should_and_completions_are_in_bounds(tmp_p
     assert all(len(group) == 4 for group in data["completions"])
 
 
-def test_without_trl_the_script_says_how_to_get_it() -> None:
+def test_without_trl_the_error_names_the_install_command() -> None:
     if importlib.util.find_spec("trl") is not None:
         pytest.skip("TRL can be imported here")
     with pytest.raises(SystemExit, match="--peer-python"):

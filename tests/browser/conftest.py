@@ -1,4 +1,4 @@
-"""A Chromium of the machine for the tests of this folder, one for all that do not break it."""
+"""A system Chromium for the tests of this folder, shared by all tests that do not break it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The browser's deadlines put where neither a busy nor a stalled machine reaches them, for tests of something else."""
+"""Browser deadlines that neither a busy nor a stalled machine reaches, for tests of other behaviour."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SECONDS = {
 
 
 def use_long_timeouts(patch: pytest.MonkeyPatch, *, restless: bool = False) -> None:
-    """What does not end by itself is waited for so long that a test which runs into it fails; ``wait()`` is brief.
+    """Make deadlines so long that a test which reaches one fails; ``wait()`` becomes short.
 
     Args:
-        patch: Puts everything back.
-        restless: Of pages that change for ever: that alone is waited for as usual.
+        patch: Restores everything.
+        restless: Keep the usual deadline for pages that change for ever.
     """
     for module, names in _SECONDS.items():
         for name in names:

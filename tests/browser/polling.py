@@ -1,4 +1,4 @@
-"""Waiting for what nobody announces: other processes, files that appear. Used by tests/mcp and tests/envs too."""
+"""Poll for unannounced events: other processes, files that appear. Also used by tests/mcp and tests/envs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 DEADLINE_S = 120.0
-"""Far beyond what a busy or stalled machine takes: whoever waits so long waits for what never comes."""
+"""Far longer than a busy or stalled machine takes: a wait this long would never end."""
 _PAUSE_S = 0.02
 
 
@@ -19,20 +19,20 @@ def until(true: Callable[[], Any]) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + DEADLINE_S
     while not true():
-        assert time.monotonic() < deadline, f"it did not happen within {DEADLINE_S:g} s"
+        assert time.monotonic() < deadline, f"the condition did not hold within {DEADLINE_S:g} s"
         time.sleep(_PAUSE_S)
 
 
 async def auntil(true: Callable[[], Any]) -> None:
-    """:func:`until`, while the event loop goes on."""
+    """Wait until a condition holds, without blocking the event loop."""
     deadline = time.monotonic() + DEADLINE_S
     while not true():
-        assert time.monotonic() < deadline, f"it did not happen within {DEADLINE_S:g} s"
+        assert time.monotonic() < deadline, f"the condition did not hold within {DEADLINE_S:g} s"
         await asyncio.sleep(_PAUSE_S)
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False

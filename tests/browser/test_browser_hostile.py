@@ -1,4 +1,4 @@
-"""Pages made to hang, crash or flood: their own episode sees what happened and goes on, and no other one waits."""
+"""Pages made to hang, crash or flood: their own episode reports it and continues, and no other episode waits."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     use_long_timeouts(monkeypatch, restless=True)
 
 
-def short(patch: pytest.MonkeyPatch, *names: str) -> None:
-    """Deadlines that a test is to run into. What is asked of the neighbour does not depend on them."""
+def shorten_timeouts(patch: pytest.MonkeyPatch, *names: str) -> None:
+    """Shorten deadlines that a test is to reach; requests of the neighbour do not depend on them."""
     for name in names:
         patch.setattr(f"rllm_gym.browser.{name}", 0.5)
 
 
-def play(pool: BrowserPool, site: Handler, then: Callable[[BrowserSession], Awaitable[None]]) -> None:
-    """Open the site's start page, play, and see that a neighbour is served meanwhile and while the page is open."""
+def run_scenario(pool: BrowserPool, site: Handler, scenario: Callable[[BrowserSession], Awaitable[None]]) -> None:
+    """Open the site's start page, run the scenario, and check that a neighbour is served during and after it."""
 
     async def is_served(neighbour: BrowserSession) -> None:
         await neighbour.goto("http://b.test/")
-        while "quiet" not in await seen(neighbour):
+        while "quiet" not in await observed_text(neighbour):
             pass
 
     async def both() -> None:
@@ -45,7 +45,7 @@ def play(pool: BrowserPool, site: Handler, then: Callable[[BrowserSession], Awai
             await session.goto("http://a.test/")
             async with asyncio.TaskGroup() as together:
                 together.create_task(is_served(neighbour))
-                await then(session)
+                await scenario(session)
             await is_served(neighbour)
         finally:
             await session.close()
@@ -54,7 +54,7 @@ def play(pool: BrowserPool, site: Handler, then: Callable[[BrowserSession], Awai
     asyncio.run(asyncio.wait_for(both(), 240))
 
 
-async def seen(session: BrowserSession) -> str:
+async def observed_text(session: BrowserSession) -> str:
     return (await session.observe()).text
 
 
@@ -62,12 +62,12 @@ async def act(session: BrowserSession, call: str) -> str:
     return await session.act(parse_browser_action(call))
 
 
-async def goes_on(session: BrowserSession) -> None:
-    """The page may break one more action, by what it does when it is let run for it; not a second one."""
+async def assert_recovers(session: BrowserSession) -> None:
+    """Assert that the page breaks at most one more action, and that the session works again."""
     if error := await act(session, "goto('http://a.test/fine')"):
-        assert "all is fine" not in await seen(session), error
+        assert "all is fine" not in await observed_text(session), error
         await act(session, "goto('http://a.test/fine')")
-    assert "all is fine" in await seen(session)
+    assert "all is fine" in await observed_text(session)
 
 
 def served(html: str, **others: str) -> Handler:
@@ -81,70 +81,70 @@ def served(html: str, **others: str) -> Handler:
 def test_dialogs_are_answered_and_reported(pool: BrowserPool) -> None:
     script = "alert('one'); document.title = confirm('two') + prompt('three', 'dflt')"
 
-    async def then(session: BrowserSession) -> None:
-        text = await seen(session)
+    async def scenario(session: BrowserSession) -> None:
+        text = await observed_text(session)
         assert "'one'" in text
         assert "'three'" in text
         assert "truedflt" in text
-        assert "'one'" not in await seen(session)
+        assert "'one'" not in await observed_text(session)
 
-    play(pool, served(f"<p>x<script>{script}</script>"), then)
+    run_scenario(pool, served(f"<p>x<script>{script}</script>"), scenario)
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "expected"),
     [
         ("while (true) alert(1)", "more than"),
-        # On a busy machine each look meets a few of them only, and there is nothing to stop.
+        # On a busy machine each observation meets only a few of them, and there is nothing to stop.
         ("setInterval(() => alert(1), 0)", "dialog"),
     ],
 )
-def test_endless_dialogs(pool: BrowserPool, script: str, told: str) -> None:
-    async def then(session: BrowserSession) -> None:
-        text = await seen(session)
-        assert told in text
+def test_endless_dialogs(pool: BrowserPool, script: str, expected: str) -> None:
+    async def scenario(session: BrowserSession) -> None:
+        text = await observed_text(session)
+        assert expected in text
         assert text.count("Note:") <= 32
-        await goes_on(session)
+        await assert_recovers(session)
 
-    play(pool, served(f"<p>x<script>{script}</script>"), then)
+    run_scenario(pool, served(f"<p>x<script>{script}</script>"), scenario)
 
 
 def test_a_page_that_never_stops_computing(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
+    shorten_timeouts(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
 
-    async def then(session: BrowserSession) -> None:
-        assert "was stopped" in await seen(session)
-        await goes_on(session)
+    async def scenario(session: BrowserSession) -> None:
+        assert "was stopped" in await observed_text(session)
+        await assert_recovers(session)
 
-    play(pool, served("<p>before<script>while (true);</script>"), then)
+    run_scenario(pool, served("<p>before<script>while (true);</script>"), scenario)
 
 
 def test_a_button_that_never_stops_computing(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "actions.INPUT_S", "session.RESPONSE_S")
+    shorten_timeouts(monkeypatch, "actions.INPUT_S", "session.RESPONSE_S")
 
-    async def then(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
         await act(session, f"click({number})")
-        assert "button" in await seen(session)
-        await goes_on(session)
+        assert "button" in await observed_text(session)
+        await assert_recovers(session)
 
-    play(pool, served("<button onclick='while (true);'>go</button>"), then)
+    run_scenario(pool, served("<button onclick='while (true);'>go</button>"), scenario)
 
 
-def test_a_page_whose_renderer_dies(pool: BrowserPool) -> None:
-    """By its own hand (memory): the tab is replaced, the episode told."""
+def test_a_page_whose_renderer_dies_is_replaced(pool: BrowserPool) -> None:
+    """A tab whose renderer dies of memory is replaced, and the episode reports it."""
 
-    async def then(session: BrowserSession) -> None:
-        await seen(session)
+    async def scenario(session: BrowserSession) -> None:
+        await observed_text(session)
         before = {process.pid for process in renderers()}
         error = await act(session, "click(1)")
-        text = await seen(session)
+        text = await observed_text(session)
         assert "crashed" in error + text
-        await goes_on(session)
+        await assert_recovers(session)
         assert {process.pid for process in renderers()} - before
 
     grow = "const all = []; while (true) all.push(new Array(1e6).fill(1.5))"
-    play(pool, served(f"<button onclick='{grow}'>go</button>"), then)
+    run_scenario(pool, served(f"<button onclick='{grow}'>go</button>"), scenario)
 
 
 def renderers() -> list[psutil.Process]:
@@ -165,27 +165,29 @@ def _line(process: psutil.Process) -> str:
         "setInterval(() => open('/popup'), 0)",
     ],
 )
-def test_popups_are_tabs_up_to_a_number(pool: BrowserPool, script: str) -> None:
-    async def then(session: BrowserSession) -> None:
+def test_popups_are_tabs_up_to_a_limit(pool: BrowserPool, script: str) -> None:
+    async def scenario(session: BrowserSession) -> None:
         while len(session.pages) < MAX_TABS:
             await session.evaluate("1")
-        assert "another tab" in await seen(session)
+        assert "another tab" in await observed_text(session)
         assert len(session.pages) <= MAX_TABS
 
-    play(pool, served(f"<p>x<script>{script}</script>"), then)
+    run_scenario(pool, served(f"<p>x<script>{script}</script>"), scenario)
 
 
 def test_a_tab_that_closes_itself(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "actions._WINDOW_S")
+    shorten_timeouts(monkeypatch, "actions._WINDOW_S")
 
-    async def then(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
         await act(session, f"click({number})")
         assert len(session.pages) == 1
-        assert "start" in await seen(session)
+        assert "start" in await observed_text(session)
 
-    play(
-        pool, served("<button onclick=\"window.open('/popup')\">start</button>", popup="<script>close()</script>"), then
+    run_scenario(
+        pool,
+        served("<button onclick=\"window.open('/popup')\">start</button>", popup="<script>close()</script>"),
+        scenario,
     )
 
 
@@ -201,14 +203,14 @@ def test_a_tab_that_closes_itself(pool: BrowserPool, monkeypatch: pytest.MonkeyP
         "document.write('<input type=file id=f>'); f.click()",
     ],
 )
-def test_pages_that_never_rest(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    short(monkeypatch, "session.LOAD_S")  # some of them are never loaded
+def test_pages_that_never_settle(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    shorten_timeouts(monkeypatch, "session.LOAD_S")  # some of them never finish loading
 
-    async def then(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         await session.observe()
-        await goes_on(session)
+        await assert_recovers(session)
 
-    play(pool, served(f"<p>x<script>{script}</script>"), then)
+    run_scenario(pool, served(f"<p>x<script>{script}</script>"), scenario)
 
 
 def test_a_download_is_refused_and_reported(pool: BrowserPool) -> None:
@@ -217,14 +219,14 @@ def test_a_download_is_refused_and_reported(pool: BrowserPool) -> None:
     def site(request: Request) -> Response:
         return Response(b"PK", headers=attachment) if request.path == "/tool" else Response(b"<a href=/tool>tool</a>")
 
-    async def then(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
         reported = await act(session, f"click({number})")
         while "tool.zip" not in reported:
-            reported += await seen(session)
+            reported += await observed_text(session)
         assert session.page.url == "http://a.test/"
 
-    play(pool, site, then)
+    run_scenario(pool, site, scenario)
 
 
 def test_endless_redirects(pool: BrowserPool) -> None:
@@ -235,34 +237,36 @@ def test_endless_redirects(pool: BrowserPool) -> None:
             return Response(b"<p>all is fine <a href=/round>round</a>")
         return Response(status=302, headers={"location": f"/round?{next(numbers)}"})
 
-    async def then(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         (number,) = (await session.observe()).elements
         await act(session, f"click({number})")
         await session.observe()
-        await goes_on(session)
+        await assert_recovers(session)
         with pytest.raises(SiteFault, match="ERR_TOO_MANY_REDIRECTS"):
             await session.goto("http://a.test/round")
 
-    play(pool, site, then)
+    run_scenario(pool, site, scenario)
 
 
 @pytest.mark.parametrize("megabytes", [8, pytest.param(50, marks=pytest.mark.long)])
-def test_a_page_of_many_megabytes(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch, megabytes: int) -> None:
-    short(monkeypatch, "session.LOAD_S")
+def test_a_page_of_many_megabytes_is_observed(
+    pool: BrowserPool, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    shorten_timeouts(monkeypatch, "session.LOAD_S")
     page = b"<p>beginning" + (b"<p>" + b"many words " * 10_000) * (megabytes * 2**20 // 110_003)
 
-    async def then(session: BrowserSession) -> None:
-        assert len(await seen(session)) < 100_000
-        await goes_on(session)
+    async def scenario(session: BrowserSession) -> None:
+        assert len(await observed_text(session)) < 100_000
+        await assert_recovers(session)
 
     def site(request: Request) -> Response:
         return Response(page if request.path == "/" else b"<p>all is fine")
 
-    play(pool, site, then)
+    run_scenario(pool, site, scenario)
 
 
-def test_an_answer_that_never_ends(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "session.LOAD_S")
+def test_a_response_that_never_ends(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_timeouts(monkeypatch, "session.LOAD_S")
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
@@ -274,7 +278,7 @@ def test_an_answer_that_never_ends(pool: BrowserPool, monkeypatch: pytest.Monkey
             while True:
                 writer.write(b"<p>drop</p>" * 100)
                 await writer.drain()
-                await asyncio.sleep(0.01)  # the site's, which is to go on, not to fill the memory
+                await asyncio.sleep(0.01)  # for the site, which must continue, not to fill the memory
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -285,18 +289,18 @@ def test_an_answer_that_never_ends(pool: BrowserPool, monkeypatch: pytest.Monkey
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         session = await pool.open(origins=[url])
         await session.goto(url)
-        while "drop" not in await seen(session):
+        while "drop" not in await observed_text(session):
             pass
         await act(session, f"goto('{url}/fine')")
-        assert "all is fine" in await seen(session)
+        assert "all is fine" in await observed_text(session)
         await session.close()
         server.close()
 
     asyncio.run(asyncio.wait_for(both(), 240))
 
 
-def test_twelve_episodes_with_hostile_ones_among_them(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    short(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
+def test_twelve_concurrent_episodes_with_hostile_ones(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_timeouts(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
     hostile = [
         "while (true);",
         "setInterval(() => alert(1), 0)",
@@ -304,10 +308,10 @@ def test_twelve_episodes_with_hostile_ones_among_them(pool: BrowserPool, monkeyp
         "setInterval(() => {for (let i = 0; i < 50; i++) fetch('/' + i)}, 5)",
     ]
 
-    async def attack(script: str, over: asyncio.Event) -> None:
+    async def attack(script: str, stop: asyncio.Event) -> None:
         session = await pool.open(sites={"http://a.test": served(f"<p>x<script>{script}</script>")})
         await session.goto("http://a.test/")
-        while not over.is_set():
+        while not stop.is_set():
             await session.observe()
         await session.close()
 
@@ -319,12 +323,12 @@ def test_twelve_episodes_with_hostile_ones_among_them(pool: BrowserPool, monkeyp
         await session.close()
         return [element.name for element in elements.values()]
 
-    async def all_of_them() -> list[Any]:
-        over = asyncio.Event()
-        attacks = [asyncio.create_task(attack(script, over)) for script in hostile]
+    async def run_all() -> list[Any]:
+        stop = asyncio.Event()
+        attacks = [asyncio.create_task(attack(script, stop)) for script in hostile]
         names = await asyncio.gather(*(honest(number) for number in range(8)))
-        over.set()
+        stop.set()
         await asyncio.gather(*attacks)
         return names
 
-    assert asyncio.run(asyncio.wait_for(all_of_them(), 240)) == [[str(number)] for number in range(8)]
+    assert asyncio.run(asyncio.wait_for(run_all(), 240)) == [[str(number)] for number in range(8)]

@@ -1,4 +1,4 @@
-"""Browsers and sessions from their start to their end, however that comes about."""
+"""Browsers and sessions from start to end, for every way in which they end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELLO = {"http://a.test": lambda request: Response(b"<title>hello</title><p>hell
 
 
 def browsers(parent: int | None = None) -> list[psutil.Process]:
-    """The Chromium processes (not their renderers) below a process."""
+    """Return the Chromium processes (not their renderers) below a process."""
     found = []
     for process in psutil.Process(parent).children(recursive=True):
         try:
@@ -36,7 +36,7 @@ def browsers(parent: int | None = None) -> list[psutil.Process]:
     return found
 
 
-def test_a_site_of_this_process_is_served_like_any_other(pool: BrowserPool) -> None:
+def test_a_site_of_this_process_is_served_like_a_real_one(pool: BrowserPool) -> None:
     asked: list[Request] = []
 
     def shop(request: Request) -> Response:
@@ -83,7 +83,7 @@ def test_episodes_share_nothing(pool: BrowserPool) -> None:
     asyncio.run(scenario())
 
 
-def test_ten_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
+def test_ten_concurrent_episodes_on_separate_event_loops(pool: BrowserPool) -> None:
     async def scenario(number: int) -> str:
         site = lambda request: Response(f"<title>{number}</title>".encode())  # noqa: E731
         session = await pool.open(sites={"http://a.test": site})
@@ -92,14 +92,14 @@ def test_ten_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
         await session.close()
         return title
 
-    async def all_of_them() -> list[str]:
+    async def run_all() -> list[str]:
         alone = [asyncio.to_thread(asyncio.run, scenario(number)) for number in range(2)]
         return await asyncio.gather(*alone, *(scenario(number) for number in range(2, 10)))
 
-    assert asyncio.run(all_of_them()) == [str(number) for number in range(10)]
+    assert asyncio.run(run_all()) == [str(number) for number in range(10)]
 
 
-def test_a_site_that_raises_is_a_fault_and_no_page(pool: BrowserPool) -> None:
+def test_a_site_that_raises_is_a_fault_and_not_a_page(pool: BrowserPool) -> None:
     def broken(request: Request) -> Response:
         if request.path == "/":
             return Response(b"<p>fine")
@@ -117,7 +117,7 @@ def test_a_site_that_raises_is_a_fault_and_no_page(pool: BrowserPool) -> None:
     asyncio.run(scenario())
 
 
-def test_a_header_that_would_split_the_answer_is_a_fault(pool: BrowserPool) -> None:
+def test_a_header_that_would_split_the_response_is_a_fault(pool: BrowserPool) -> None:
     evil = Response(b"", status=303, headers={"location": "/x\r\nset-cookie: a=1"})
 
     async def scenario() -> None:
@@ -136,7 +136,7 @@ def test_a_page_that_cannot_be_opened_is_reported(pool: BrowserPool) -> None:
         ({"origins": ["file:///etc"]}, "file:///etc"),
         ({"origins": ["http://a.test/path"]}, "not an origin"),
         ({"sites": {"https://a.test": HELLO["http://a.test"]}}, "http://"),
-        ({"sites": HELLO, "origins": ["http://A.test:80"]}, "choose one"),
+        ({"sites": HELLO, "origins": ["http://A.test:80"]}, "both sites and origins"),
         ({"viewport": (10, 720)}, "viewport"),
     ]
     for arguments, output in cases:
@@ -144,7 +144,7 @@ def test_a_page_that_cannot_be_opened_is_reported(pool: BrowserPool) -> None:
             asyncio.run(pool.open(**arguments))
 
 
-def test_a_named_browser_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_browser_path_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(BrowserFault, match=r"executable='/no/such'.*apt-get install") as raised:
         find_chromium("/no/such")
     assert raised.value.kind == "browser_unavailable"
@@ -153,7 +153,7 @@ def test_a_named_browser_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_
         find_chromium()
 
 
-def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_browser_is_an_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         with BrowserPool("/bin/false") as pool:
             with pytest.raises(BrowserFault, match="/bin/false cannot be started") as raised:
@@ -189,8 +189,8 @@ def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium:
     asyncio.run(scenario())
 
 
-def test_pictures_that_end_the_gpu_process_again_and_again_end_no_episode(chromium: str) -> None:
-    """What fills it with pictures ends it; after six times Chromium would end itself, with all its episodes."""
+def test_repeated_crashes_of_the_gpu_process_end_no_episode(chromium: str) -> None:
+    """Filling its memory with pictures ends it; after six times Chromium would exit, with all its episodes."""
 
     async def scenario() -> None:
         with BrowserPool(chromium, prewarm=0) as pool:
@@ -228,7 +228,7 @@ def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.Monk
     asyncio.run(session.close())
 
 
-def test_a_session_and_a_pool_that_are_forgotten_are_closed(chromium: str) -> None:
+def test_an_unreferenced_session_and_pool_are_closed(chromium: str) -> None:
     pool = BrowserPool(chromium, prewarm=0)
     held = pool._contexts
     session = asyncio.run(pool.open(sites=HELLO))
@@ -245,7 +245,7 @@ def test_a_session_and_a_pool_that_are_forgotten_are_closed(chromium: str) -> No
     until(lambda: started.dead)
 
 
-def test_an_opening_that_is_given_up_leaves_no_context(chromium: str) -> None:
+def test_a_cancelled_open_leaves_no_context(chromium: str) -> None:
     async def scenario() -> None:
         with BrowserPool(chromium, prewarm=0) as pool:
             await (await pool.open()).close()
@@ -262,7 +262,7 @@ def test_an_opening_that_is_given_up_leaves_no_context(chromium: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_fork_makes_a_browser_of_its_own(chromium: str) -> None:
+def test_a_fork_starts_its_own_browser(chromium: str) -> None:
     pool = shared_pool(chromium)
     session = asyncio.run(pool.open(sites=HELLO))
     child = os.fork()
@@ -314,7 +314,7 @@ asyncio.run(play(pool))
     ],
     ids=["some", "others"],
 )
-def test_when_the_trainer_is_killed_its_browser_goes_with_its_folder(
+def test_killing_the_trainer_ends_its_browser_and_removes_its_folder(
     chromium: str, tmp_path: Path, ends: tuple[tuple[str, int], ...]
 ) -> None:
     trainers = []
@@ -324,7 +324,7 @@ def test_when_the_trainer_is_killed_its_browser_goes_with_its_folder(
         trainer = subprocess.Popen(
             [sys.executable, "-c", TRAINER, how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        trainers.append((trainer, sign, folder))  # together: most of it is their start
+        trainers.append((trainer, sign, folder))  # concurrently: starting them takes most of the time
     for trainer, sign, folder in trainers:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"ready\n"
@@ -334,8 +334,8 @@ def test_when_the_trainer_is_killed_its_browser_goes_with_its_folder(
         trainer.wait(120)
         trainer.stdout.close()
         until(lambda browser=browser: not _line(browser))
-        until(lambda all=everyone, its=str(folder): not any(its in _line(process) for process in all))  # the driver too
-        for process in everyone:  # the fork that waits
+        until(lambda all=everyone, its=str(folder): not any(its in _line(process) for process in all))  # driver too
+        for process in everyone:  # the waiting fork
             if process.is_running():
                 process.kill()
         until(lambda folder=folder: not list(folder.iterdir()))

@@ -1,4 +1,4 @@
-"""What a model is shown of a page: what a person sees, numbered for actions, and not to be forged by the page."""
+"""The observation of a page: what a person sees, numbered for actions, and not forgeable by the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 def seen(pool, site, html: str, others: Mapping[str, str | Response] | None = None, **options) -> PageView:
-    """A page as it is observed once it is loaded."""
+    """Return the observation of a page that has loaded."""
 
     async def look() -> PageView:
         session = await pool.open(sites={"http://a.test": site("<!doctype html><title>T</title>" + html, others)})
@@ -31,7 +31,7 @@ def seen(pool, site, html: str, others: Mapping[str, str | Response] | None = No
 
 
 def outline(view: PageView) -> list[str]:
-    """The lines of the page itself."""
+    """Return the lines of the page itself."""
     return view.text.split("Page:\n", 1)[1].splitlines()
 
 
@@ -108,7 +108,7 @@ def test_text_lists_and_tables_can_be_read(pool, site):
     ]
 
 
-def test_what_is_not_shown_to_a_person_is_left_out(pool, site):
+def test_invisible_content_is_left_out(pool, site):
     hidden = (
         "display:none",
         "visibility:hidden",
@@ -130,7 +130,7 @@ def test_what_is_not_shown_to_a_person_is_left_out(pool, site):
     assert outline(view) == ['[1] button "yes"']
 
 
-def test_behind_an_open_dialog_nothing_is_listed(pool, site):
+def test_elements_behind_an_open_dialog_are_not_listed(pool, site):
     view = seen(
         pool,
         site,
@@ -140,7 +140,7 @@ def test_behind_an_open_dialog_nothing_is_listed(pool, site):
     assert "the rest of the page cannot be used" in view.text
 
 
-def test_what_can_be_clicked_by_listener_or_cursor_alone_gets_a_number(pool, site):
+def test_elements_clickable_by_listener_or_cursor_get_a_number(pool, site):
     view = seen(
         pool,
         site,
@@ -161,7 +161,7 @@ def test_what_can_be_clicked_by_listener_or_cursor_alone_gets_a_number(pool, sit
     assert 'text "plain"' in text
 
 
-def test_frames_and_shadow_trees_are_looked_into(pool, site):
+def test_frames_and_shadow_trees_are_included(pool, site):
     view = seen(
         pool,
         site,
@@ -213,7 +213,7 @@ delete window.seen;
 </script>"""
 
 
-def test_scripts_of_the_page_cannot_touch_what_reads_it(pool, site):
+def test_scripts_of_the_page_cannot_affect_the_observer(pool, site):
     async def scenario():
         session = await pool.open(sites={"http://a.test": site("<!doctype html><title>T</title>" + HOSTILE)})
         await session.goto("http://a.test/")
@@ -228,10 +228,10 @@ def test_scripts_of_the_page_cannot_touch_what_reads_it(pool, site):
     assert len([item for item in view.elements.values() if item.role == "textbox"]) == 7
     assert "forged" not in view.text
     assert error == ""
-    assert noticed is None  # the page cannot even tell that it was looked at
+    assert noticed is None  # the page cannot even detect that it was observed
 
 
-def test_numbers_stay_with_their_elements_and_are_never_given_again(pool, site):
+def test_elements_keep_their_numbers_and_numbers_are_not_reused(pool, site):
     async def scenario():
         page = "<button>A</button><button id=b>B</button><a href=/two>two</a>"
         session = await pool.open(sites={"http://a.test": site(page, {"/two": "<button>C</button>"})})
@@ -296,13 +296,13 @@ def test_a_long_page_is_truncated_with_notes_and_scrolling_shows_the_rest(pool, 
     ],
     ids=["elements", "text", "depth", "options", "name"],
 )
-def test_a_huge_page_is_read_within_bounds(pool, site, script):
+def test_the_observation_of_a_huge_page_is_bounded(pool, site, script):
     view = seen(pool, site, f"<body></body><script>{script}</script>")
     assert len(view.text) <= 20_000
     assert len(view.elements) <= 5_000
 
 
-def test_a_page_that_always_changes_is_shown_as_it_is(pool, site):
+def test_a_page_that_always_changes_is_observed(pool, site):
     view = seen(
         pool,
         site,
@@ -312,7 +312,7 @@ def test_a_page_that_always_changes_is_shown_as_it_is(pool, site):
     assert re.fullmatch(r'text "\d+"', outline(view)[0])
 
 
-def test_the_text_of_a_page_is_the_same_every_time(pool, site):
+def test_observations_are_deterministic(pool, site):
     page = (
         "<button>A</button><div id=l>x</div><iframe srcdoc='<a href=/>f</a>'></iframe>"
         "<script>l.onclick = () => 1</script>"
@@ -320,17 +320,17 @@ def test_the_text_of_a_page_is_the_same_every_time(pool, site):
     assert seen(pool, site, page).text == seen(pool, site, page).text
 
 
-# Without a browser ----------------------------------------------------------------------------------------------
+# Without a browser
 
 
-def test_quotes_hold_whatever_a_text_has_in_it():
+def test_any_text_is_quoted_safely():
     text = 'a"b\\c\n\r\t\x00\x0b\x1c\x85\u2028\u2029d'
     shown = quoted(text)
     assert len(shown.splitlines()) == 1
     assert shown.startswith('"a\\"b\\\\c\\n')
 
 
-def test_lines_that_do_not_fit_are_counted_and_none_is_out_of_order():
+def test_truncated_lines_are_counted_and_the_order_is_kept():
     lines = [OutlineLine(f"above {i}", -1) for i in range(50)] + [OutlineLine(f"in {i}", 0) for i in range(10)]
     lines += [OutlineLine(f"below {i}", 1) for i in range(50)]
     shown, left_out = fit_lines(lines, 700)

@@ -1,4 +1,4 @@
-"""Pages as this process opens them: set alike everywhere, with a keyboard of their own, and gone when they are gone."""
+"""Pages that this process opens: the same settings everywhere, keyboard events as from a device, and no leaks."""
 
 from __future__ import annotations
 
@@ -27,32 +27,34 @@ REPORTED = (
 )
 
 
-def play(pool: BrowserPool, sites: dict[str, Handler], then: Callable[[BrowserSession], Awaitable[None]]) -> None:
-    async def playing() -> None:
+def run_scenario(
+    pool: BrowserPool, sites: dict[str, Handler], scenario: Callable[[BrowserSession], Awaitable[None]]
+) -> None:
+    async def open_and_run() -> None:
         session = await pool.open(sites=sites, viewport=(640, 480))
         await session.goto(f"{next(iter(sites))}/")
-        await then(session)
+        await scenario(session)
         await session.close()
 
-    asyncio.run(asyncio.wait_for(playing(), 240))
+    asyncio.run(asyncio.wait_for(open_and_run(), 240))
 
 
 def served(html: str) -> Handler:
     return lambda request: Response(html.encode())
 
 
-def test_every_page_is_set_alike_also_those_that_pages_open(pool: BrowserPool) -> None:
-    async def scene(session: BrowserSession) -> None:
+def test_every_page_and_popup_has_the_same_settings(pool: BrowserPool) -> None:
+    async def scenario(session: BrowserSession) -> None:
         assert await session.evaluate(SETTINGS, world="main") == REPORTED
         await session.evaluate("void open('/other')", world="main")
         while len(session.pages) < 2:
             await session.evaluate("1")
         assert await session.evaluate(SETTINGS, world="main") == REPORTED
 
-    play(pool, {"http://a.test": served("<p>x")}, scene)
+    run_scenario(pool, {"http://a.test": served("<p>x")}, scenario)
 
 
-def test_a_frame_of_another_site_is_quieted_too(pool: BrowserPool) -> None:
+def test_a_frame_of_another_site_has_the_same_settings(pool: BrowserPool) -> None:
     """It has a process of its own, which the page's commands do not reach."""
     outer = "<iframe src='http://b.test/'></iframe><script>onmessage = event => document.title = event.data</script>"
     inner = (
@@ -62,27 +64,27 @@ def test_a_frame_of_another_site_is_quieted_too(pool: BrowserPool) -> None:
         "parent.postMessage(asked + ' ' + zone, '*')</script>"
     )
 
-    async def scene(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         while not (title := await session.evaluate("document.title")):
             pass
         assert title == "undefined UTC"
 
-    play(pool, {"http://a.test": served(outer), "http://b.test": served(inner)}, scene)
+    run_scenario(pool, {"http://a.test": served(outer), "http://b.test": served(inner)}, scenario)
 
 
-def test_keys_tell_a_page_what_those_of_a_keyboard_would(pool: BrowserPool) -> None:
+def test_key_events_equal_those_of_a_keyboard(pool: BrowserPool) -> None:
     page = """<input id=i autofocus><script>const told = [];
     i.addEventListener('keydown', event => told.push([event.code, event.key, event.keyCode,
       event.ctrlKey + 2 * event.shiftKey + 4 * event.altKey].join(' ')));</script>"""
 
-    async def scene(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         run = session._loop.arun
-        world = (await run(registry_of(session).tab(session, session.page))).isolated
+        isolated = (await run(registry_of(session).tab(session, session.page))).isolated
         await session.evaluate("i.focus()", world="main")
-        await run(type_text(world, "aB1!~é"))
+        await run(type_text(isolated, "aB1!~é"))
         assert await session.evaluate("i.value", world="main") == "aB1!~é"
         for key in ("Shift+1", "Shift+b", "Control+a", "Backspace", "+", "Shift++", "F2"):
-            await run(press_key(world, key))
+            await run(press_key(isolated, key))
         assert await session.evaluate("i.value", world="main") == "++"
         reported = await session.evaluate("told", world="main")
         assert reported == [
@@ -92,11 +94,11 @@ def test_keys_tell_a_page_what_those_of_a_keyboard_would(pool: BrowserPool) -> N
             *("ShiftLeft Shift 16 2", "Equal + 187 2", "F2 F2 113 0"),
         ]
 
-    play(pool, {"http://a.test": served(page)}, scene)
+    run_scenario(pool, {"http://a.test": served(page)}, scenario)
 
 
-def test_a_page_that_is_gone_answers_nobody_and_keeps_nobody_waiting(pool: BrowserPool) -> None:
-    async def scene(session: BrowserSession) -> None:
+def test_requests_to_a_closed_page_fail_at_once(pool: BrowserPool) -> None:
+    async def scenario(session: BrowserSession) -> None:
         await session.evaluate("void open('/other')", world="main")
         while len(session.pages) < 2:
             await session.evaluate("1")
@@ -117,21 +119,21 @@ def test_a_page_that_is_gone_answers_nobody_and_keeps_nobody_waiting(pool: Brows
         with pytest.raises(ProtocolError, match=r"Page\.nothing: .*wasn't found"):
             await session._loop.arun(session.cdp().send("Page.nothing"))
 
-    play(pool, {"http://a.test": served("<p>x")}, scene)
+    run_scenario(pool, {"http://a.test": served("<p>x")}, scenario)
 
 
-def test_what_a_site_answers_decides_how_opening_its_page_ends(pool: BrowserPool) -> None:
-    """A page that goes elsewhere while it is opened is opened again, and one that never comes is an error."""
+def test_goto_overrides_a_pending_redirect_of_the_previous_page(pool: BrowserPool) -> None:
+    """A redirect that the previous page still has pending does not replace the opened page."""
 
     def site(request: Request) -> Response:
         if request.path == "/":
             return Response(b"<script>onload = () => setTimeout(() => location.href = '/again')</script>")
         return Response(f"<title>{request.path}</title>".encode())
 
-    async def scene(session: BrowserSession) -> None:
+    async def scenario(session: BrowserSession) -> None:
         for name in ("/one", "/two#part"):
             await session.goto(f"http://a.test{name}")
             assert session.page.url == f"http://a.test{name}"
         assert await session.evaluate("document.title") == "/two"
 
-    play(pool, {"http://a.test": site}, scene)
+    run_scenario(pool, {"http://a.test": site}, scenario)

@@ -1,4 +1,4 @@
-"""Nothing leaves the browser but to the task's own origins, whatever a page tries."""
+"""The browser connects only to the task's own origins, whatever a page tries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 class Listener:
-    """Somebody else's server on this machine, TCP and UDP on one port, who notes every byte that arrives."""
+    """Another server on this machine, TCP and UDP on one port, that records every byte it receives."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port = self._tcp.getsockname()[1]
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -38,9 +38,9 @@ class Listener:
                 peer, _ = self._tcp.accept()
                 with peer:
                     peer.settimeout(120.0)
-                    self.heard.append(b"TCP")
+                    self.received.append(b"TCP")
                     with contextlib.suppress(OSError):
-                        self.heard[-1] = peer.recv(4096)
+                        self.received[-1] = peer.recv(4096)
                         peer.sendall(
                             b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 2\r\n\r\nok"
                         )
@@ -51,7 +51,7 @@ class Listener:
                 data, sender = self._udp.recvfrom(4096)
                 if sender is None:  # it was closed
                     return
-                self.heard.append(data or b"UDP")
+                self.received.append(data or b"UDP")
 
     def close(self) -> None:
         for item in (self._tcp, self._udp):
@@ -128,7 +128,7 @@ async def eventually(session: BrowserSession, script: str) -> None:
         pass
 
 
-def test_not_one_byte_reaches_a_server_that_is_not_the_tasks(pool: BrowserPool, listener: Listener) -> None:
+def test_no_byte_reaches_a_server_outside_the_task(pool: BrowserPool, listener: Listener) -> None:
     async def scenario() -> None:
         session = await pool.open(sites={"http://a.test": escapes(listener)})
 
@@ -153,11 +153,13 @@ def test_not_one_byte_reaches_a_server_that_is_not_the_tasks(pool: BrowserPool, 
         await session.close()
 
     asyncio.run(scenario())
-    assert listener.heard == []
+    assert listener.received == []
 
 
-def test_webrtc_is_shut_twice(chromium: str, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the page's constructor put back, the browser itself still sends nothing."""
+def test_webrtc_is_also_disabled_in_the_browser(
+    chromium: str, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even with the page's constructor restored, the browser itself sends nothing."""
     monkeypatch.setattr("rllm_gym.browser.context_pool._init_script", lambda: "0")
 
     async def scenario() -> None:
@@ -174,10 +176,10 @@ def test_webrtc_is_shut_twice(chromium: str, listener: Listener, monkeypatch: py
             await session.close()
 
     asyncio.run(scenario())
-    assert listener.heard == []
+    assert listener.received == []
 
 
-def test_the_tasks_own_server_is_reached_and_no_other_port_of_it(pool: BrowserPool, listener: Listener) -> None:
+def test_only_the_tasks_own_server_and_port_are_reachable(pool: BrowserPool, listener: Listener) -> None:
     other = Listener()
 
     async def scenario() -> None:
@@ -198,11 +200,11 @@ def test_the_tasks_own_server_is_reached_and_no_other_port_of_it(pool: BrowserPo
 
     asyncio.run(scenario())
     other.close()
-    assert other.heard == []
-    assert listener.heard[0].startswith(b"GET /yes HTTP/1.1\r\n")
-    assert b"proxy" not in listener.heard[0].lower()
-    assert listener.heard[1].startswith(b"GET / HTTP/1.1\r\n")
-    assert len(listener.heard) == 2
+    assert other.received == []
+    assert listener.received[0].startswith(b"GET /yes HTTP/1.1\r\n")
+    assert b"proxy" not in listener.received[0].lower()
+    assert listener.received[1].startswith(b"GET / HTTP/1.1\r\n")
+    assert len(listener.received) == 2
 
 
 class RealServer(http.server.BaseHTTPRequestHandler):
@@ -211,7 +213,7 @@ class RealServer(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/away":
             self.send_response(302)
-            self.send_header("Location", self.server.elsewhere)  # type: ignore[attr-defined]
+            self.send_header("Location", self.server.redirect_target)  # type: ignore[attr-defined]
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -232,9 +234,9 @@ class RealServer(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_real_server_is_played_on_and_cannot_send_the_browser_away(pool: BrowserPool, listener: Listener) -> None:
+def test_a_real_server_works_and_cannot_redirect_elsewhere(pool: BrowserPool, listener: Listener) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), RealServer)
-    server.elsewhere = f"{listener.url}/stolen?secret=1"  # type: ignore[attr-defined]
+    server.redirect_target = f"{listener.url}/stolen?secret=1"  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
 
@@ -253,7 +255,7 @@ def test_a_real_server_is_played_on_and_cannot_send_the_browser_away(pool: Brows
     finally:
         server.shutdown()
         server.server_close()
-    assert listener.heard == []
+    assert listener.received == []
 
 
 def test_a_start_page_that_cannot_be_reached_is_reported(pool: BrowserPool) -> None:
@@ -266,7 +268,7 @@ def test_a_start_page_that_cannot_be_reached_is_reported(pool: BrowserPool) -> N
     asyncio.run(scenario())
 
 
-def test_pages_cannot_open_what_is_not_the_web(pool: BrowserPool) -> None:
+def test_pages_cannot_open_other_url_schemes(pool: BrowserPool) -> None:
     urls = ["file:///etc/hostname", "view-source:http://a.test/", "chrome://version", "data:text/html,<p>data"]
     script = "".join(f"open('{url}');" for url in urls) + "".join(f"location.href = '{url}';" for url in urls)
     pages = {
@@ -323,7 +325,7 @@ def test_other_users_of_this_machine_cannot_reach_a_site(pool: BrowserPool, monk
     asyncio.run(scenario())
 
 
-def test_origins_are_written_as_the_browser_writes_them() -> None:
+def test_origins_are_normalized_as_in_the_browser() -> None:
     for url, origin in (
         ("HTTP://Shop.Test:80/x", "http://shop.test"),
         ("https://a.test:443", "https://a.test"),
@@ -350,11 +352,11 @@ LOOK_ALIKES = (
 )
 
 
-def test_look_alikes_are_outside() -> None:
-    walls = NetworkPolicy()
-    walls.allow({"http://shop.test": lambda request: Response()}, [])
-    assert [url for url in LOOK_ALIKES if walls.is_allowed(url)] == []
-    assert walls.is_allowed("http://shop.test/?a=http://evil.example/")
+def test_look_alike_urls_are_not_allowed() -> None:
+    policy = NetworkPolicy()
+    policy.allow({"http://shop.test": lambda request: Response()}, [])
+    assert [url for url in LOOK_ALIKES if policy.is_allowed(url)] == []
+    assert policy.is_allowed("http://shop.test/?a=http://evil.example/")
 
 
 FLOODS = (
@@ -382,7 +384,7 @@ def test_floods_of_requests_and_messages_do_not_stall_a_neighbour(pool: BrowserP
         asyncio.run(scenario(asked))
 
 
-def test_pages_may_still_ask_for_what_they_need(pool: BrowserPool) -> None:
+def test_pages_can_load_their_own_resources(pool: BrowserPool) -> None:
     many = "Promise.all([...Array(90).keys()].map(i => fetch('/' + i).then(answer => answer.text())))"
 
     async def scenario() -> None:

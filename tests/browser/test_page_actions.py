@@ -1,4 +1,4 @@
-"""What a model's actions do to a page: what a person's mouse and keyboard would, or an error that says why not."""
+"""Actions on a page: they do what a person's mouse and keyboard would, or return an error with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 class BrowserDriver:
-    """A session whose elements are called by their names."""
+    """A session whose elements are addressed by name."""
 
     def __init__(self, session: BrowserSession) -> None:
         self.session = session
@@ -28,7 +28,7 @@ class BrowserDriver:
         return self.view
 
     async def do(self, call: str) -> str:
-        """``await do("fill <Search> 'x'")``: an action with names of elements in angle brackets. Then looks."""
+        """``await do("fill <Search> 'x'")``: run an action with element names in angle brackets, then observe."""
         assert self.view is not None
         for number, element in self.view.elements.items():
             call = call.replace(f"<{element.name}>", str(number))
@@ -36,15 +36,15 @@ class BrowserDriver:
         await self.look()
         return error
 
-    async def out(self) -> str:
-        """What the page wrote into ``#out``."""
+    async def output_text(self) -> str:
+        """Return what the page wrote into ``#out``."""
         return await self.session.evaluate("document.getElementById('out').textContent")
 
 
-def play(
-    pool, handler: Handler | str, scene: Callable[[BrowserDriver], Awaitable[None]], origin: str = "http://a.test"
+def run_scenario(
+    pool, handler: Handler | str, scenario: Callable[[BrowserDriver], Awaitable[None]], origin: str = "http://a.test"
 ) -> None:
-    """Run a scene on a site."""
+    """Run a scenario on a site."""
     page = "<!doctype html><title>T</title><p id=out></p>" + handler if isinstance(handler, str) else ""
     site = handler if callable(handler) else (lambda request: Response(page.encode()))
 
@@ -52,9 +52,9 @@ def play(
         session = await pool.open(sites={origin: site})
         try:
             await session.goto(f"{origin}/")
-            hands = BrowserDriver(session)
-            await hands.look()
-            await scene(hands)
+            driver = BrowserDriver(session)
+            await driver.look()
+            await scenario(driver)
         finally:
             await session.close()
 
@@ -71,7 +71,7 @@ def pages(served: Mapping[str, str]) -> Handler:
     return handle
 
 
-def test_the_mouse_is_a_real_one(pool):
+def test_mouse_events_are_trusted(pool):
     page = """<button id=b>B</button><button id=d ondblclick="say('double ' + event.isTrusted)">D</button>
     <div style="height:3000px"></div><button onclick="say('far ' + event.isTrusted)">Far</button>
     <iframe srcdoc="<p style=height:900px></p><button onclick='parent.say(`framed ${event.isTrusted}`)'>In</button>"
@@ -80,7 +80,7 @@ def test_the_mouse_is_a_real_one(pool):
     b.oncontextmenu = (event) => say('right ' + event.isTrusted); b.onclick = () => say('left');
     h.onmouseenter = () => say('entered');</script>"""
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         for call, output in (
             ("click(<B>)", "left"),
             ('click(<B>, "right")', "right true"),
@@ -89,14 +89,14 @@ def test_the_mouse_is_a_real_one(pool):
             ("click(<In>)", "framed true"),
             ("mouse_click(20, 600)", "framed true"),
         ):
-            assert await hands.do(call) == "", call
-            assert await hands.out() == output
-        assert "outside of the screenshot" in await hands.do("mouse_click(5000, 1)")
+            assert await driver.do(call) == "", call
+            assert await driver.output_text() == output
+        assert "outside of the screenshot" in await driver.do("mouse_click(5000, 1)")
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
-def test_fields_take_what_fits_them(pool):
+def test_fields_accept_valid_values(pool):
     page = """<input aria-label=Text value=old oninput="out.textContent += 'i'" onchange="out.textContent += 'c'">
     <input aria-label=Short maxlength=3><input aria-label=Fixed readonly><input aria-label=Off disabled>
     <input aria-label=Day type=date oninput="out.textContent = 'day'"><input aria-label=Count type=number>
@@ -106,10 +106,10 @@ def test_fields_take_what_fits_them(pool):
     <select aria-label=Pick><option>A</select><input type=file aria-label=Photo><button>Go</button>
     <input aria-label=Keys onkeydown="out.textContent = event.key + event.isTrusted">"""
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         async def value(name: str) -> str:
-            assert hands.view is not None
-            return next(item.value for item in hands.view.elements.values() if item.name == name)
+            assert driver.view is not None
+            return next(item.value for item in driver.view.elements.values() if item.name == name)
 
         good = {
             "Text": 'new "ü" 😀', "Day": "2025-03-04", "Count": "-1.5", "Size": "7", "Tint": "#00ff7f",
@@ -117,11 +117,11 @@ def test_fields_take_what_fits_them(pool):
         }  # fmt: skip
         for name, text in good.items():
             action = f"fill(<{name}>, {text!r})"
-            assert await hands.do(action) == "", name
+            assert await driver.do(action) == "", name
             assert await value(name) == text
-        assert await hands.do('type(<Text>, "er")') == ""
+        assert await driver.do('type(<Text>, "er")') == ""
         assert await value("Text") == 'new "ü" 😀er'
-        assert await hands.do("clear(<Text>)") == ""
+        assert await driver.do("clear(<Text>)") == ""
         assert await value("Text") == ""
         for action, error in (
             ('fill(<Short>, "abcdef")', 'takes at most 3 characters; it now holds "abc"'),
@@ -138,12 +138,12 @@ def test_fields_take_what_fits_them(pool):
             ("click(<Off>)", "is disabled"),
             ("click(<Pick>)", "choose with select("),
         ):
-            assert error in await hands.do(action), action
+            assert error in await driver.do(action), action
         assert await value("Day") == "2025-03-04"
-        assert await hands.do('type(<Keys>, "k")') == ""
-        assert await hands.out() == "ktrue"
+        assert await driver.do('type(<Keys>, "k")') == ""
+        assert await driver.output_text() == "ktrue"
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
 def test_selects_and_checkboxes_are_set_and_the_page_gets_the_events(pool):
@@ -153,34 +153,34 @@ def test_selects_and_checkboxes_are_set_and_the_page_gets_the_events(pool):
     <label><input type=radio name=r checked> Post</label><label><input type=radio name=r> Pick up</label>
     <div role=checkbox aria-checked=false tabindex=0 onclick="this.ariaChecked = 'true'">Own</div>"""
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         def flags(name: str) -> tuple[str, ...]:
-            assert hands.view is not None
-            return next(item.flags for item in hands.view.elements.values() if item.name == name)
+            assert driver.view is not None
+            return next(item.flags for item in driver.view.elements.values() if item.name == name)
 
         for option, value in (("Name", "n"), ("price", "p"), ("n", "n")):
-            assert await hands.do(f"select(<One>, {option!r})") == ""
-            assert await hands.out() == value
-        assert await hands.do('select(<Many>, "Red", "Green")') == ""
-        assert next(item.value for item in hands.view.elements.values() if item.name == "Many") == "Red\nGreen"
-        error = await hands.do('select(<One>, "Size")')
+            assert await driver.do(f"select(<One>, {option!r})") == ""
+            assert await driver.output_text() == value
+        assert await driver.do('select(<Many>, "Red", "Green")') == ""
+        assert next(item.value for item in driver.view.elements.values() if item.name == "Many") == "Red\nGreen"
+        error = await driver.do('select(<One>, "Size")')
         assert 'has no option "Size". It has "Price", "Name", "Never"' in error
-        assert "it is disabled" in await hands.do('select(<One>, "Never")')
-        assert "takes one option only" in await hands.do('select(<One>, "Price", "Name")')
+        assert "it is disabled" in await driver.do('select(<One>, "Never")')
+        assert "takes one option only" in await driver.do('select(<One>, "Price", "Name")')
         for call in ("check(<Gift>)", "check(<Gift>)"):
-            assert await hands.do(call) == ""
-            assert await hands.out() == "true"
-        assert await hands.do("uncheck(<Gift>)") == ""
-        assert await hands.out() == "false"
-        assert await hands.do("check(<Pick up>)") == ""
+            assert await driver.do(call) == ""
+            assert await driver.output_text() == "true"
+        assert await driver.do("uncheck(<Gift>)") == ""
+        assert await driver.output_text() == "false"
+        assert await driver.do("check(<Pick up>)") == ""
         assert "checked" in flags("Pick up")
         assert "checked" not in flags("Post")
-        assert "choosing another" in await hands.do("uncheck(<Pick up>)")
-        assert await hands.do("check(<Own>)") == ""
+        assert "choosing another" in await driver.do("uncheck(<Pick up>)")
+        assert await driver.do("check(<Own>)") == ""
         assert "checked" in flags("Own")
-        assert "is no list of options" in await hands.do('select(<Gift>, "x")')
+        assert "is no list of options" in await driver.do('select(<Gift>, "x")')
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
 def test_covered_stale_and_forged_elements_are_reported(pool):
@@ -188,26 +188,26 @@ def test_covered_stale_and_forged_elements_are_reported(pool):
     <div id=c style="position:fixed;inset:0;background:#fff8">We use cookies<button onclick="c.remove()">Accept</button>
     </div>"""
 
-    async def scene(hands: BrowserDriver) -> None:
-        error = await hands.do("click(<Pay>)")
+    async def scenario(driver: BrowserDriver) -> None:
+        error = await driver.do("click(<Pay>)")
         assert 'Element [1] button "Pay" is covered by' in error
         assert "We use cookies" in error
-        assert await hands.out() == ""
-        assert await hands.do("click(<Accept>)") == ""
-        assert await hands.do("click(<Pay>)") == ""
-        assert await hands.out() == "paid"
-        await hands.session.evaluate("document.getElementById('g').remove()")
-        gone = await hands.session.act(parse_browser_action("click(2)"))
+        assert await driver.output_text() == ""
+        assert await driver.do("click(<Accept>)") == ""
+        assert await driver.do("click(<Pay>)") == ""
+        assert await driver.output_text() == "paid"
+        await driver.session.evaluate("document.getElementById('g').remove()")
+        gone = await driver.session.act(parse_browser_action("click(2)"))
         assert gone.startswith(
             'Element [2] button "Gone" is no longer on the page. The nearest numbers are [1] button "Pay"'
         )
-        forged = await hands.do("click(99999)")
+        forged = await driver.do("click(99999)")
         assert forged.startswith("There is no element 99999 on the page. The nearest numbers are [")
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
-def test_an_element_is_clicked_where_what_lies_over_it_leaves_it_free(pool):
+def test_a_partly_covered_element_is_clicked_at_a_free_point(pool):
     free = ("left: 12px", "right: 12px", "top: 6px", "bottom: 6px", "left: 12px; top: 6px")
     site = pages({
         f"/{n if n else ''}": f"""<p id=out></p><div style="position:relative; width:300px; height:100px">
@@ -217,63 +217,63 @@ def test_an_element_is_clicked_where_what_lies_over_it_leaves_it_free(pool):
         for n, at in enumerate(free)
     })  # fmt: skip
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         for n, at in enumerate(free):
-            assert await hands.do(f'goto("/{n if n else ""}")') == ""
-            assert await hands.do("click(<Pay>)") == "", at
-            assert await hands.out() == "paid", at
+            assert await driver.do(f'goto("/{n if n else ""}")') == ""
+            assert await driver.do("click(<Pay>)") == "", at
+            assert await driver.output_text() == "paid", at
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
-def test_keys_reach_the_element_or_what_has_the_focus(pool):
+def test_keys_reach_the_element_or_the_focus(pool):
     page = """<form onsubmit="out.textContent = 'sent ' + q.value; return false"><input id=q aria-label=Query></form>
     <input aria-label=Other>"""
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert await hands.do('fill(<Query>, "tea")') == ""
-        assert await hands.do('press("Enter")') == ""
-        assert await hands.out() == "sent tea"
-        assert await hands.do('press(<Query>, "ctrl+a")') == ""
-        assert await hands.do('press("Backspace")') == ""
-        assert await hands.session.evaluate("document.getElementById('q').value") == ""
-        assert await hands.do('press("Tab")') == ""
-        assert [item.name for item in hands.view.elements.values() if "focused" in item.flags] == ["Other"]
-        assert "Did you mean 'Escape'" in await hands.do('press("Escpe")')
-        # All contexts of a browser share a clipboard: nothing may pass through it from one episode to another.
-        assert "clipboard" in await hands.do('press(<Other>, "Control+v")')
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do('fill(<Query>, "tea")') == ""
+        assert await driver.do('press("Enter")') == ""
+        assert await driver.output_text() == "sent tea"
+        assert await driver.do('press(<Query>, "ctrl+a")') == ""
+        assert await driver.do('press("Backspace")') == ""
+        assert await driver.session.evaluate("document.getElementById('q').value") == ""
+        assert await driver.do('press("Tab")') == ""
+        assert [item.name for item in driver.view.elements.values() if "focused" in item.flags] == ["Other"]
+        assert "Did you mean 'Escape'" in await driver.do('press("Escpe")')
+        # All contexts of a browser share a clipboard: no episode may read another one's data through it.
+        assert "clipboard" in await driver.do('press(<Other>, "Control+v")')
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
-def test_what_one_episode_copies_no_other_can_paste(pool):
+def test_episodes_do_not_share_a_clipboard(pool):
     page = """<input id=i value=SECRET aria-label=Field><input aria-label=Target>
     <button onclick="i.select(); document.execCommand('copy')">Copy</button>"""
 
-    async def copying(hands: BrowserDriver) -> None:
-        assert await hands.do("click(<Copy>)") == ""
+    async def copying(driver: BrowserDriver) -> None:
+        assert await driver.do("click(<Copy>)") == ""
 
-    async def pasting(hands: BrowserDriver) -> None:
-        assert await hands.do('click(<Target>, "middle")') == ""
-        await hands.session.evaluate("document.execCommand('paste')")
-        assert [item.value for item in (await hands.look()).elements.values() if item.name == "Target"] == [""]
+    async def pasting(driver: BrowserDriver) -> None:
+        assert await driver.do('click(<Target>, "middle")') == ""
+        await driver.session.evaluate("document.execCommand('paste')")
+        assert [item.value for item in (await driver.look()).elements.values() if item.name == "Target"] == [""]
 
-    play(pool, page, copying)
-    play(pool, page, pasting)
+    run_scenario(pool, page, copying)
+    run_scenario(pool, page, pasting)
 
 
-def test_an_address_is_understood_whatever_the_page_is_at(pool):
+def test_goto_works_from_any_page(pool):
     site = pages({"/": "<p>home", "/loop": "<script>location.href = '/loop?' + Math.random()</script>", "/b": "<p>b"})
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert await hands.do("new_tab()") == ""
-        assert hands.view.url == "about:blank"
-        assert await hands.do('goto("/loop")') == ""
-        assert "again and again" in hands.view.text
-        assert await hands.do('goto("/b")') == ""
-        assert '"b"' in hands.view.text
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do("new_tab()") == ""
+        assert driver.view.url == "about:blank"
+        assert await driver.do('goto("/loop")') == ""
+        assert "again and again" in driver.view.text
+        assert await driver.do('goto("/b")') == ""
+        assert '"b"' in driver.view.text
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
 def test_dragging_works_for_mouse_listeners_and_for_drag_and_drop(pool):
@@ -285,46 +285,46 @@ def test_dragging_works_for_mouse_listeners_and_for_drag_and_drop(pool):
      aria-label=Target onmouseup="if (down) out.textContent = 'moved'" ondragover="event.preventDefault()"
      ondrop="out.textContent = event.dataTransfer.getData('text/plain')"></div><script>let down = 0</script>"""
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert await hands.do("drag(<Mouse>, <Target>)") == ""
-        assert await hands.out() == "moved"
-        await hands.session.evaluate("down = 0", world="main")
-        assert await hands.do("drag(<Card>, <Target>)") == ""
-        assert await hands.out() == "dropped"
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do("drag(<Mouse>, <Target>)") == ""
+        assert await driver.output_text() == "moved"
+        await driver.session.evaluate("down = 0", world="main")
+        assert await driver.do("drag(<Card>, <Target>)") == ""
+        assert await driver.output_text() == "dropped"
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
-def test_scrolling_the_page_and_what_scrolls_within_it(pool):
+def test_scrolling_the_page_and_its_scrollable_elements(pool):
     page = """<div id=box style="height:100px;overflow:auto" aria-label=Box><p style="height:900px">long</p></div>
     <div style="height:2000px"></div>"""
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         where = "[scrollY, document.getElementById('box').scrollTop]"
-        assert "cannot be scrolled further up" in await hands.do('scroll("up")')
-        assert await hands.do('scroll("down")') == ""
-        assert await hands.session.evaluate(where) == [576, 0]
-        assert await hands.do('scroll("down", <Box>)') == ""
-        assert await hands.session.evaluate(where) == [576, 80]
-        assert 'scrolled="80 of' in hands.view.text
-        assert "nothing to scroll left" in await hands.do('scroll("left")')
+        assert "cannot be scrolled further up" in await driver.do('scroll("up")')
+        assert await driver.do('scroll("down")') == ""
+        assert await driver.session.evaluate(where) == [576, 0]
+        assert await driver.do('scroll("down", <Box>)') == ""
+        assert await driver.session.evaluate(where) == [576, 80]
+        assert 'scrolled="80 of' in driver.view.text
+        assert "nothing to scroll left" in await driver.do('scroll("left")')
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
-def test_an_application_that_scrolls_in_a_pane_is_scrolled(pool):
+def test_the_scrollable_pane_of_an_application_is_scrolled(pool):
     page = (
         "<div style='position:fixed;inset:0;overflow:auto'><p style='height:3000px'>long</p><button>End</button></div>"
     )
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert await hands.do('scroll("down")') == ""
-        assert await hands.session.evaluate("document.querySelector('div').scrollTop") == 576
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do('scroll("down")') == ""
+        assert await driver.session.evaluate("document.querySelector('div').scrollTop") == 576
 
-    play(pool, page, scene)
+    run_scenario(pool, page, scenario)
 
 
-# Waiting --------------------------------------------------------------------------------------------------------
+# Waiting
 
 LEADING = (
     "location.href = '/next'",
@@ -338,7 +338,7 @@ LEADING = (
 )
 
 
-def test_the_page_that_an_action_leads_to_is_the_one_that_is_seen(pool):
+def test_the_observation_shows_the_page_that_an_action_opens(pool):
     site = pages({
         "/": "<p>start",
         **{
@@ -350,13 +350,13 @@ def test_the_page_that_an_action_leads_to_is_the_one_that_is_seen(pool):
         "/data": "",
     })  # fmt: skip
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         for n, begin in enumerate(LEADING):
-            assert await hands.do(f'goto("/{n}")') == ""
-            assert await hands.do("click(<Go>)") == "", begin
-            assert '"arrived"' in hands.view.text, begin
+            assert await driver.do(f'goto("/{n}")') == ""
+            assert await driver.do("click(<Go>)") == "", begin
+            assert '"arrived"' in driver.view.text, begin
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
 CHANGING = (
@@ -369,7 +369,7 @@ CHANGING = (
 )
 
 
-def test_what_an_action_changes_is_seen(pool):
+def test_the_observation_shows_changes_of_an_action(pool):
     script = "<script>function show() { out.textContent = 'shown' }</script>"
     site = pages({
         "/": "<p>start",
@@ -380,17 +380,17 @@ def test_what_an_action_changes_is_seen(pool):
         },
     })  # fmt: skip
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         for n, begin in enumerate(CHANGING):
-            assert await hands.do(f'goto("/{n}")') == ""
-            assert await hands.do("click(<Go>)") == "", begin
-            assert '"shown"' in hands.view.text, begin
+            assert await driver.do(f'goto("/{n}")') == ""
+            assert await driver.do("click(<Go>)") == "", begin
+            assert '"shown"' in driver.view.text, begin
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
-def test_a_page_that_never_rests_costs_the_deadline_and_is_seen_as_it_is(pool, monkeypatch):
-    """An action that did not end by it would end by that of all actions, with an error."""
+def test_a_page_that_never_settles_is_observed_at_the_deadline(pool, monkeypatch):
+    """An action that ignored it would reach the deadline of all actions, which is an error."""
     monkeypatch.setattr("rllm_gym.browser.load_state.REQUESTS_S", 0.5)
     monkeypatch.setattr("rllm_gym.browser.load_state._CHANGES_MS", 500)
     html = """<p id=out></p><button onclick="setInterval(() => out.textContent = Math.random(), 0)">Change</button>
@@ -399,28 +399,28 @@ def test_a_page_that_never_rests_costs_the_deadline_and_is_seen_as_it_is(pool, m
     def site(request: Request) -> Response:
         return Response(html.encode() if request.path == "/" else b"x")
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert await hands.do("click(<Poll>)") == ""
-        assert '"polls"' in hands.view.text
-        assert await hands.do("click(<Change>)") == ""
-        assert '"0.' in hands.view.text
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do("click(<Poll>)") == ""
+        assert '"polls"' in driver.view.text
+        assert await driver.do("click(<Change>)") == ""
+        assert '"0.' in driver.view.text
 
-    play(pool, site, scene)
-
-
-# Places ---------------------------------------------------------------------------------------------------------
+    run_scenario(pool, site, scenario)
 
 
-def test_goto_opens_the_sites_of_the_task_and_nothing_else(pool):
+# Navigation
+
+
+def test_goto_opens_only_the_sites_of_the_task(pool):
     site = pages({"/": "home", "/b": "<p>other", "/dir/": "<p>dir"})
 
-    async def scene(hands: BrowserDriver) -> None:
+    async def scenario(driver: BrowserDriver) -> None:
         for url, path in (("/b", "/b"), ("http://a.test/dir/", "/dir/"), ("../b", "/b"),
                           ("a.test/dir/", "/dir/"), ("HTTP://A.TEST:80/b", "/b"), (" http:\\\\a.test\\b ", "/b"),
                           ("?q=1#x", "/b?q=1#x")):  # fmt: skip
-            assert await hands.session.act(BrowserAction("goto", text=url)) == "", url
-            assert (await hands.look()).url == f"http://a.test{path}"
-        before = hands.view.url
+            assert await driver.session.act(BrowserAction("goto", text=url)) == "", url
+            assert (await driver.look()).url == f"http://a.test{path}"
+        before = driver.view.url
         for url, word in (
             ("javascript:document.title=1", "javascript:"),
             ("\tjava\nscript:document.title=1", "javascript:"),
@@ -444,78 +444,78 @@ def test_goto_opens_the_sites_of_the_task_and_nothing_else(pool):
             ("http://[", "is not a URL"),
             ("http://a b/", "outside of this task"),
         ):
-            error = await hands.session.act(BrowserAction("goto", text=url))
+            error = await driver.session.act(BrowserAction("goto", text=url))
             assert word in error, url
-            assert (await hands.look()).url == before
-            assert hands.view.title == "/b"
+            assert (await driver.look()).url == before
+            assert driver.view.title == "/b"
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
-def test_the_history_goes_back_to_the_start_and_no_further(pool):
+def test_going_back_stops_at_the_start_page(pool):
     site = pages({"/": "<a href=/b>go</a>", "/b": "<p>other"})
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert "no page to go back to" in await hands.do("back()")
-        assert await hands.do("click(<go>)") == ""
-        assert await hands.do("back()") == ""
-        assert hands.view.url == "http://a.test/"
-        assert "no page to go back to" in await hands.do("back()")
-        assert await hands.do("forward()") == ""
-        assert hands.view.url == "http://a.test/b"
-        assert "no page to go forward to" in await hands.do("forward()")
-        assert await hands.do("reload()") == ""
-        assert '"other"' in hands.view.text
+    async def scenario(driver: BrowserDriver) -> None:
+        assert "no page to go back to" in await driver.do("back()")
+        assert await driver.do("click(<go>)") == ""
+        assert await driver.do("back()") == ""
+        assert driver.view.url == "http://a.test/"
+        assert "no page to go back to" in await driver.do("back()")
+        assert await driver.do("forward()") == ""
+        assert driver.view.url == "http://a.test/b"
+        assert "no page to go forward to" in await driver.do("forward()")
+        assert await driver.do("reload()") == ""
+        assert '"other"' in driver.view.text
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
 def test_tabs_are_opened_switched_and_closed(pool):
     site = pages({"/": "<a href=/b target=_blank>new</a><button>Here</button>", "/b": "<button>There</button>"})
 
-    async def scene(hands: BrowserDriver) -> None:
-        assert await hands.do("click(<new>)") == ""
-        assert 'Tabs: 0 "/", 1 "/b" (active)' in hands.view.text
-        assert [item.name for item in hands.view.elements.values()] == ["There"]
-        assert "Element 2 is in tab 0; switch_tab(0) first" in await hands.do("click(2)")
-        assert await hands.do("switch_tab(0)") == ""
-        assert [(number, item.name) for number, item in hands.view.elements.items()] == [(1, "new"), (2, "Here")]
-        assert "There is no tab 7; there are 0 to 1" in await hands.do("switch_tab(7)")
-        assert await hands.do("close_tab(1)") == ""
-        assert "Tabs:" not in hands.view.text
-        assert "only tab" in await hands.do("close_tab()")
-        assert await hands.do('new_tab("/b")') == ""
-        assert hands.view.url == "http://a.test/b"
-        assert "outside of this task" in await hands.do('new_tab("http://b.test/")')
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do("click(<new>)") == ""
+        assert 'Tabs: 0 "/", 1 "/b" (active)' in driver.view.text
+        assert [item.name for item in driver.view.elements.values()] == ["There"]
+        assert "Element 2 is in tab 0; switch_tab(0) first" in await driver.do("click(2)")
+        assert await driver.do("switch_tab(0)") == ""
+        assert [(number, item.name) for number, item in driver.view.elements.items()] == [(1, "new"), (2, "Here")]
+        assert "There is no tab 7; there are 0 to 1" in await driver.do("switch_tab(7)")
+        assert await driver.do("close_tab(1)") == ""
+        assert "Tabs:" not in driver.view.text
+        assert "only tab" in await driver.do("close_tab()")
+        assert await driver.do('new_tab("/b")') == ""
+        assert driver.view.url == "http://a.test/b"
+        assert "outside of this task" in await driver.do('new_tab("http://b.test/")')
         for _ in range(6):
-            assert await hands.do("new_tab()") == ""
-        assert "8 tabs already" in await hands.do("new_tab()")
+            assert await driver.do("new_tab()") == ""
+        assert "8 tabs already" in await driver.do("new_tab()")
 
-    play(pool, site, scene)
+    run_scenario(pool, site, scenario)
 
 
-def test_a_link_that_leads_out_of_the_task_is_named(pool):
-    async def scene(hands: BrowserDriver) -> None:
+def test_a_link_that_leaves_the_task_is_reported(pool):
+    async def scenario(driver: BrowserDriver) -> None:
         for call in ("click(<out>)", "click(<window>)"):
-            assert 'tried to open "http://b.test/", which is outside' in await hands.do(call)
-            assert hands.view.url == "http://a.test/"
-            assert len(hands.view.tabs) == 1
+            assert 'tried to open "http://b.test/", which is outside' in await driver.do(call)
+            assert driver.view.url == "http://a.test/"
+            assert len(driver.view.tabs) == 1
 
-    play(pool, "<a href=http://b.test/>out</a><a href=http://b.test/ target=_blank>window</a>", scene)
-
-
-def test_an_answer_is_no_business_of_the_browser(pool):
-    async def scene(hands: BrowserDriver) -> None:
-        with pytest.raises(ValueError, match="'answer' is not an action of a browser"):
-            await hands.do('answer("x")')
-
-    play(pool, "x", scene)
+    run_scenario(pool, "<a href=http://b.test/>out</a><a href=http://b.test/ target=_blank>window</a>", scenario)
 
 
-# Without a browser ----------------------------------------------------------------------------------------------
+def test_the_browser_rejects_answer_actions(pool):
+    async def scenario(driver: BrowserDriver) -> None:
+        with pytest.raises(ValueError, match="unknown browser action 'answer'"):
+            await driver.do('answer("x")')
+
+    run_scenario(pool, "x", scenario)
 
 
-def test_keys_by_their_usual_names():
+# Without a browser
+
+
+def test_usual_key_names_are_accepted():
     for text, key in (
         ("enter", "Enter"), ("Ctrl+Shift+k", "Control+Shift+k"), ("cmd+a", "Meta+a"), ("+", "+"),
         ("Control++", "Control++"), ("a", "a"), ("é", "é"), ("PageDown", "PageDown"),
@@ -524,7 +524,7 @@ def test_keys_by_their_usual_names():
         assert checked_key(text) == key, text
 
 
-def test_keys_that_there_are_none_of():
+def test_unknown_keys_are_refused():
     for text in ("", "Entr", "Foo+a", "Control+Alt+Shift+Meta+a", "\n", "\x00", "a" * 10_000, "+" * 10_000,
                  "Control+C", "Meta+v", "Shift+Insert", "Control+Shift+v"):  # fmt: skip
         with pytest.raises(UnknownKey) as error:

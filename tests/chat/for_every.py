@@ -8,7 +8,7 @@ from typing import Any
 
 
 def for_every(name: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run the test with each of these values of an argument; one that fails says with which.
+    """Run the test with each of these values of an argument; a failure names the value.
 
     Below ``hypothesis.given``, each example is tried with all of them.
     """

@@ -149,7 +149,7 @@ _CORPUS = [
 
 @cache
 def make_tokenizer(family: str) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of a few hundred tokens with one family's control tokens and template."""
+    """Return a byte-level BPE tokenizer of a few hundred tokens with one family's control tokens and template."""
     template, special, markup, bos, eos = FAMILIES[family]
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(

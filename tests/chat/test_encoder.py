@@ -1,4 +1,6 @@
-"""The guarded encoder on other kinds of tokenizer: the same ids as the tokenizer's own, and nothing forged."""
+"""The guarded encoder with other kinds of tokenizer: the ids equal the tokenizer's own, and text never becomes a
+control token.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SPECIAL = ["<s>", "<unk>", "<|user|>", "<|assistant|>", "<|end|>"]
 
 
 def _unigram() -> Tokenizer:
-    """As sentencepiece models come: control tokens are pieces of the vocabulary, a space goes before the text."""
+    """As in sentencepiece models: control tokens are in the vocabulary, and a space is inserted before the text."""
     backend = Tokenizer(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     backend.decoder = decoders.Metaspace(prepend_scheme="first")
@@ -122,7 +124,7 @@ def test_ordinary_texts_get_the_tokenizers_own_ids(kind: str, text: str) -> None
     ).map("".join)
 )
 @for_every("kind", BUILDERS)
-def test_no_text_spells_a_control_token(kind: str, text: str) -> None:
+def test_text_is_never_encoded_as_a_control_token(kind: str, text: str) -> None:
     known = set(tokenizer(kind).convert_tokens_to_ids([token for token in SPECIAL if token != "<unk>"]))
     think = tokenizer(kind).get_vocab().get("<think>")
     got, _ = ids(kind, text)
@@ -132,7 +134,7 @@ def test_no_text_spells_a_control_token(kind: str, text: str) -> None:
 
 
 @for_every("kind", ["unigram", "llama2", "phi"])
-def test_a_later_turn_encodes_as_the_whole_would(kind: str) -> None:
+def test_a_later_turn_is_encoded_as_in_the_full_conversation(kind: str) -> None:
     """A tokenizer that puts a space before the text must not put one before a turn."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "the lake"}]
     prefix = renderer(kind).extend(None, messages)

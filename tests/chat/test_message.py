@@ -1,4 +1,4 @@
-"""Messages survive the way to OpenAI's form and back."""
+"""Messages survive conversion to OpenAI's format and back."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ messages = st.builds(
 
 
 @given(messages)
-def test_there_and_back(message: Message) -> None:
+def test_messages_survive_conversion_to_openai_format_and_back(message: Message) -> None:
     assert Message.from_openai(message.to_openai()) == message
     assert Message.from_openai(json.loads(json.dumps(message.to_openai()))) == message
 
 
-def test_what_others_leave_out_or_write_otherwise() -> None:
+def test_missing_and_alternative_openai_fields_are_accepted() -> None:
     call = {"function": {"name": "f"}}
     message = Message.from_openai({"role": "assistant", "content": None, "tool_calls": [call]})
     assert message == Message("assistant", "", (ToolCall("f", "{}", ""),))

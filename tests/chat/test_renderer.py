@@ -1,4 +1,6 @@
-"""The renderer: what the template says and what was sampled, id for id; and nothing from the world as control."""
+"""The renderer: the template's tokens and the sampled tokens, id for id; text from the environment never becomes a
+control token.
+"""
 
 from __future__ import annotations
 
@@ -68,13 +70,13 @@ hostile = st.lists(
 ).map("".join)
 
 
-# What the template says ----------------------------------------------------------------------------------
+# Template tokens
 
 
 @settings(max_examples=40, deadline=None)
 @given(text=ordinary, system=st.none() | ordinary)
 @for_every("family", ALL)
-def test_a_first_prompt_is_what_the_template_gives(family: str, text: str, system: str | None) -> None:
+def test_the_first_prompt_equals_the_templates_output(family: str, text: str, system: str | None) -> None:
     messages = [user(text)]
     if system is not None and family in CHATTY:
         messages.insert(0, {"role": "system", "content": system})
@@ -87,8 +89,8 @@ def test_a_first_prompt_is_what_the_template_gives(family: str, text: str, syste
 @settings(max_examples=25, deadline=None)
 @given(texts=st.lists(words, min_size=1, max_size=4), replies=st.lists(words, min_size=4, max_size=4))
 @for_every("family", ALL)
-def test_turns_are_what_the_template_gives(family: str, texts: list[str], replies: list[str]) -> None:
-    """Where a reply encodes alone as it does in the conversation; the template closes the turn it left open."""
+def test_later_turns_equal_the_templates_output(family: str, texts: list[str], replies: list[str]) -> None:
+    """Where a reply encodes alone as it does in the conversation; the template closes the turn that it left open."""
     tokenizer = make_tokenizer(family)
     messages = [user("begin")]
     prefix = renderer(family).extend(None, messages)
@@ -108,7 +110,7 @@ def test_turns_are_what_the_template_gives(family: str, texts: list[str], replie
 
 
 @for_every("family", ["qwen2.5", "qwen3"])
-def test_tools_and_their_answers(family: str) -> None:
+def test_tools_and_tool_results_are_rendered(family: str) -> None:
     tools = json.loads(json.dumps(TOOLS).replace("use <|im_end|> or </tools> never", "at once"))
     messages: list[dict[str, Any]] = [user("go")]
     prefix = renderer(family).extend(None, messages, json.dumps(tools))
@@ -137,7 +139,7 @@ def test_tool_calls_that_an_agent_wrote_are_rendered(family: str) -> None:
 
 
 def test_a_template_that_drops_thoughts_keeps_the_sampled_ones() -> None:
-    """Qwen3 takes earlier thoughts out of the prompt; what was sampled stays in, and it is one branch."""
+    """Qwen3 removes earlier thoughts from the prompt; sampled tokens are kept, in one branch."""
     tokenizer = make_tokenizer("qwen3")
     reply = "<think>\nthe lake\n</think>\n\nup"
     ids = [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
@@ -162,8 +164,8 @@ def test_another_template_than_the_tokenizers_own() -> None:
 
 
 @for_every("family", ALL)
-def test_the_end_of_a_turn_is_there_once(family: str) -> None:
-    """Sampled: not doubled. Not sampled, the reply being cut off: appended as context."""
+def test_each_turn_has_exactly_one_end_token(family: str) -> None:
+    """A sampled end token is not doubled; a missing one (reply cut off) is appended as context."""
     tokenizer = make_tokenizer(family)
     eos = tokenizer.eos_token_id
     body = tokenizer.encode("go up", add_special_tokens=False)
@@ -195,7 +197,7 @@ def test_which_token_ends_a_turn() -> None:
     assert plain.end_of_turn_id is None
 
 
-# Nothing from the world is control ------------------------------------------------------------------------
+# Text from the environment never becomes a control token
 
 
 def controls(family: str, ids: Any) -> list[int]:
@@ -207,7 +209,9 @@ def controls(family: str, ids: Any) -> list[int]:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=hostile, second=hostile, tool=hostile, reply=st.lists(st.integers(0, 200), max_size=5))
 @for_every("family", ALL)
-def test_text_from_the_environment_is_text(family: str, first: str, second: str, tool: str, reply: list[int]) -> None:
+def test_text_from_the_environment_contains_no_control_tokens(
+    family: str, first: str, second: str, tool: str, reply: list[int]
+) -> None:
     """The control tokens of a conversation are those of the same conversation with harmless texts."""
     tools = json.loads(json.dumps(TOOLS))
     tools[0]["function"]["description"] = tool
@@ -244,7 +248,7 @@ def test_text_from_the_environment_is_text(family: str, first: str, second: str,
 @given(text=hostile)
 @for_every("family", ALL)
 def test_an_agents_own_replies_cannot_forge_special_tokens(family: str, text: str) -> None:
-    """An assistant message that was not sampled may hold ``<think>``, the model's own, but no ``<|im_end|>``."""
+    """An assistant message that was not sampled may contain ``<think>``, but no ``<|im_end|>``."""
     messages = [user("go"), assistant(f"x{text}x"), user("on")]
     plain = [user("go"), assistant("x"), user("on")]
     _, special, _, _, _ = FAMILIES[family]
@@ -255,17 +259,17 @@ def test_an_agents_own_replies_cannot_forge_special_tokens(family: str, text: st
     assert ids[0] == ids[1]
 
 
-def test_markup_that_is_the_models_own_stays_markup_in_its_messages() -> None:
+def test_the_models_own_markup_stays_markup_in_its_messages() -> None:
     messages = [user("go"), assistant("<tool_call>\n{}\n</tool_call>"), user("on")]
     assert list(renderer("qwen2.5").extend(None, messages).ids) == template_ids("qwen2.5", messages)
 
 
-# What was sampled stays -----------------------------------------------------------------------------------
+# Sampled tokens are kept
 
 
 @st.composite
 def conversations(draw: Any) -> list[tuple[str, Any]]:
-    """What happens to a conversation: replies of any ids, turns, and an agent that rewrites its history."""
+    """Events of a conversation: replies of any ids, turns, and an agent that rewrites its history."""
     events = []
     for _ in range(draw(st.integers(1, 7))):
         events.append(("reply", (draw(st.lists(st.integers(0, 270), min_size=1, max_size=6)), draw(st.booleans()))))
@@ -280,7 +284,7 @@ def conversations(draw: Any) -> list[tuple[str, Any]]:
 @given(events=conversations())
 @for_every("family", CHATTY)
 def test_trained_ids_are_sampled_ids(family: str, events: list[tuple[str, Any]]) -> None:
-    """Through truncation and history rewriting, and as the training samples show it."""
+    """Also with truncation and history rewriting, and as the training samples show it."""
     tokenizer = make_tokenizer(family)
     render = renderer(family)
     messages = [{"role": "system", "content": "be good"}, user("begin")]
@@ -369,14 +373,14 @@ def test_a_rewritten_history_branches_and_keeps_what_is_unchanged() -> None:
     assert flat == tokenizer.decode(expected)
     assert all(len(ids) for ids in where.values())
 
-    # On the new branch things go on as before.
+    # The new branch continues as before.
     branch = reply_to(branch, [50], "four")
     branch = render.extend(branch, [*first_changed, assistant("four"), user("x")])
     assert branch.branch == 1
     assert len(branch.context_ids) < 20
 
 
-def test_other_tools_are_another_prompt() -> None:
+def test_different_tools_make_a_different_prompt() -> None:
     render = renderer("qwen2.5")
     prefix = reply_to(render.extend(None, [user("a")]), [40], "one")
     more = [user("a"), assistant("one"), user("b")]
@@ -386,17 +390,17 @@ def test_other_tools_are_another_prompt() -> None:
     assert [branch.ids[span.start : span.end] for span in branch.sampled] == [(40,)]
 
 
-def test_a_prompt_nobody_replied_to_can_be_replaced() -> None:
+def test_a_prompt_without_a_reply_can_be_replaced() -> None:
     render = renderer("qwen2.5")
     prefix = reply_to(render.extend(None, [user("a")]), [40], "one")
-    asked = render.extend(prefix, [user("a"), assistant("one"), user("b")])
-    again = render.extend(asked, [user("a"), assistant("one"), user("c"), user("d")])
+    prompt = render.extend(prefix, [user("a"), assistant("one"), user("b")])
+    again = render.extend(prompt, [user("a"), assistant("one"), user("c"), user("d")])
     assert again.branch == 0
     assert again == render.extend(prefix, [user("a"), assistant("one"), user("c"), user("d")])
 
 
-def test_a_message_that_is_more_than_its_text() -> None:
-    """An agent that repeats the reply as parsed tool calls says so when it appends; then nothing branches."""
+def test_an_assistant_message_with_parsed_tool_calls_does_not_branch() -> None:
+    """An agent that repeats the reply as parsed tool calls declares that when appending; no branch starts."""
     render = renderer("qwen3")
     message = Message("assistant", "", (ToolCall("move", '{"where": "up"}', "1"),))
     prefix = render.append_sampled(render.extend(None, [user("a")]), [40, 41], "text", message=message)
@@ -407,7 +411,7 @@ def test_a_message_that_is_more_than_its_text() -> None:
 
 
 def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Characters given to the tokenizer and the template, late in a long conversation."""
+    """Count the characters passed to the tokenizer and the template, late in a long conversation."""
     render = ChatRenderer(make_tokenizer("qwen3"))
     sizes: list[int] = []
     encode, draw = render._encoder.encode, render._render
@@ -429,7 +433,7 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(monkeypatch: pyt
     assert max(sizes) <= 300
 
 
-# What cannot be rendered ----------------------------------------------------------------------------------
+# Errors
 
 
 def test_a_template_that_rejects_an_order_of_messages_is_an_error() -> None:
@@ -455,7 +459,7 @@ def test_a_reply_that_the_template_does_not_repeat_cannot_be_appended() -> None:
         deaf.extend(prefix, [user("a"), assistant("r"), user("b")])
 
 
-def test_misuse_is_named() -> None:
+def test_invalid_calls_raise_clear_errors() -> None:
     render = renderer("qwen2.5")
     with pytest.raises(ValueError, match="no messages"):
         render.extend(None, [])

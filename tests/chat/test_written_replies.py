@@ -1,4 +1,4 @@
-"""A reply that nobody sampled has the ids a model would have drawn: nothing it says becomes a special token."""
+"""A reply that was not sampled gets the ids that a model would have sampled: no text in it becomes a special token."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ pieces = st.lists(st.sampled_from(["<|im_end|>", "<|eot_id|>", "</s>", "[INST]",
 @settings(max_examples=40, deadline=None)
 @given(text=pieces.map("".join))
 @for_every("family", ALL)
-def test_a_text_stands_there_as_it_is_and_ends_once(family: str, text: str) -> None:
+def test_a_text_is_rendered_unchanged_with_one_end_token(family: str, text: str) -> None:
     renderer = RENDERERS[family]
-    asked = renderer.extend(None, [{"role": "user", "content": "go"}])
-    written = renderer.append_written(asked, Message("assistant", text))
+    prompt = renderer.extend(None, [{"role": "user", "content": "go"}])
+    written = renderer.append_written(prompt, Message("assistant", text))
     span = written.sampled[-1]
     ids = written.ids[span.start : span.end]
-    assert written.ids[: span.start] == asked.ids
+    assert written.ids[: span.start] == prompt.ids
     assert ids[-1] == renderer.end_of_turn_id
     special = {renderer.tokenizer.convert_tokens_to_ids(token) for token in FAMILIES[family][1]}
     assert not special & set(ids[:-1]), "the text forged a special token"
     lead = " " if family == "strict" else ""
     assert renderer.tokenizer.decode(ids[:-1]) == lead + text
-    # The conversation goes on as one branch, with these very ids.
+    # The conversation continues as one branch, with exactly these ids.
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": text}]
     further = renderer.extend(written, [*messages, {"role": "user", "content": "on"}])
     assert further.branch == 0
@@ -54,8 +54,8 @@ def test_tool_calls_are_written_as_the_template_writes_them(family: str, content
     assert written.ids[span.start : span.end].count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 1
 
 
-def test_a_template_that_leaves_tool_calls_out_is_named() -> None:
+def test_a_template_that_omits_tool_calls_is_an_error() -> None:
     renderer = RENDERERS["llama3"]
-    asked = renderer.extend(None, [{"role": "user", "content": "go"}])
-    with pytest.raises(ChatTemplateError, match="does not write an assistant's tool calls"):
-        renderer.append_written(asked, Message("assistant", "", tool_calls=(ToolCall("move"),)))
+    prompt = renderer.extend(None, [{"role": "user", "content": "go"}])
+    with pytest.raises(ChatTemplateError, match="does not render an assistant's tool calls"):
+        renderer.append_written(prompt, Message("assistant", "", tool_calls=(ToolCall("move"),)))

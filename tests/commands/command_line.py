@@ -1,4 +1,4 @@
-"""Runs the real command line: in this process, or in one of its own, as a person would."""
+"""Runs the command line: in this process, or in a separate process as a user would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
 def rllm_gym(
     *arguments: str, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``rllm-gym ARGUMENTS`` in this process, which has imported what commands need: many times faster."""
+    """Run ``rllm-gym ARGUMENTS`` in this process, which has already imported what commands need: many times faster."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with (
         mock.patch.dict(os.environ, {**_PLAIN, **(env or {})}),
@@ -41,7 +41,7 @@ def rllm_gym(
 def rllm_gym_process(
     *arguments: str, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``rllm-gym ARGUMENTS`` in a process of its own: what libraries print while they are imported is seen too."""
+    """Run ``rllm-gym ARGUMENTS`` in a new process, so that output of libraries during import is included."""
     return subprocess.run(
         [sys.executable, "-m", "rllm_gym.commands.main", *arguments],
         input=stdin,
@@ -55,7 +55,7 @@ def rllm_gym_process(
 
 
 def assert_one_line_error(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    """The command refused with status 2 and one line that has these words."""
+    """Assert that the command failed with status 2 and one line that contains these words."""
     assert result.returncode == 2, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     lines = [line for line in result.stderr.splitlines() if line.strip()]

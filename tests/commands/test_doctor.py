@@ -1,4 +1,4 @@
-"""`rllm-gym doctor`: says what there is, and of what is missing how to get it."""
+"""`rllm-gym doctor`: reports what is installed and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllm_gym.sandbox.tier import Tier
 
 @pytest.fixture(scope="module")
 def findings() -> dict[str, dict[str, Any]]:
-    """By subject. An examination starts every environment, so one serves all tests."""
+    """Return findings by subject. An examination starts every environment, so one serves all tests."""
     result = rllm_gym_process("doctor", "--json")
     assert result.returncode == 0, result.stdout + result.stderr
     return {finding["subject"]: finding for finding in json.loads(result.stdout)}
@@ -38,11 +38,11 @@ def test_a_working_installation_is_healthy(findings: dict[str, dict[str, Any]]) 
     ):
         assert findings[subject]["detail"]
     assert findings["base packages"]["status"] == "ok"
-    assert f"{len(TABLE)} of {len(TABLE)} start" in findings["environments"]["detail"]
+    assert f"{len(TABLE)} of {len(TABLE)} can be created" in findings["environments"]["detail"]
     assert all(finding["fix"] for finding in findings.values() if finding["status"] in ("missing", "broken"))
 
 
-def test_it_can_be_read_by_a_person(findings: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_readable_text(findings: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     found = [doctor.DoctorFinding(**finding) for finding in findings.values()]
     monkeypatch.setattr(doctor, "run_checks", lambda: found)
     shown = rllm_gym("doctor").stdout
@@ -50,7 +50,7 @@ def test_it_can_be_read_by_a_person(findings: dict[str, dict[str, Any]], monkeyp
     assert "GiB" in shown
 
 
-def test_it_says_which_sandbox_there_is_and_why_no_better_one(findings: dict[str, dict[str, Any]]) -> None:
+def test_the_sandbox_tier_is_reported_with_the_reason(findings: dict[str, dict[str, Any]]) -> None:
     found = findings["sandbox"]
     if found["status"] == "ok":
         assert "tier A" in found["detail"]

@@ -1,4 +1,4 @@
-"""`rllm-gym eval`: the numbers printed are those of the episodes, and a mistake is one clear line."""
+"""`rllm-gym eval`: printed numbers equal those of the episodes, and an error is one clear line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         assert report["pass"][str(k)]["low"] <= estimate.value <= report["pass"][str(k)]["high"]
     assert sum(report["stop_reasons"].values()) == 80
     assert {episode.task_id.split("/")[1] for episode in episodes} == {"test"}
-    # Each episode of a task has dynamics of its own, and the order is that of the tasks.
+    # Each episode of a task has its own dynamics, and the order is that of the tasks.
     assert len({episode.seed for episode in episodes}) == 80
     assert [episode.group_id for episode in episodes] == [str(index // 4) for index in range(80)]
     assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["n"] == 4
@@ -55,13 +55,13 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
     assert again["pass"] == report["pass"]
 
     shown = rllm_gym(*command).stdout
-    for word in ("pass@1", "pass@4", "95% interval", "stop reasons", "faults: none"):
+    for word in ("pass@1", "pass@4", "95% CI", "stop reasons", "faults: none"):
         assert word in shown
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny model."""
+    """Return the folder of a tiny model."""
     from trainers.tiny_model import make_tiny_model
 
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
@@ -69,7 +69,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an adapter of the tiny model that changes what it says."""
+    """Return the folder of an adapter of the tiny model that changes its replies."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
@@ -80,7 +80,7 @@ def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> None:
-    command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--max-tokens", "8", "--system-prompt", "", "--json")
+    command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--sampling.max-tokens", "8", "--system-prompt", "", "--json")
     report = json.loads(rllm_gym(*command, "--model", str(tiny)).stdout)
     assert report["episodes"] == 8
     assert report["sampled_tokens"] > 0
@@ -92,10 +92,10 @@ def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> N
 
 
 def test_the_help_has_one_percent_sign() -> None:
-    assert "95% confidence" in rllm_gym("eval", "--help").stdout
+    assert "with 95%\nconfidence" in rllm_gym("eval", "--help").stdout
 
 
-def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
+def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
     (tmp_path / "server_is_gone.py").write_text(
         "import gymnasium\n"
         "from rllm_gym.core import EnvironmentFault, Task, TextEnv\n"
@@ -117,20 +117,20 @@ def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path
     assert report["pass"]["1"]["value"] == 0
 
 
-def test_mistakes_are_one_clear_line(replies: Path) -> None:
+def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
     cases = [
         (["--model", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "scripted:/no/such/file"], ["/no/such/file"]),
-        (["--model", "scripted:{replies}", "--temperature", "0", "--n", "4"], ["temperature 0"]),
-        (["--model", "scripted:{replies}", "--temperature", "-1"], ["temperature"]),
+        (["--model", "scripted:{replies}", "--sampling.temperature", "0", "--n", "4"], ["temperature 0"]),
+        (["--model", "scripted:{replies}", "--sampling.temperature", "-1"], ["temperature"]),
         (["--model", "scripted:{replies}", "--agent", "nowhere:Agent"], ["nowhere:Agent"]),
         (["--model", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
-        (["--model", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["contradict"]),
+        (["--model", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["conflicts"]),
         (["--model", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
         (["--model", "hub/model", "--device", "cuda:99"], ["--device cuda:99", "auto"]),
-        (["--model", "scripted:{replies}", "--output", "."], ["--output", "is a folder"]),
+        (["--model", "scripted:{replies}", "--output", "."], ["--output", "is a directory"]),
     ]
-    # Torch and transformers are imported here: nor do they say anything.
+    # Torch and transformers are imported here: they must not print anything either.
     assert_one_line_error(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
     for arguments, words in cases:
         filled = [argument.format(replies=replies) for argument in arguments]
@@ -140,7 +140,7 @@ def test_mistakes_are_one_clear_line(replies: Path) -> None:
 WORKFLOWS = "rllm_gym.engine.workflows"
 
 
-def test_a_workflow_is_measured_by_role(tmp_path: Path) -> None:
+def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
     replies = tmp_path / "one.txt"
     replies.write_text("\\boxed{1}\n")
     command = ("eval", "--model", f"scripted:{replies}", "--tasks", "3", "--json")
@@ -151,19 +151,19 @@ def test_a_workflow_is_measured_by_role(tmp_path: Path) -> None:
     assert report["mean_turns"] == 3
     assert report["workflow"]["judge_valid"] == 1.0
     for role, names in (("solver", {"solver_0", "solver_1"}), ("judge", {"judge_0"})):
-        earned = [item.reward for episode in episodes for item in episode.trajectories if item.role == role]
+        rewards = [item.reward for episode in episodes for item in episode.trajectories if item.role == role]
         assert {item.name for item in episodes[0].trajectories if item.role == role} == names
-        assert report["reward_by_role"][role] == pytest.approx(sum(earned) / len(earned))
+        assert report["reward_by_role"][role] == pytest.approx(sum(rewards) / len(rewards))
 
-    played = rllm_gym(*command[:-1], "rllm/TicTacToe-v0", "--workflow", f"{WORKFLOWS}:SelfPlay")
-    assert played.returncode == 0, played.stderr
-    for word in ("reward of player", "player_success", "3 tasks"):
-        assert word in played.stdout
+    result = rllm_gym(*command[:-1], "rllm/TicTacToe-v0", "--workflow", f"{WORKFLOWS}:SelfPlay")
+    assert result.returncode == 0, result.stderr
+    for word in ("mean reward (player)", "player_success", "3 tasks"):
+        assert word in result.stdout
 
 
-def test_roles_play_with_adapters_of_their_own(tmp_path: Path, tiny: Path, adapter: Path) -> None:
+def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: Path) -> None:
     command = ("eval", "rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=1")
-    command += ("--tasks", "2", "--greedy", "--max-tokens", "6", "--json")
+    command += ("--tasks", "2", "--sampling.temperature", "0", "--sampling.max-tokens", "6", "--json")
     text = {}
     for name, options in (("base", ()), ("adapted", ("--role", f"solver={adapter}"))):
         output = tmp_path / f"{name}.jsonl"
@@ -175,19 +175,19 @@ def test_roles_play_with_adapters_of_their_own(tmp_path: Path, tiny: Path, adapt
     assert all(one["solver"] != other["solver"] for one, other in zip(text["base"], text["adapted"], strict=True))
 
     result = rllm_gym(*command, "--model", str(adapter), "--role", f"judge={adapter}")
-    assert_one_line_error(result, "--role needs the base", str(adapter))
+    assert_one_line_error(result, "--role requires the base", str(adapter))
     result = rllm_gym(*command, "--model", str(tiny), "--role", f"judge={tiny}")
-    assert_one_line_error(result, "--role", "holds no adapter", str(tiny))
+    assert_one_line_error(result, "--role", "contains no readable adapter", str(tiny))
 
 
-def test_what_a_workflow_cannot_have_is_one_clear_line(replies: Path) -> None:
+def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: Path) -> None:
     cases = [
-        (["rllm/Math-v0", "--role", "judge=folder"], ["--role needs --workflow"]),
+        (["rllm/Math-v0", "--role", "judge=folder"], ["--role requires --workflow"]),
         (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:Nobody"], ["Nobody", "MODULE:CLASS"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--agent", "a:B"], ["--agent does nothing"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "size=1"], ["refuses", "size"]),
-        (["rllm/Math-v0", "--workflow", "json:loads"], ["refuses"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"], ["--role needs a --model"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--agent", "a:B"], ["--agent has no effect"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "size=1"], ["invalid", "size"]),
+        (["rllm/Math-v0", "--workflow", "json:loads"], ["invalid arguments"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"], ["requires a local --model"]),
         (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
     ]
     for options, words in cases:

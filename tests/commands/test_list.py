@@ -1,4 +1,4 @@
-"""`rllm-gym list`: what a person reads before the first `gym.make`, and the page in the docs made of it."""
+"""`rllm-gym list`: the list of environments, their manuals, and the documentation page made from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_arguments_listed_are_those_that_gym_make_takes() -> None:
             assert next(a.default for a in manual.arguments if a.name == name) == repr(value)
 
 
-def test_a_manual_has_gymnasiums_sections() -> None:
+def test_a_manual_has_the_sections_of_gymnasium() -> None:
     for manual in all_env_docs():
         shown = as_markdown(manual.text)
         for heading in ("Action space", "Observation space", "Rewards", "Episode end", "Arguments"):
@@ -50,7 +50,7 @@ def test_one_manual_is_shown_in_full() -> None:
         assert word in shown
 
 
-def test_an_unknown_id_is_one_clear_line() -> None:
+def test_an_unknown_id_is_a_one_line_error() -> None:
     assert_one_line_error(rllm_gym("list", "rllm/Nothing-v0"), "rllm/Nothing-v0")
 
 

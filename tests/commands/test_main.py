@@ -1,4 +1,4 @@
-"""The door: what a newcomer types first must help, and what goes wrong must be one clear line."""
+"""The `rllm-gym` command itself: help for new users, and one clear line for errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rllm_gym.commands.extras import advice_for_missing, requirements
 from rllm_gym.commands.main import COMMANDS
 
 
-def test_without_arguments_the_commands_are_listed_with_what_they_are_for() -> None:
+def test_without_arguments_the_commands_are_listed_with_descriptions() -> None:
     result = rllm_gym_process()
     assert result.returncode == 0
     for name in ("list", "play", "eval", "train", "sft", "report", "doctor", "new-env"):
         assert f"\n  {name} " in result.stdout
 
 
-def test_every_command_explains_itself_with_an_example() -> None:
+def test_the_help_of_every_command_contains_an_example() -> None:
     for name in [*COMMANDS, "train", "sft"]:
         result = rllm_gym(name, "--help")
         assert result.returncode == 0, result.stderr
@@ -35,11 +35,11 @@ def test_help_needs_no_torch_and_is_quick() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=240)
 
 
-def test_an_unknown_command_names_those_there_are() -> None:
+def test_an_unknown_command_lists_the_available_ones() -> None:
     assert_one_line_error(rllm_gym("lst"), "'lst'", "list", "play")
 
 
-def test_a_missing_extra_is_named_with_what_to_type() -> None:
+def test_a_missing_extra_is_named_with_the_install_command() -> None:
     assert advice_for_missing("torch") == "pip install 'rllm-gym[train]'"
     assert advice_for_missing("torch.nn") == "pip install 'rllm-gym[train]'"
     assert advice_for_missing("no_such_package_at_all") is None
@@ -48,7 +48,7 @@ def test_a_missing_extra_is_named_with_what_to_type() -> None:
 
 def test_where_torch_is_not_installed_the_extra_is_named() -> None:
     commands = (["train"], ["sft"], ["eval", "rllm/FrozenLake-v0", "--model", "some/model"])
-    # An import hook stands in for a machine without torch; everything else is real.
+    # An import hook simulates a machine without torch; everything else is real.
     code = (
         "import contextlib, io, json, sys\n"
         "class NoTorch:\n"
@@ -69,13 +69,13 @@ def test_where_torch_is_not_installed_the_extra_is_named() -> None:
     ends = [json.loads(line) for line in process.stdout.splitlines()]
     train, sft, evaluate = (subprocess.CompletedProcess(code, status, "", output) for status, output in ends)
     for result in (train, sft):
-        # Wrong options are said before torch is needed; either way it is one line.
+        # Invalid options are reported before torch is needed; either way it is one line.
         assert result.returncode == 2
         assert "Traceback" not in result.stderr
     assert_one_line_error(evaluate, "pip install 'rllm-gym[train]'")
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_output_pipe_is_not_an_error() -> None:
     script = f"{sys.executable} -m rllm_gym.commands.main list --json | head -c 10"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {script}"], capture_output=True, text=True, timeout=240)
     assert "Traceback" not in result.stderr

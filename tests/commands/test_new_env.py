@@ -1,4 +1,4 @@
-"""``rllm-gym new-env``: what it writes works at once, and it never writes over anything."""
+"""``rllm-gym new-env``: the written environment works immediately, and no existing file is overwritten."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_template_passes_its_own_test_in_a_fresh_process(tmp_path, capsys):
         result = run(sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", str(folder), cwd=cwd)
         assert result.returncode == 0, result.stdout + result.stderr
         assert "4 passed" in result.stdout
-        assert "keeps the contract" in result.stdout
+        assert "fulfils the contract" in result.stdout
         assert "0 failed, 0 skipped" in result.stdout  # no torch in this process either
 
 
@@ -45,7 +45,7 @@ def test_the_written_code_is_clean(tmp_path):
         assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_it_makes_with_the_module_prefix_and_plays_from_the_command_line(tmp_path):
+def test_the_environment_is_made_with_the_module_prefix_and_played_from_the_command_line(tmp_path):
     main(["number_hunt", "--dir", str(tmp_path)])
     folder = tmp_path / "number_hunt"
     code = (
@@ -76,7 +76,7 @@ def test_nothing_is_ever_overwritten(tmp_path, capsys):
     changed.write_text("my work")
     assert rllm_gym(["new-env", "mine", "--dir", str(tmp_path)]) == 2
     assert changed.read_text() == "my work"
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     (tmp_path / "a_file").write_text("mine too")
     assert rllm_gym(["new-env", "a_file", "--dir", str(tmp_path)]) == 2
     assert (tmp_path / "a_file").read_text() == "mine too"
@@ -90,6 +90,6 @@ def test_a_name_that_cannot_be_a_module_is_refused_with_a_reason():
     assert_all_raise(CommandError, check_name, [(name, r"\A[^\n]+\Z") for name in names])
 
 
-def test_a_missing_folder_is_named(tmp_path, capsys):
+def test_a_missing_folder_is_an_error_that_names_it(tmp_path, capsys):
     assert rllm_gym(["new-env", "fine", "--dir", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`rllm-gym play`: a person, or a script on standard input, plays; nothing they do ends in a traceback."""
+"""`rllm-gym play`: a person or a script on standard input plays; no input ends in a traceback."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_the_same_seed_shows_the_same_task_and_a_task_can_be_chosen() -> None:
     assert "frozen_lake/test/0/2" in rllm_gym(*LAKE, "--task", "frozen_lake/test/0/2", "-k", "split=test").stdout
 
 
-def test_arguments_reach_the_environment() -> None:
+def test_keyword_arguments_are_passed_to_the_environment() -> None:
     wide = rllm_gym(*LAKE, "--kwarg", "size=7", "--kwarg", "view=neighbours", "--seed", "0").stdout
     assert "up:" in wide
 
 
-def test_a_reply_that_cannot_be_parsed_costs_a_turn_and_says_why() -> None:
+def test_an_invalid_action_costs_a_turn_and_explains_why() -> None:
     result = rllm_gym(*LAKE, "--seed", "0", stdin="dance\n")
     assert "turn 1" in result.stdout
     assert result.returncode == 0
@@ -62,9 +62,9 @@ def test_replies_of_several_lines_are_sent_whole() -> None:
     assert "'turn': 2" in result.stdout
 
 
-def test_commands_of_the_player() -> None:
+def test_slash_commands() -> None:
     result = rllm_gym(*LAKE, "--seed", "0", stdin="/help\n/new\n/quit\nup\n")
-    assert "Your reply goes to the environment" in result.stdout
+    assert "Each reply is passed to env.step()" in result.stdout
     assert result.stdout.count("task frozen_lake") == 2
     assert "turn 1" not in result.stdout
 
@@ -77,7 +77,7 @@ def test_hostile_replies_do_not_reach_the_terminal() -> None:
         assert "\x07" not in result.stdout
 
 
-def test_ctrl_c_at_the_prompt_leaves_quietly() -> None:
+def test_ctrl_c_at_the_prompt_exits_without_a_traceback() -> None:
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "rllm_gym.commands.main", *LAKE, "--seed", "0"],
@@ -102,7 +102,7 @@ def test_ctrl_c_at_the_prompt_leaves_quietly() -> None:
     assert b"Traceback" not in seen
 
 
-def test_an_environment_of_ones_own_lies_in_the_current_folder(tmp_path: Path) -> None:
+def test_a_custom_environment_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     assert rllm_gym("new-env", "word_chain", cwd=tmp_path).returncode == 0
     script = Path(sys.executable).with_name("rllm-gym")  # as installed: Python alone puts no folder on its path
     result = subprocess.run(
@@ -117,10 +117,10 @@ def test_an_environment_of_ones_own_lies_in_the_current_folder(tmp_path: Path) -
     assert "turn 1" in result.stdout
 
 
-def test_mistakes_are_one_clear_line() -> None:
+def test_invalid_arguments_are_one_line_errors() -> None:
     assert_one_line_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
     assert_one_line_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
-    assert_one_line_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "current folder")
+    assert_one_line_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "directory that contains it")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")

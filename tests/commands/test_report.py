@@ -1,4 +1,4 @@
-"""`rllm-gym report`: the page shows the run, loads nothing, and whatever a model said in it stays text."""
+"""`rllm-gym report`: the page shows the run, loads nothing, and any model output in it remains text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_page_shows_the_run(run_folder: Path) -> None:
     page = Page((run_folder / "report.html").read_text())
     for words in ("My title", "24.2%", "93.4%", "oracle", "Entropy", "rllm/FrozenLake-v0", '"run": 7', "a board"):
         assert words in page.text
-    assert "could not be read" in page.text  # the torn last line is not hidden
+    assert "could not be read" in page.text  # the torn last line is reported
     tasks = [
         attributes
         for tag, attributes in page.tags
@@ -122,7 +122,7 @@ def test_the_page_loads_nothing_and_only_its_own_script_may_run(run_folder: Path
     assert not re.search(r"url\(|@import|https?://", html)
 
 
-def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path: Path) -> None:
+def test_hostile_text_from_any_source_stays_text(tmp_path: Path) -> None:
     folder = tmp_path / "hostile"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text(
@@ -162,7 +162,7 @@ def test_any_text_gives_the_same_tags(observation: str, reply: str, name: str, t
     assert page(observation, reply, name, task) == page("", "", "", "")
 
 
-def test_broken_files_are_left_out_and_the_rest_is_shown(run_folder: Path) -> None:
+def test_damaged_files_are_skipped_and_the_rest_is_shown(run_folder: Path) -> None:
     lines = [
         "[]", "null", "nonsense", "{}", '{"step": "x"}', '{"step": 1, "success": NaN}', '{"step": 1, "success": 1e999}',
         '{"step": 1, "success": ' + "9" * 400 + "}", "[" * 100_000, '{"step": {"a": 1}}', '{"step": 1, "a": {"b": {}}}',
@@ -199,7 +199,7 @@ def test_an_hour_long_run_stays_a_small_page() -> None:
     assert len(render_page(run)) < 600_000
 
 
-def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
+def test_invalid_arguments_are_one_line_errors(tmp_path: Path) -> None:
     assert_one_line_error(rllm_gym("report", str(tmp_path / "nothing")), "nothing")
     assert_one_line_error(rllm_gym("report", str(tmp_path)), "metrics.jsonl")
 
@@ -218,7 +218,7 @@ def test_every_point_of_a_chart_is_inside_it(values: list[float]) -> None:
 @given(numbers, numbers, st.integers(2, 9))
 @example(0.0, 5e-324, 3)
 @example(1e9, 1e9 + 1e-6, 5)
-def test_ticks_cover_the_range_and_are_few(one: float, other: float, count: int) -> None:
+def test_axis_ticks_cover_the_range_and_are_few(one: float, other: float, count: int) -> None:
     low, high = sorted((one, other))
     ticks = nice_ticks(low, high, count)
     span = ticks[-1] - ticks[0]
@@ -228,6 +228,6 @@ def test_ticks_cover_the_range_and_are_few(one: float, other: float, count: int)
     assert 2 <= len(ticks) <= 2 * count + 3
 
 
-def test_numbers_are_written_as_a_person_would() -> None:
+def test_numbers_are_formatted_for_readers() -> None:
     written: dict[Any, str] = {0: "0", 0.5: "0.5", 1234: "1234", 12345: "12.3k", 2.5e6: "2.5M", 0.0001: "1e-4"}
     assert {value: format_value(value) for value in written} == written

@@ -1,4 +1,4 @@
-"""``rllm-gym serve-sites``: a person can do an errand, alone in a world of their own, and is told if it is done."""
+"""``rllm-gym serve-sites``: a person can solve a web task, isolated per browser, and sees when it is solved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rllm_gym.sites.task import WebTask, WebTaskTemplate
 
 
 class Bell:
-    """A bell that counts, on two origins that link to each other."""
+    """A bell with a counter, on two origins that link to each other."""
 
     def __init__(self) -> None:
         self.rings = 0
@@ -43,8 +43,8 @@ class Bell:
 BELL = WebTaskTemplate(
     "bell/ring",
     lambda seed, difficulty: Bell(),
-    lambda world, rng, difficulty: WebTask(
-        "Ring <once>.", "http://bell.test/?from=start", (), (), outcome=lambda twin: setattr(twin, "rings", 1)
+    lambda state, rng, difficulty: WebTask(
+        "Ring <once>.", "http://bell.test/?from=start", (), (), outcome=lambda site: setattr(site, "rings", 1)
     ),
 )
 
@@ -70,16 +70,16 @@ def test_every_browser_has_its_own_session_and_sees_when_the_task_is_done(sites:
     assert "0 rings" in read(one, sites.start)
     assert "1 rings" in read(one, sites.start, b"x=1")
     assert "0 rings" in read(other, sites.start)
-    task = f"{sites.url}/_errand"
+    task = f"{sites.url}/_task"
     assert "Ring &lt;once&gt;." in read(one, task)
-    assert "Solved" in read(one, task, b"said=")
-    assert "Not solved" in read(other, task, b"said=")
+    assert "Solved" in read(one, task, b"answer=")
+    assert "Not solved" in read(other, task, b"answer=")
     assert "Not solved" in read(one, task, b"infeasible=1")
     tower = re.search(r'href="(http://127\.0\.0\.1:\d+/up)"', read(one, sites.start))
     assert "A tower" in read(one, tower[1])
 
 
-def test_pages_of_the_internet_cannot_get_in_by_another_name(sites: SiteServers) -> None:
+def test_requests_with_a_foreign_host_name_are_rejected(sites: SiteServers) -> None:
     for headers in ({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example:80"}):
         with pytest.raises(urllib.error.HTTPError, match="421"):
             urllib.request.urlopen(urllib.request.Request(sites.start, headers=headers), timeout=120)
@@ -89,7 +89,7 @@ def test_pages_of_the_internet_cannot_get_in_by_another_name(sites: SiteServers)
 
 
 def test_a_head_request_gets_the_headers_of_the_page(sites: SiteServers) -> None:
-    for url in (sites.start, f"{sites.url}/_errand"):
+    for url in (sites.start, f"{sites.url}/_task"):
         page = browser().open(url, timeout=120)
         head = browser().open(urllib.request.Request(url, method="HEAD"), timeout=120)
         assert head.status == 200
@@ -97,7 +97,7 @@ def test_a_head_request_gets_the_headers_of_the_page(sites: SiteServers) -> None
         assert head.read() == b""
 
 
-def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
+def test_the_command_prints_the_address_and_exits_on_ctrl_c() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "rllm_gym.commands.main", "serve-sites", "--site", "shop", "--port", "0"],
         stdout=subprocess.PIPE,
@@ -107,14 +107,14 @@ def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
         output = ""
         while "Ctrl-C" not in output and (line := process.stdout.readline()):
             output += line
-        start = re.search(r"Begin:\s+(\S+)", output)[1]
+        start = re.search(r"Start:\s+(\S+)", output)[1]
         assert "Goal:" in output
         assert "<title>" in read(browser(), start)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 130
 
 
-def test_the_templates_are_listed_and_a_wrong_name_is_one_line(capsys) -> None:
+def test_templates_are_listed_and_an_unknown_name_is_a_one_line_error(capsys) -> None:
     assert main(["serve-sites", "--list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in TEMPLATES)

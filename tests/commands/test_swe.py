@@ -1,4 +1,4 @@
-"""``rllm-gym swe from-commit`` writes a file that is played as it is."""
+"""``rllm-gym swe from-commit`` writes a task file that can be used without changes."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def clone(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_commit_is_added_to_a_file_that_can_be_played(clone: Path, tmp_path: Path) -> None:
+def test_a_commit_is_added_to_a_usable_task_file(clone: Path, tmp_path: Path) -> None:
     out = tmp_path / "tasks.jsonl"
-    result = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--out", str(out), "--repeats", "1", "--bundle")
+    result = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--output", str(out), "--repeats", "1", "--bundle")
     assert result.returncode == 0, result.stderr
-    assert "1 tests to fix, 1 to keep" in result.stdout
+    assert "1 tests must be fixed, 1 must keep passing" in result.stdout
     assert "1 of 2 pass before, 2 of 2 pass after" in result.stderr
     (row,) = [json.loads(line) for line in out.read_text().splitlines()]
     assert row["statement"] == "triple() only doubles what it is given"
     assert Path(row["repo"]).parent == tmp_path
-    again = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--out", str(out), "--repeats", "1", "--quiet")
+    again = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--output", str(out), "--repeats", "1", "--quiet")
     assert_one_line_error(again, row["id"], "--id")
     named = rllm_gym(
-        *("swe", "from-commit", str(clone), "HEAD", "--out", str(out), "--repeats", "1", "--quiet"),
+        *("swe", "from-commit", str(clone), "HEAD", "--output", str(out), "--repeats", "1", "--quiet"),
         *("--id", "second", "--statement", "triple(2) is 4"),
     )
     assert named.returncode == 0, named.stderr
@@ -68,12 +68,12 @@ def test_a_commit_is_added_to_a_file_that_can_be_played(clone: Path, tmp_path: P
     env.close()
 
 
-def test_what_cannot_be_is_one_line(clone: Path, tmp_path: Path) -> None:
+def test_invalid_commits_are_one_line_errors(clone: Path, tmp_path: Path) -> None:
     cases = [
-        (["HEAD~1", "--out", "a.jsonl"], ["first commit"]),
-        (["HEAD", "--out", "a.json"], [".jsonl"]),
-        (["HEAD", "--out", "none/a.jsonl"], ["'none'"]),
-        (["HEAD", "--out", "a.jsonl", "--statement", "none.md"], ["none.md"]),
+        (["HEAD~1", "--output", "a.jsonl"], ["first commit"]),
+        (["HEAD", "--output", "a.json"], [".jsonl"]),
+        (["HEAD", "--output", "none/a.jsonl"], ["'none'"]),
+        (["HEAD", "--output", "a.jsonl", "--statement", "none.md"], ["none.md"]),
     ]
     for arguments, words in cases:
         result = rllm_gym("swe", "from-commit", str(clone), *arguments, cwd=tmp_path)
@@ -82,7 +82,7 @@ def test_what_cannot_be_is_one_line(clone: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "a.jsonl").exists(), arguments
 
 
-def test_help_shows_how() -> None:
+def test_the_help_contains_an_example() -> None:
     result = rllm_gym("swe", "from-commit", "--help")
     assert result.returncode == 0
     for word in ("--test-command", "--runtime", "--statement", "--bundle", "examples:"):

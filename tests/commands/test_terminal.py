@@ -1,4 +1,4 @@
-"""Hostile text on a terminal: no escape sequence may pass."""
+"""Hostile text on a terminal: no escape sequence is printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllm_gym.commands.terminal import visible
 @example("\x9b31m")
 @example("\u202egnp.exe")
 @example("\ud800")
-def test_nothing_that_steers_a_terminal_passes(text: str) -> None:
+def test_terminal_control_sequences_are_removed(text: str) -> None:
     shown = visible(text)
     shown.encode("utf-8")
     for character in shown:
@@ -24,5 +24,5 @@ def test_nothing_that_steers_a_terminal_passes(text: str) -> None:
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=200))
-def test_ordinary_text_is_shown_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert visible(text) == text

@@ -1,4 +1,4 @@
-"""Tokenizers for the tests of old code: the ones the renderer is tested with."""
+"""Tokenizers for the tests of rLLM code: the ones with which the renderer is tested."""
 
 from __future__ import annotations
 

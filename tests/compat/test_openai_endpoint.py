@@ -1,4 +1,4 @@
-"""The engine with an OpenAI-compatible endpoint, as rLLM's documentation started one, here a small real server."""
+"""The engine with an OpenAI-compatible endpoint, as in rLLM's documentation, against a small real server."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rllm_gym.samplers.openai_compatible import OpenAISampler
 
 
 class Server(ThreadingHTTPServer):
-    """Answers 42; the statuses in ``refusals`` come first, ``body`` in place of a completion if it is set."""
+    """Answers 42; the statuses in ``refusals`` are returned first; ``body``, if set, replaces the completion."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.headers: list[str | None] = []
         self.refusals: list[int] = []
         self.body: bytes | None = None
@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.server.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.server.headers.append(self.headers.get("Authorization"))
         self.server.hang.wait()
         status = self.server.refusals.pop(0) if self.server.refusals else 200
@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *arguments: Any) -> None:
-        """Nothing on stderr."""
+        """Print nothing to stderr."""
 
 
 @pytest.fixture
@@ -89,44 +89,49 @@ def test_the_old_constructor_reaches_the_endpoint(server: Server) -> None:
     results = asyncio.run(engine.execute_tasks([{"question": "6 * 7?", "answer": "42"}] * 3))
     assert [trajectory.reward for trajectory in results] == [1.0, 1.0, 1.0]
     assert server.headers == ["Bearer secret"] * 3
-    asked = server.asked[0]
-    assert asked["messages"] == [{"role": "user", "content": "6 * 7?"}]
-    assert (asked["model"], asked["temperature"], asked["top_p"], asked["max_tokens"]) == ("some/model", 0.6, 0.95, 100)
-    assert len({asked["seed"] for asked in server.asked}) == 3
+    requests = server.requests[0]
+    assert requests["messages"] == [{"role": "user", "content": "6 * 7?"}]
+    assert (requests["model"], requests["temperature"], requests["top_p"], requests["max_tokens"]) == (
+        "some/model",
+        0.6,
+        0.95,
+        100,
+    )
+    assert len({requests["seed"] for requests in server.requests}) == 3
 
 
-def test_a_busy_endpoint_is_asked_again(server: Server) -> None:
+def test_requests_to_a_busy_endpoint_are_retried(server: Server) -> None:
     server.refusals = [503, 429]
     assert ask(server, retries=2) == "\\boxed{42}"
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize(("refusals", "said"), [([503, 503], "503"), ([401], "401")])
-def test_an_endpoint_that_refuses_is_an_error_that_quotes_it(server: Server, refusals: list[int], said: str) -> None:
+@pytest.mark.parametrize(("refusals", "message"), [([503, 503], "503"), ([401], "401")])
+def test_an_error_of_the_endpoint_is_quoted_in_the_message(server: Server, refusals: list[int], message: str) -> None:
     server.refusals = refusals
-    with pytest.raises(SamplerError, match=said):
+    with pytest.raises(SamplerError, match=message):
         ask(server, retries=1)
 
 
-def test_an_endpoint_that_talks_nonsense_is_an_error_that_quotes_it(server: Server) -> None:
+def test_an_invalid_response_is_quoted_in_the_message(server: Server) -> None:
     for body, output in (
-        (b"<html>", "no JSON"),
-        (b'{"choices": []}', "no chat completion"),
-        (b'{"choices": [{"message": {"content": 7}}]}', "no chat completion"),
+        (b"<html>", "not JSON"),
+        (b'{"choices": []}', "not a chat completion"),
+        (b'{"choices": [{"message": {"content": 7}}]}', "not a chat completion"),
     ):
         server.body = body
         with pytest.raises(SamplerError, match=output):
             ask(server, retries=1)
 
 
-def test_an_endpoint_that_hangs_costs_its_deadline(server: Server) -> None:
+def test_an_endpoint_that_hangs_is_abandoned_at_the_deadline(server: Server) -> None:
     server.hang.clear()
     with pytest.raises(SamplerError):
         ask(server, timeout=0.3, retries=0)
 
 
-def test_an_endpoint_takes_no_weights_and_no_other_scheme(server: Server) -> None:
-    with pytest.raises(SamplerError, match="no weights"):
+def test_weight_sync_and_other_url_schemes_are_errors(server: Server) -> None:
+    with pytest.raises(SamplerError, match="cannot load weights"):
         asyncio.run(OpenAISampler(model="m", base_url=server.url).sync_weights(None))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="file:"):
         OpenAISampler(model="m", base_url="file:///etc/passwd")

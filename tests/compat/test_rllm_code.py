@@ -1,4 +1,4 @@
-"""Code in the form rLLM's documentation showed runs with nothing but its import changed."""
+"""Code written for rLLM, as in its documentation, runs with only the import changed."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from rllm_gym.compat import (
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 
-# Users' code, as it was written for rLLM ----------------------------------------------------------------------
+# User code, as it was written for rLLM
 
 
 class MyMathAgent(BaseAgent):
-    """rLLM's own mathematics agent in its published form, history rewriting included."""
+    """rLLM's own mathematics agent in its published form, including history rewriting."""
 
     def __init__(self, accumulate_thinking=True):
         self.instruction = "Let's think step by step and put the final answer within \\boxed{}."
@@ -108,7 +108,7 @@ class GuessEnv(MultiTurnEnvironment):
 
 
 class LampEnv(BaseEnv):
-    """From BaseEnv itself: 4-tuple, closed, with compute_final_reward."""
+    """A subclass of BaseEnv: 4-tuple steps, close, and compute_final_reward."""
 
     log: ClassVar[list[str]] = []
 
@@ -185,7 +185,7 @@ def run(tasks: list[Any], reply: Any, rollouts: int = 1, **arguments: Any) -> li
     return asyncio.run(engine.execute_tasks(tasks, num_rollouts_per_task=rollouts, temperature=0.6))
 
 
-# Mathematics, as in the evaluation examples -------------------------------------------------------------------
+# Mathematics, as in the evaluation examples
 
 
 def test_the_evaluation_script_of_the_documentation(
@@ -226,7 +226,7 @@ def test_the_evaluation_script_of_the_documentation(
     assert "Average Pass@8 Accuracy: 0.5" in output
 
 
-def test_an_agent_that_rewrites_its_history_shows_the_model_the_rewritten_one() -> None:
+def test_the_model_sees_the_history_that_an_agent_rewrote() -> None:
     shown: list[list[str]] = []
 
     def reply(request: SamplingRequest) -> str:
@@ -250,7 +250,7 @@ def test_an_agent_that_rewrites_its_history_shows_the_model_the_rewritten_one() 
     assert not trajectory.is_cumulative()
 
 
-def test_the_ported_math_agent_drops_thoughts_on_request() -> None:
+def test_the_math_agent_drops_thoughts_on_request() -> None:
     shown: list[list[str]] = []
 
     def reply(request: SamplingRequest) -> str:
@@ -262,7 +262,7 @@ def test_the_ported_math_agent_drops_thoughts_on_request() -> None:
     assert shown[2][1::2] == ["no", "no"]
 
 
-# Environments -------------------------------------------------------------------------------------------------
+# Environments
 
 
 class LampAgent(MyMathAgent):
@@ -271,7 +271,7 @@ class LampAgent(MyMathAgent):
         self._trajectory.steps.append(Step(observation=observation))
 
 
-def test_an_environment_from_a_dict_is_closed_and_its_final_reward_asked() -> None:
+def test_an_environment_from_a_dict_is_closed_and_its_final_reward_computed() -> None:
     LampEnv.log.clear()
     replies = lambda request: "stop" if len(request.messages) == 3 else "on"  # noqa: E731
     (done,) = run([{"lamps": 4}], replies, agent_class=LampAgent, env_class=LampEnv, max_steps=5)
@@ -283,7 +283,7 @@ def test_an_environment_from_a_dict_is_closed_and_its_final_reward_asked() -> No
     assert LampEnv.log == ["closed", "closed"]
 
 
-def test_an_environment_that_breaks_is_no_reward_and_does_not_raise_pass_at_k() -> None:
+def test_an_environment_error_gives_no_reward_and_does_not_increase_pass_at_k() -> None:
     replies = lambda request: "broken" if "9" in str(request.messages[0]["content"]) else "stop"  # noqa: E731
     results = run([{"lamps": 1}, {"lamps": 9}], replies, agent_class=LampAgent, env_class=LampEnv)
     assert [trajectory.reward for trajectory in results] == [1.0, None]
@@ -321,14 +321,14 @@ def test_an_old_agent_on_a_new_environment_reads_question_and_row() -> None:
     assert trajectory.task["task_id"] == first["task_id"]
 
 
-def test_rows_of_ones_own_become_the_tasks_of_a_new_environment() -> None:
+def test_the_users_rows_become_the_tasks_of_an_environment() -> None:
     rows = [{"question": "What is 2+3?", "answer": "5"}, {"question": "What is 4+4?", "answer": "8"}]
     results = run(rows * 2, "\\boxed{5}", agent_class=MathAgent, env_class="rllm/Math-v0", max_steps=1)
     assert [trajectory.reward for trajectory in results] == [1.0, 0.0, 1.0, 0.0]
     assert [trajectory.task for trajectory in results] == rows * 2
 
 
-# Tools --------------------------------------------------------------------------------------------------------
+# Tools
 
 
 class Calculator(Tool):
@@ -383,7 +383,7 @@ def test_a_real_finish_call_ends_the_episode_with_its_response() -> None:
     assert tool_calls_of(CALL, FINISH).reward == 1.0
 
 
-def test_deepseeks_notation_is_understood() -> None:
+def test_deepseeks_tool_call_format_is_parsed() -> None:
     call = (
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>calculator\n"
         '```json\n{"a": 2, "b": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
@@ -394,7 +394,7 @@ def test_deepseeks_notation_is_understood() -> None:
     ]
 
 
-def test_a_call_that_cannot_be_carried_out_is_news_for_the_model() -> None:
+def test_a_failed_tool_call_is_reported_to_the_model() -> None:
     for call, output in (
         ('{"name": "calculator", "arguments": {"a": 2}}', "Error: TypeError"),
         ('{"name": "calculator", "arguments": {"a": 2, "c": 3}}', "Error: TypeError"),
@@ -405,7 +405,7 @@ def test_a_call_that_cannot_be_carried_out_is_news_for_the_model() -> None:
         assert outputs[0].startswith(output), call
 
 
-def test_malformed_calls_are_no_calls() -> None:
+def test_malformed_calls_are_ignored() -> None:
     for body in ("{", "[1]", '"x"', '{"name": 3}', '{"name": "f", "arguments": 7}', "[" * 100_000):
         trajectory = tool_calls_of(f"<tool_call>{body}</tool_call>")
         assert trajectory.reward == 0.0, body[:40]
@@ -441,10 +441,10 @@ def test_a_function_with_a_signature_is_a_tool() -> None:
     assert tool(2).to_string() == "3.0"
 
 
-# What does not port says so -----------------------------------------------------------------------------------
+# Unsupported features
 
 
-def test_what_does_not_port_is_an_error_that_names_it() -> None:
+def test_unsupported_features_raise_errors_that_name_them() -> None:
     base = {"agent_class": MathAgent, "env_class": LampEnv, "engine_name": "openai"}
     cases: list[tuple[dict[str, Any], str]] = [
         ({"config": {"data": {"train_batch_size": 8}}}, "config"),
@@ -470,7 +470,7 @@ def test_what_does_not_port_is_an_error_that_names_it() -> None:
         ToolAgent(tools=["python"])
 
 
-def test_types_go_to_dicts_and_back() -> None:
+def test_types_survive_conversion_to_dicts_and_back() -> None:
     step = Step(observation="o", action=Action("up"), reward=0.5, info=None, chat_completions=[{"role": "user"}])  # type: ignore[arg-type]
     trajectory = Trajectory(name="solver", task={"question": "?"}, steps=[step], reward=0.5)
     episode = Episode(id="task-1:3", task={"question": "?"}, is_correct=True, trajectories=[trajectory])
@@ -482,7 +482,7 @@ def test_types_go_to_dicts_and_back() -> None:
     assert step.info == {}
 
 
-def test_the_trainer_is_found_where_torch_is() -> None:
+def test_the_trainer_is_importable_where_torch_is_installed() -> None:
     pytest.importorskip("torch", reason="AgentTrainer needs the extra `train`")
     from rllm_gym import compat
 

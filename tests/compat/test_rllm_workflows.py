@@ -1,4 +1,4 @@
-"""Workflows in the form rLLM's documentation showed run with nothing but their import changed."""
+"""Workflows written for rLLM, as in its documentation, run with only their import changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from rllm_gym.engine import AgentWorkflowEngine as NewEngine
 from rllm_gym.engine import EpisodeSpec, Role
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
 
-# Users' code, as it was written for rLLM ----------------------------------------------------------------------
+# User code, as it was written for rLLM
 
 
 def exact(task: dict, answer: Any) -> RewardOutput:
@@ -46,7 +46,7 @@ def exact(task: dict, answer: Any) -> RewardOutput:
 
 
 class Proposer:
-    """Asks for a number, in one conversation of its own."""
+    """Asks for a number, in its own conversation."""
 
     def __init__(self, rollout_engine: RolloutEngine, **kwargs):
         self.rollout_engine = rollout_engine
@@ -72,7 +72,7 @@ class Proposer:
 
 
 class Picker:
-    """Chooses among answers."""
+    """Chooses one of several answers."""
 
     def __init__(self, rollout_engine: RolloutEngine, **kwargs):
         self.rollout_engine = rollout_engine
@@ -98,8 +98,8 @@ class SolversAndJudge(Workflow):
 
     async def run(self, task: dict, uid: str, **kwargs) -> Episode:
         self.reset(task, uid)
-        asked = [asyncio.create_task(self.proposer.propose(task["question"])) for _ in range(self.n_solutions)]
-        solvers = await asyncio.gather(*asked)
+        proposals = [asyncio.create_task(self.proposer.propose(task["question"])) for _ in range(self.n_solutions)]
+        solvers = await asyncio.gather(*proposals)
         for trajectory in solvers:
             trajectory.steps[0].reward = trajectory.reward = self.reward_function(
                 task, trajectory.steps[0].action
@@ -151,8 +151,6 @@ class Guess(MultiTurnEnvironment):
         return Guess(task=row)
 
 
-# ------------------------------------------------------------------------------------------------------------
-
 TASKS = [{"question": f"How many is {n}?", "answer": str(n % 3)} for n in range(6)]
 
 
@@ -170,7 +168,7 @@ def engine(workflow: Any, replies: Any = answers, tokenizer: Any = None, **argum
     )
 
 
-def test_a_solver_and_judge_workflow_runs_as_it_was_written() -> None:
+def test_a_solver_and_judge_workflow_runs_unchanged() -> None:
     arguments = {"n_solutions": 3, "reward_function": exact}
     ids = ["a", "b", "a", "c", "b", "a"]
     created = engine(SolversAndJudge, workflow_args=arguments)
@@ -187,7 +185,7 @@ def test_a_solver_and_judge_workflow_runs_as_it_was_written() -> None:
     assert len({tuple(sorted(e.metrics.items())) for e in episodes}) > 1
 
 
-def test_its_tokens_can_be_trained_on_with_our_engine() -> None:
+def test_tokens_of_a_workflow_can_be_trained_on() -> None:
     from templates import make_tokenizer
 
     tokenizer = make_tokenizer("qwen2.5")
@@ -233,7 +231,7 @@ def test_a_conversation_split_over_trajectories_keeps_each_replys_whole_prompt()
     )
     (episode,) = new.run_sync([EpisodeSpec(TASKS[0], seed=3)])
     assert [request.params.temperature for request in requests] == [0.5] * 4
-    # One conversation: each prompt is the one before, the reply, and what is new.
+    # One conversation: each prompt is the previous one, the reply, and the new messages.
     for before, after in itertools.pairwise(requests):
         assert after.ids[: len(before.ids)] == before.ids
         assert after.conversation == before.conversation
@@ -266,7 +264,7 @@ def test_a_conversation_split_over_trajectories_keeps_each_replys_whole_prompt()
         (MultiTurnWorkflow, {"agent_cls": MathAgent, "env_cls": Guess, "max_steps": 2}, "9", "max_turns_exceeded"),
     ],
 )
-def test_the_workflows_that_came_with_it(workflow: Any, arguments: dict, reply: str, reason: Any) -> None:
+def test_the_built_in_workflows(workflow: Any, arguments: dict, reply: str, reason: Any) -> None:
     created = engine(workflow, lambda request: reply, workflow_args=arguments)
     (episode,) = asyncio.run(created.execute_tasks(TASKS[:1]))
     assert episode.termination_reason is TerminationReason(reason)
@@ -300,7 +298,7 @@ def test_a_workflow_that_raises_is_retried_and_then_reported() -> None:
     assert len(reported[0].trajectories) == 1
 
 
-def test_its_own_timeout_ends_it_with_what_was_committed() -> None:
+def test_a_workflow_that_times_out_keeps_committed_trajectories() -> None:
     class Hangs(Workflow):
         async def run(self, task: dict, uid: str, **kwargs: Any) -> None:
             self.reset(task, uid)
@@ -311,7 +309,7 @@ def test_its_own_timeout_ends_it_with_what_was_committed() -> None:
     assert (episode.termination_reason, episode.trajectories) == (TerminationReason.TIMEOUT, [])
 
 
-def test_a_sampler_that_cannot_serve_ends_the_run_whatever_the_workflow_catches() -> None:
+def test_a_failed_sampler_ends_the_run_even_if_the_workflow_catches_the_error() -> None:
     def reply(request: SamplingRequest) -> str:
         raise SamplerError("out of memory")
 
@@ -319,7 +317,7 @@ def test_a_sampler_that_cannot_serve_ends_the_run_whatever_the_workflow_catches(
         asyncio.run(engine(Refining, reply).execute_tasks(TASKS[:1]))
 
 
-def test_an_agent_on_self_is_collected_and_reset() -> None:
+def test_an_agent_attribute_is_collected_and_reset() -> None:
     class Talks(Workflow):
         def __init__(self, rollout_engine: RolloutEngine, **kwargs: Any) -> None:
             super().__init__(rollout_engine, **kwargs)
@@ -343,7 +341,7 @@ def test_an_agent_on_self_is_collected_and_reset() -> None:
     assert trained.trajectories[0].reward == 1.0
 
 
-def test_a_step_of_no_reply_is_not_trained_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_without_a_sampled_reply_is_not_trained_on(caplog: pytest.LogCaptureFixture) -> None:
     class Invents(Workflow):
         async def run(self, task: dict, uid: str, **kwargs: Any) -> Episode:
             output = await self.rollout_engine.get_model_response([{"role": "user", "content": "?"}])
@@ -378,7 +376,7 @@ def test_a_task_of_an_environment_is_a_row_with_its_question() -> None:
     assert (episode.task_id, episode.reward, episode.success) == (task.task_id, 1.0, True)
 
 
-def test_what_does_not_port_is_an_error() -> None:
+def test_unsupported_features_are_errors() -> None:
     accepted = []
     for argument in ("config", "episode_logger", "gateway"):
         try:
@@ -390,7 +388,7 @@ def test_what_does_not_port_is_an_error() -> None:
     assert accepted == []
 
 
-def test_an_engine_answers_outside_of_a_workflow_too() -> None:
+def test_an_engine_can_be_called_outside_a_workflow() -> None:
     alone = RolloutEngine(ScriptedSampler(["<think>so</think>\n\n5"]))
     output = asyncio.run(alone.get_model_response([{"role": "user", "content": "2 + 3?"}]))
     assert (output.content, output.reasoning, output.finish_reason) == ("5", "so", "stop")

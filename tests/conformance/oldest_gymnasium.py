@@ -1,6 +1,6 @@
-"""What is run under the oldest Gymnasium that is supported: the ids given, or every id, are checked and played.
+"""Checks and plays the given ids (or all) under the oldest supported Gymnasium.
 
-``test_oldest_gymnasium.py`` runs it in a process of its own; it needs no test runner.
+``test_oldest_gymnasium.py`` runs it in a separate process; it needs no test runner.
 """
 
 from __future__ import annotations

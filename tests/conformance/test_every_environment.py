@@ -1,4 +1,4 @@
-"""What every registered id has to keep, whatever family it belongs to: a row in the table is under test at once."""
+"""Requirements that every registered id must satisfy; an id added to the table is tested automatically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rllm_gym.envs.web import demonstrations
 from rllm_gym.testing import check_text_env
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
 
-# Of the 130 of MiniWoB++ one; tests/envs/test_miniwob.py visits all.
+# Only one of the 130 of MiniWoB++; tests/envs/test_miniwob.py visits all.
 ROWS = TABLE | {env_id: row for env_id, row in MINIWOB.items() if "click-checkboxes-v" in env_id}
 IDS = sorted(ROWS)
 BROWSER = [env_id for env_id in IDS if "Web" in env_id or env_id in MINIWOB]
@@ -43,7 +43,7 @@ every_id = pytest.mark.parametrize("env_id", IDS)
 
 
 def shares_of_every_id(*families: str) -> pytest.MarkDecorator:
-    """Every id with the share of a test that is run: of these families a tenth, and the whole in `make test-long`."""
+    """Return every id with the fraction of a test that runs: a tenth for slow families, all in `make test-long`."""
     slow = [env_id for env_id in IDS if any(name in env_id for name in families)]
     params: list[Any] = [(env_id, 0.1 if env_id in slow else 1) for env_id in IDS]
     params += [pytest.param(env_id, 1, marks=pytest.mark.long) for env_id in slow]
@@ -51,7 +51,7 @@ def shares_of_every_id(*families: str) -> pytest.MarkDecorator:
 
 
 def oracle_of(env_id: str) -> Any:
-    """The environment's own oracle, where it has one."""
+    """Return the environment's own oracle, if it has one."""
     if "FrozenLake" in env_id:
         return lambda env: env.oracle().action
     if "MCP" in env_id:
@@ -73,7 +73,7 @@ def env(env_id) -> Iterator[gymnasium.Env]:
 
 
 @every_id
-def test_gymnasiums_own_checker_has_nothing_to_say(env_id):
+def test_gymnasiums_env_checker_passes(env_id):
     with gymnasium.make(env_id) as created:
         modes = (None, *created.metadata["render_modes"])
     with warnings.catch_warnings(record=True) as caught:
@@ -86,14 +86,14 @@ def test_gymnasiums_own_checker_has_nothing_to_say(env_id):
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in MINIWOB])
 def test_the_contract(env_id):
-    """With an oracle where its episodes are cheap, and with few turns where a turn is slow."""
+    """With an oracle where episodes are cheap, and with few turns where a turn is slow."""
 
     def factory(render_mode=None):
         turns = {"max_turns": 4} if env_id in SLOW else {}
         return gymnasium.make(env_id, render_mode=render_mode, disable_env_checker=True, **turns)
 
     oracle = None if env_id in SLOW or "CodeMultiTurn" in env_id else oracle_of(env_id)
-    # Few arbitrary replies here: two thousand have a test of their own below.
+    # Few arbitrary replies here: another test below uses two thousand.
     report = check_text_env(factory, oracle=oracle, fuzz=20)
     assert report.ok, report
     assert set(report.skipped) <= {"torch", "state", *(["oracle"] if oracle is None else [])}
@@ -126,7 +126,7 @@ print(json.dumps(logs))
 """
 
 
-def test_made_in_other_processes_with_no_import_of_ours_and_without_torch_the_same_seed_shows_the_same():
+def test_observations_of_a_seed_are_equal_in_processes_without_our_import_and_without_torch():
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *IDS],
@@ -170,7 +170,7 @@ def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env, share):
     ]
     over, valid, replies = True, 0, int(FUZZ * share)
     if env_id in MINIWOB or "Web" in env_id or "MCP" in env_id:
-        # What is under test is replies; a page, or servers, for every few of them take long.
+        # The test is about replies; opening a page or servers for every few of them would be slow.
         env.unwrapped.max_turns = 200
     for number in range(replies):
         if over:
@@ -210,7 +210,7 @@ def test_ten_thousand_tasks_show_no_leak_between_the_splits(env_id, share):
 
 
 @every_id
-def test_misuse_is_an_error_the_spec_survives_json_and_the_whole_conversation_can_be_had(env_id, env):
+def test_invalid_calls_raise_specs_survive_json_and_the_conversation_is_observable(env_id, env):
     raw = env.unwrapped
     with pytest.raises(ResetNeeded, match="reset"):
         raw.step("x")
@@ -233,7 +233,7 @@ def test_misuse_is_an_error_the_spec_survives_json_and_the_whole_conversation_ca
 
 @every_id
 @pytest.mark.parametrize("kind", [pytest.param("sync", marks=pytest.mark.long), "async"])
-def test_gymnasiums_vector_environments_show_what_a_single_one_shows(env_id, kind):
+def test_gymnasiums_vector_environments_return_what_a_single_environment_returns(env_id, kind):
     makers = [lambda: gymnasium.make(env_id)] * 2
     if kind == "sync":
         vector: gymnasium.vector.VectorEnv = gymnasium.vector.SyncVectorEnv(makers)
@@ -260,7 +260,7 @@ def test_gymnasiums_vector_environments_show_what_a_single_one_shows(env_id, kin
         vector.close()
 
 
-def test_the_class_docstring_is_a_manual_in_gymnasiums_order():
+def test_the_class_docstring_has_gymnasiums_sections_in_order():
     wrong = []
     for entry_point in sorted({row[0] for row in ROWS.values()}):
         module, _, name = entry_point.partition(":")
@@ -283,7 +283,7 @@ def test_the_class_docstring_is_a_manual_in_gymnasiums_order():
     assert wrong == []
 
 
-def test_entry_points_are_text_so_that_specs_can_travel():
+def test_entry_points_are_strings_so_that_specs_can_be_serialized():
     specs = {env_id: gymnasium.spec(env_id) for env_id in IDS}
     assert [env_id for env_id in IDS if not env_id.startswith("rllm/") or not env_id.endswith("-v0")] == []
     assert [env_id for env_id, spec in specs.items() if not isinstance(spec.entry_point, str)] == []

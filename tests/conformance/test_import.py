@@ -1,4 +1,4 @@
-"""``import rllm_gym`` is light: under half a second, and none of the heavy libraries."""
+"""``import rllm_gym`` takes less than half a second and imports no heavy library."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def fresh_python(code: str) -> str:
     return result.stdout
 
 
-def test_it_takes_less_than_half_a_second():
+def test_import_takes_less_than_half_a_second():
     # Processor time, so that a busy machine does not count; the median, so that a cold disk does not either.
     code = "import time; begin = time.process_time(); import rllm_gym; print(time.process_time() - begin)"
     seconds = [float(fresh_python(code)) for _ in range(3)]
     assert statistics.median(seconds) < 0.5, seconds
 
 
-def test_it_imports_nothing_heavy():
+def test_import_loads_no_heavy_library():
     code = f"""
 import importlib, sys
 for module in ("rllm_gym", "rllm_gym.data", "rllm_gym.envs.frozen_lake", "rllm_gym.testing"):
@@ -32,7 +32,7 @@ for module in ("rllm_gym", "rllm_gym.data", "rllm_gym.envs.frozen_lake", "rllm_g
     assert [line for line in fresh_python(code).splitlines() if not line.endswith(" []")] == []
 
 
-def test_it_leaves_the_process_as_it_was():
+def test_import_does_not_change_the_process():
     code = """
 import random, sys, signal, threading, warnings
 state, handlers, filters = random.getstate(), signal.getsignal(signal.SIGINT), list(warnings.filters)

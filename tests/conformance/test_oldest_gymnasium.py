@@ -1,4 +1,4 @@
-"""Both ends of the supported range of Gymnasium work: the newest runs everywhere else, the oldest here."""
+"""Both ends of the supported range of Gymnasium work: all other tests use the newest, these the oldest."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OLDEST = "1.2.0"
 ONE_OF_EACH_FAMILY = ["rllm/Code-v0", "rllm/FrozenLake-v0", "rllm/MCP-v0", "rllm/Math-v0", "rllm/ToolMath-v0"]
 
 
-def test_the_newest_is_what_the_other_tests_use():
+def test_the_other_tests_use_the_newest_gymnasium():
     assert tuple(map(int, gymnasium.__version__.split(".")[:2])) > (1, 2)
 
 
 def test_one_environment_of_each_family_works_with_the_oldest():
-    """With Gymnasium alone in a folder before all others, and everything else as it is installed here."""
+    """With Gymnasium alone in a folder before all others on the path, and everything else as installed here."""
     name, folder = f"gymnasium=={OLDEST}", ROOT / ".venvs" / f"gymnasium-{OLDEST}-alone"
-    made(folder, [[sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, name]], name)
+    build_once(folder, [[sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, name]], name)
     play(sys.executable, ONE_OF_EACH_FAMILY, [folder, ROOT])
 
 
@@ -40,12 +40,12 @@ def test_every_environment_works_with_the_oldest():
     folder = ROOT / ".venvs" / f"gymnasium-{OLDEST}"
     python = folder / "bin" / "python"
     steps = [[sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", *wanted]]
-    # Made anew when the dependencies change.
-    made(folder, steps, hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest())
+    # Recreated when the dependencies change.
+    build_once(folder, steps, hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest())
     play(python, [], [ROOT])
 
 
-def made(folder: Path, steps: list[list[Any]], fingerprint: str) -> None:
+def build_once(folder: Path, steps: list[list[Any]], fingerprint: str) -> None:
     """Fill the folder, which is kept, unless an earlier run did so for the same fingerprint and finished."""
     ready = folder / "ready"
     if ready.is_file() and ready.read_text() == fingerprint:

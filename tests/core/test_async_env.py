@@ -1,4 +1,4 @@
-"""An asynchronous world keeps the same contract, awaited or not, and the engine awaits it where it may."""
+"""An asynchronous environment keeps the same contract, awaited or not, and the engine awaits it where possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Numbers:
 
 
 class Guess(TextEnv):
-    """The sync twin."""
+    """The synchronous counterpart."""
 
     def __init__(self, max_turns: int = 3, log: list[str] | None = None) -> None:
         super().__init__(tasks=Numbers(), max_turns=max_turns, invalid_action_penalty=0.5)
@@ -69,7 +69,7 @@ def play(env: Any, actions: list[str]) -> list[Any]:
     return [env.reset(seed=5, options={"task": 4}), *(env.step(action) for action in actions)]
 
 
-def test_awaited_and_called_it_behaves_like_its_sync_counterpart() -> None:
+def test_async_and_sync_environments_behave_the_same() -> None:
     async def awaited(actions: list[str]) -> list[Any]:
         env = AsyncGuess()
         results = [await env.async_reset(seed=5, options={"task": 4})]
@@ -81,11 +81,11 @@ def test_awaited_and_called_it_behaves_like_its_sync_counterpart() -> None:
         assert asyncio.run(awaited(actions)) == expected, actions
 
 
-def test_it_passes_gymnasiums_checker() -> None:
+def test_an_async_environment_passes_gymnasiums_checker() -> None:
     check_env(AsyncGuess(), skip_render_check=True)
 
 
-def test_after_the_end_or_a_fault_it_wants_a_reset() -> None:
+def test_after_the_end_or_a_fault_a_reset_is_required() -> None:
     env = AsyncGuess()
     with pytest.raises(ResetNeeded):
         env.step("1")
@@ -109,7 +109,7 @@ def wrapped(**kwargs: Any) -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.TransformReward(AsyncGuess(**kwargs), lambda reward: 2 * float(reward))
 
 
-def test_the_engine_awaits_it_on_its_own_loop() -> None:
+def test_the_engine_awaits_an_async_environment_on_its_own_loop() -> None:
     log: list[str] = []
     episodes = engine_of(AsyncGuess, log).run_sync(range(9))
     assert [episode.reward for episode in episodes] == [0, 1, 0, 0, 0, 0, 0, 0, 0]
@@ -117,7 +117,7 @@ def test_the_engine_awaits_it_on_its_own_loop() -> None:
     assert log.count("closed") == 9
 
 
-def test_a_wrapper_that_changes_step_is_not_gone_around() -> None:
+def test_a_wrapper_that_changes_step_is_not_bypassed() -> None:
     log: list[str] = []
     episodes = engine_of(wrapped, log).run_sync(range(2))
     assert [episode.reward for episode in episodes] == [0, 2]

@@ -1,4 +1,4 @@
-"""Episodes: what training reads of them is what was sampled, once, with the rewards where they belong."""
+"""Episodes: training data contains each sampled token once, with rewards on the correct positions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_sampled_token_is_trained_on_exactly_once(pieces):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(turns(), st.floats(0.1, 1)), min_size=1, max_size=6))
-def test_a_reward_lies_on_the_last_token_of_its_turn(pieces):
+def test_the_reward_of_a_turn_is_on_its_last_token(pieces):
     steps = [Step(tokens=tokens, reward=reward) for tokens, reward in pieces]
     for sequence in Trajectory(steps=steps).branches():
         for place, reward in enumerate(sequence.rewards):
@@ -60,7 +60,7 @@ def test_a_reward_lies_on_the_last_token_of_its_turn(pieces):
         assert sum(sequence.rewards) == pytest.approx(total)
 
 
-def test_a_branch_is_its_context_and_its_turns_in_order():
+def test_a_branch_contains_its_context_and_turns_in_order():
     first = TurnTokens((51, 52), (1, 2), (-0.1, -0.2))
     second = TurnTokens((53,), (3,), (-0.3,), weight_version=1)
     rewritten = TurnTokens((54,), (4,), (-0.4,), branch=1)
@@ -87,7 +87,7 @@ def test_a_step_without_tokens_can_be_evaluated_and_not_trained_on():
         trajectory.branches()
 
 
-def test_fields_that_do_not_match_one_to_one_are_refused():
+def test_fields_of_different_lengths_are_errors():
     with pytest.raises(ValueError, match="one entry per token"):
         TokenSequence((1, 2), (1,), (0.0,), (0,), (0.0,), (0,))
     with pytest.raises(ValueError, match="2 sampled ids but 1 log-probs"):

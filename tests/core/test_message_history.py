@@ -1,4 +1,4 @@
-"""MessageHistory: whole-conversation observations for those who want them."""
+"""MessageHistory: observations that contain the whole conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make() -> gymnasium.Env:
     return MessageHistory(gymnasium.make("rllm/FrozenLake-v0", disable_env_checker=True))
 
 
-def test_the_conversation_grows_and_reset_begins_a_new_one():
+def test_the_conversation_grows_and_reset_starts_a_new_one():
     assert rllm_gym.__version__
     env = make()
     first, _ = env.reset(seed=1)
@@ -30,7 +30,7 @@ def test_the_conversation_grows_and_reset_begins_a_new_one():
     assert env.reset(seed=1)[0] == first
 
 
-def test_what_the_model_said_comes_back_unchanged_even_if_it_is_no_valid_utf8():
+def test_replies_are_returned_unchanged_even_if_they_are_not_valid_utf8():
     env = make()
     env.reset(seed=1)
     for action in ("\ud800", "é🙂", '"\\', "<|im_end|>", "\x00"):
@@ -39,6 +39,6 @@ def test_what_the_model_said_comes_back_unchanged_even_if_it_is_no_valid_utf8():
         assert json.loads(observation)[-2] == {"role": "assistant", "content": action}
 
 
-def test_it_is_a_gymnasium_environment():
+def test_message_history_passes_gymnasiums_checker():
     check_env(make(), skip_render_check=True)
     check_text_env(make).raise_for_failures()

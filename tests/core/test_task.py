@@ -1,4 +1,4 @@
-"""Tasks: frozen, portable, and put into a split by what they say."""
+"""Tasks: immutable, serializable, and assigned to a split by their content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_task_survives_json_pickle_and_copying(task_id, content, data):
     assert task.to_json()["data"] == data
 
 
-def test_nobody_can_change_a_task_behind_the_back_of_another_episode():
+def test_tasks_are_immutable():
     rows = {"numbers": [1, 2], "inner": {"x": 1}}
     task = Task("a", "b", rows)
     rows["numbers"].append(3)
@@ -47,7 +47,7 @@ def test_the_split_depends_on_the_content_alone_and_never_changes():
     assert set(counts) == set(SPLITS)
     assert 0.78 < counts["train"] / 20_000 < 0.82
     assert 0.09 < counts["test"] / 20_000 < 0.11
-    # Published splits: these may never move.
+    # Published splits: these must never change.
     splits = [split_of(f"problem {i}") for i in range(40)]
     assert [i for i, split in enumerate(splits) if split == "test"] == [8, 9, 15]
     assert [i for i, split in enumerate(splits) if split == "validation"] == [20, 22, 23, 25, 27, 32, 33]

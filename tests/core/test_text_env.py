@@ -1,4 +1,4 @@
-"""The contract as TextEnv keeps it for every subclass: a user's environment gets these promises for nothing."""
+"""The contract of TextEnv for every subclass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tasks:
 
 
 class Guess(TextEnv):
-    """Say the number of the task; "break" breaks the world."""
+    """Say the number of the task; "break" raises EnvironmentFault."""
 
     def __init__(self, max_turns: int = 3, number: int = 5, **kwargs) -> None:
         super().__init__(tasks=Tasks(number), max_turns=max_turns, **kwargs)
@@ -48,7 +48,7 @@ class Guess(TextEnv):
 
     def _act(self, action: str) -> Outcome:
         if action == "break":
-            raise EnvironmentFault("the world broke", kind="test")
+            raise EnvironmentFault("the environment failed", kind="test")
         if not action.isascii() or not action.isdigit() or len(action) > 4:
             raise InvalidAction(f"{action[:20]!r} is not a number")
         self.seen.append(int(self.np_random.integers(1000)))
@@ -56,7 +56,7 @@ class Guess(TextEnv):
         return Outcome(f"Die: {self.seen[-1]}", {"right": float(right), "effort": -0.25}, right, right)
 
     def _add_info(self, info) -> None:
-        info["dice"] = len(self.seen)
+        info["seen_count"] = len(self.seen)
 
     def _env_state(self):
         return {"seen": self.seen}
@@ -66,7 +66,7 @@ class Guess(TextEnv):
 
 
 def raised(call, *arguments, **keywords):
-    """What the call raises; ``None`` if it raises nothing."""
+    """Return what the call raises; ``None`` if it raises nothing."""
     try:
         call(*arguments, **keywords)
     except Exception as error:
@@ -84,14 +84,14 @@ def test_valid_invalid_and_final_turns_are_distinguished():
         "success": False,
         "stop_reason": "",
         "reward_components": {},
-        "dice": 1,
+        "seen_count": 1,
         "tools": "[]",
     }
     observation, reward, terminated, truncated, info = env.step("two")
     assert (reward, terminated, truncated) == (-0.5, False, False)
     assert "two" in observation
     assert info["invalid_action"] is True
-    assert info["dice"] == 1  # an invalid action changes nothing, and the world's own keys are still there
+    assert info["seen_count"] == 1  # an invalid action changes nothing, and the environment's own keys are still there
     _, reward, terminated, truncated, info = env.step("2")
     assert (reward, terminated, truncated) == (0.75, True, False)
     assert info["success"] is True
@@ -101,7 +101,7 @@ def test_valid_invalid_and_final_turns_are_distinguished():
         env.step("2")
 
 
-def test_running_out_of_turns_truncates_also_when_the_last_reply_is_invalid():
+def test_reaching_max_turns_truncates_even_if_the_last_reply_is_invalid():
     for last in ("4", "nonsense"):
         env = Guess()
         env.reset(options={"task": 1})
@@ -134,7 +134,7 @@ def test_a_single_turn_environment_terminates_whatever_the_reply():
     }
 
 
-def test_a_fault_is_raised_not_rewarded_and_the_episode_cannot_go_on():
+def test_a_fault_is_raised_not_rewarded_and_ends_the_episode():
     env = Guess()
     env.reset(seed=0)
     with pytest.raises(EnvironmentFault):
@@ -145,7 +145,7 @@ def test_a_fault_is_raised_not_rewarded_and_the_episode_cannot_go_on():
     env.step("1")
 
 
-def test_after_an_error_nobody_foresaw_the_episode_cannot_go_on_either(monkeypatch):
+def test_after_an_unexpected_error_the_episode_requires_a_reset(monkeypatch):
     env = Guess()
     env.reset(seed=0)
     monkeypatch.setattr(env, "_act", lambda action: {}[action])
@@ -156,7 +156,7 @@ def test_after_an_error_nobody_foresaw_the_episode_cannot_go_on_either(monkeypat
         env.step("1")
 
 
-def test_a_number_of_turns_that_is_none_is_refused():
+def test_an_invalid_max_turns_is_an_error():
     values = (0, -1, 2.5, True, "3")
     errors = [raised(Guess, max_turns=max_turns) for max_turns in values]
     wrong = [
@@ -167,7 +167,7 @@ def test_a_number_of_turns_that_is_none_is_refused():
     assert wrong == []
 
 
-def test_a_reply_longer_than_is_read_is_an_invalid_action():
+def test_a_reply_beyond_the_length_limit_is_an_invalid_action():
     env = Guess(max_action_chars=10)
     env.reset(seed=0)
     observation, _, terminated, truncated, info = env.step("1" * 11)
@@ -183,7 +183,7 @@ def test_an_action_that_is_not_text_is_a_type_error():
     for action in (None, 3, b"1", ["1"], {"text": "1"}):
         env.reset(seed=0)
         error = raised(env.step, action)
-        if not (isinstance(error, TypeError) and "action is a str" in str(error)):
+        if not (isinstance(error, TypeError) and "action must be a str" in str(error)):
             wrong.append((action, error))
     assert wrong == []
 
@@ -193,7 +193,7 @@ def test_step_before_reset_is_an_error_that_names_reset():
         Guess().step("1")
 
 
-def test_a_task_is_chosen_by_index_id_or_task_and_then_the_seed_drives_the_dynamics_alone():
+def test_with_a_task_option_the_seed_determines_only_the_dynamics():
     env = Guess()
     mine = Task("mine", "not of the set", {"n": 77})
     for choice, task_id in ((3, "t/3"), (np.int64(3), "t/3"), ("t/3", "t/3"), (mine, "mine")):
@@ -234,7 +234,7 @@ def test_every_call_returns_a_fresh_info():
     assert "stolen" not in second["reward_components"]
 
 
-def test_a_forked_environment_goes_its_own_way():
+def test_a_forked_environment_is_independent():
     env = Guess(max_turns=10)
     env.reset(seed=5, options={"task": 4})
     env.step("1")
@@ -244,7 +244,7 @@ def test_a_forked_environment_goes_its_own_way():
     assert [env.step("2")[:4] for _ in range(4)] == ahead
 
 
-def test_a_saved_state_is_json_and_brings_everything_back():
+def test_a_saved_state_is_json_and_restores_everything():
     env = Guess(max_turns=4)
     env.reset(seed=5, options={"task": 4})
     env.step("1")
@@ -263,14 +263,14 @@ def test_a_saved_state_is_json_and_brings_everything_back():
 
 @given(st.binary(max_size=60))
 @settings(deadline=None)
-def test_foreign_bytes_are_a_value_error(state):
+def test_arbitrary_bytes_as_a_state_are_a_value_error(state):
     with pytest.raises(ValueError):
         Guess().set_state(state)
 
 
-def test_a_damaged_state_is_a_value_error_and_leaves_no_half_state():
+def test_a_damaged_state_is_a_value_error_and_changes_nothing():
     wrong = []
-    for part in ("np_random", "task", "turn", "world", "over", "observation"):
+    for part in ("np_random", "task", "turn", "env_state", "done", "observation"):
         env = Guess()
         env.reset(seed=0)
         saved = json.loads(env.get_state())
@@ -284,7 +284,7 @@ def test_a_damaged_state_is_a_value_error_and_leaves_no_half_state():
     assert wrong == []
 
 
-def test_a_state_of_another_environment_is_refused():
+def test_a_state_of_another_environment_is_an_error():
     class Other(Guess):
         pass
 
@@ -309,7 +309,7 @@ def test_an_environment_that_cannot_be_copied_is_an_error():
             call()
 
 
-def test_arguments_out_of_range_are_named():
+def test_arguments_out_of_range_are_errors_that_name_them():
     values = (
         {"max_turns": 0},
         {"number": 0},

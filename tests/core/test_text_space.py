@@ -1,4 +1,4 @@
-"""The Unicode text space: what Gymnasium's own one refuses, and what libraries expect of a space."""
+"""The Unicode text space: text that Gymnasium's own space rejects, and what libraries expect of a space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_any_text_up_to_the_bound_is_a_member(text):
     assert (text in Text(20)) == (len(text) <= 20)
 
 
-def test_nothing_but_text_is_a_member():
+def test_only_text_is_a_member():
     members = [other for other in (None, 3, b"x", ["x"], np.array("x"), {"text": "x"}) if other in Text()]
     assert members == []
 
@@ -42,7 +42,7 @@ def test_samples_are_members_seeded_and_cheap_at_any_bound():
         Text().sample(mask=(1, None))
 
 
-def test_it_is_what_libraries_recognise():
+def test_the_space_is_recognized_by_libraries():
     space = Text(100)
     assert isinstance(space, spaces.Text)
     assert space == copy.deepcopy(space) == pickle.loads(pickle.dumps(space)) == Text(100)  # noqa: S301

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: what can be seen of it without a network. A folder named like a repository stands in for it."""
+"""The Hugging Face hub without a network: a folder with the name of a repository replaces it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllm_gym.data import Taskset, load_tasks
 pytestmark = pytest.mark.skipif(find_spec("datasets") is None, reason="datasets is not installed")
 
 
-def test_rows_of_the_hub_become_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_hub_data_set_become_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # ``datasets`` takes a local folder for a repository of the same name: the same code, without the network.
     folder = tmp_path / "somebody" / "sums"
     folder.mkdir(parents=True)
@@ -36,8 +36,8 @@ def test_rows_of_the_hub_become_tasks(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [task.content for task in load_tasks("hf:somebody/sums@test")] == [f"test {n}?" for n in range(30)]
     by_content = load_tasks("hf:somebody/sums@test", split="train")
     assert 0 < len(by_content) < 30
-    # "test" could mean the hub's split or a tenth of the training rows by content: neither is guessed.
-    with pytest.raises(TaskError, match=r"two things.*'hf:somebody/sums@test'"):
+    # "test" could mean the hub's split or a tenth of the training rows by content: the name is ambiguous.
+    with pytest.raises(TaskError, match=r"ambiguous.*'hf:somebody/sums@test'"):
         load_tasks("hf:somebody/sums", split="test")
     with pytest.raises(TaskError, match="cannot load"):
         load_tasks("hf:somebody/sums@nosuch")
@@ -50,17 +50,17 @@ def test_being_offline_is_reported_clearly(monkeypatch: pytest.MonkeyPatch, tmp_
         load_tasks("hf:openai/gsm8k")
 
 
-def test_a_hub_that_never_answers_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         monkeypatch.setenv("HF_HOME", str(tmp_path))
         for patience in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
             monkeypatch.setenv(patience, "600")
-        with pytest.raises(TaskError, match=r"did not arrive in 0\.5 seconds"):
+        with pytest.raises(TaskError, match=r"was not downloaded within 0\.5 seconds"):
             Taskset.from_hub("somebody/silent", timeout=0.5)
 
 
-def test_what_names_no_repository_is_refused() -> None:
+def test_an_invalid_repository_name_is_an_error() -> None:
     sources = ["hf:", "hf:a/b/c", "hf:../secret", "hf:a b", "hf:a@b@c", "hf:a:", "hf:/etc"]
     assert_all_raise(TaskError, load_tasks, [(source, r"hf:repo\[:config\]\[@split\]") for source in sources])

@@ -1,4 +1,4 @@
-"""Procedural tasks: pure in (split, seed, index), disjoint by content, cheap to reach at any index."""
+"""Procedural tasks: functions of (split, seed, index), disjoint by content, with constant-time access to any index."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_splits_share_no_content_over_three_thousand_tasks_each_whatever_the_see
     assert min(map(len, contents.values())) > 5_700
 
 
-def test_ids_name_split_seed_and_index_and_find_their_task() -> None:
+def test_ids_contain_split_seed_and_index_and_identify_their_task() -> None:
     tasks = build(split="test", seed=5)
     assert tasks[17].task_id == "sums/test/5/17"
     assert tasks.find("sums/test/5/17") == tasks[17]
@@ -72,7 +72,7 @@ def test_ids_name_split_seed_and_index_and_find_their_task() -> None:
             tasks.find(wrong)
 
 
-def test_the_last_of_a_billion_tasks_is_as_near_as_the_first() -> None:
+def test_the_last_of_a_billion_tasks_costs_as_much_as_the_first() -> None:
     created = []
 
     def counted(rng: random.Random) -> tuple[str, dict[str, Any]]:
@@ -95,22 +95,22 @@ def test_the_split_of_a_set_is_fixed() -> None:
         build(split="dev")
 
 
-def test_a_generator_without_contents_in_a_split_ends_with_an_error() -> None:
+def test_a_generator_that_never_produces_a_split_is_an_error() -> None:
     outcomes = []
     for split in SPLITS:
         try:
             outcomes.append(ProceduralTaskset(few, name="few", split=split)[0].content)
         except TaskError as error:
             outcomes.append(str(error))
-    assert sum("too few different contents" in outcome for outcome in outcomes) == 2
+    assert sum("more distinct contents" in outcome for outcome in outcomes) == 2
 
 
-def test_arguments_out_of_range_are_named() -> None:
+def test_arguments_out_of_range_are_errors_that_name_them() -> None:
     wrong = [{"size": 0}, {"size": 1.5}, {"size": 2**63}, {"seed": "a"}, {"seed": True}]
     assert_all_raise(TaskError, lambda changes: build(**changes), [(changes, next(iter(changes))) for changes in wrong])
 
 
-def test_travels_to_another_process() -> None:
+def test_a_task_set_can_be_pickled() -> None:
     tasks = build(split="validation", seed=3)
     copy = pickle.loads(pickle.dumps(tasks))  # noqa: S301 - our own bytes
     assert copy[99] == tasks[99]

@@ -1,4 +1,4 @@
-"""The registry of data sets: what is registered is there, wholly, whoever else writes at the same time."""
+"""The registry of data sets: registered data is complete, also with concurrent writers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_register_load_repeat() -> None:
         loaded.repeat(0)
 
 
-def test_what_is_not_there_is_none_and_no_error() -> None:
+def test_an_unknown_name_returns_none() -> None:
     assert DatasetRegistry.load_dataset("nothing", "train") is None
     assert DatasetRegistry.get_dataset_names() == []
     DatasetRegistry.register_dataset("sums", ROWS)
@@ -76,7 +76,7 @@ def test_registering_again_replaces_and_leaves_no_file_behind(home: Path) -> Non
     assert sorted(path.name for path in (home / "datasets").iterdir()) == ["registry.json", "registry.lock"]
 
 
-def test_a_home_can_be_given(tmp_path: Path) -> None:
+def test_the_home_folder_can_be_set(tmp_path: Path) -> None:
     DatasetRegistry.register_dataset("sums", ROWS, home=tmp_path / "elsewhere")
     assert DatasetRegistry.load_dataset("sums") is None
     assert len(DatasetRegistry.load_dataset("sums", home=tmp_path / "elsewhere") or ()) == 5
@@ -87,7 +87,7 @@ def test_rows_of_a_data_set_are_tasks_of_an_environment() -> None:
     assert load_tasks(dataset)[3].content == "3 + 1?"
 
 
-def test_hostile_names_are_refused(home: Path) -> None:
+def test_hostile_names_are_errors(home: Path) -> None:
     names: list[Any] = ["../x", "a/../b", "/etc/passwd", "", ".", "a/b/c", "a b", "a\n", "x" * 200, "-", "a\0b", 5]
     begin = "must begin with a letter or digit"
     assert_all_raise(ValueError, lambda name: DatasetRegistry.register_dataset(name, ROWS), [(n, begin) for n in names])
@@ -98,8 +98,15 @@ def test_hostile_names_are_refused(home: Path) -> None:
     assert not home.exists()
 
 
-def test_rows_that_are_no_json_are_named_and_nothing_is_kept(home: Path) -> None:
-    rows: list[Any] = [{"x": float("nan")}, {"x": b"bytes"}, {5: 1}, {"x": object()}, {"x": "\ud800"}, "no mapping"]
+def test_rows_that_are_not_json_are_named_and_nothing_is_written(home: Path) -> None:
+    rows: list[Any] = [
+        {"x": float("nan")},
+        {"x": b"bytes"},
+        {5: 1},
+        {"x": object()},
+        {"x": "\ud800"},
+        "must be a mapping",
+    ]
     assert_all_raise(
         TaskError,
         lambda row: DatasetRegistry.register_dataset("sums", [{"fine": 1}, row]),
@@ -109,7 +116,7 @@ def test_rows_that_are_no_json_are_named_and_nothing_is_kept(home: Path) -> None
     assert not list(home.glob("datasets/*.tmp"))
 
 
-def test_a_damaged_index_is_named_and_never_overwritten(home: Path) -> None:
+def test_a_damaged_index_is_an_error_and_is_never_overwritten(home: Path) -> None:
     DatasetRegistry.register_dataset("sums", ROWS)
     index = home / "datasets" / "registry.json"
     texts = [
@@ -142,13 +149,13 @@ def test_a_damaged_index_is_named_and_never_overwritten(home: Path) -> None:
         )
 
 
-def test_a_damaged_or_missing_file_of_rows_is_named(home: Path) -> None:
+def test_a_damaged_or_missing_data_file_is_an_error_that_names_it(home: Path) -> None:
     path = Path(str(DatasetRegistry.register_dataset("sums", ROWS).get_data_path()))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(RegistryError, match=r"'sums'.*line 5.*register it again"):
         DatasetRegistry.load_dataset("sums")
     path.unlink()
-    with pytest.raises(RegistryError, match="is gone"):
+    with pytest.raises(RegistryError, match="does not exist"):
         DatasetRegistry.load_dataset("sums")
 
 
@@ -169,7 +176,7 @@ print("done")
 """
 
 
-def test_processes_that_write_at_once_lose_nothing(home: Path) -> None:
+def test_concurrent_writers_lose_nothing(home: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", _WRITER, str(number)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for number in range(4)
@@ -184,7 +191,7 @@ def test_processes_that_write_at_once_lose_nothing(home: Path) -> None:
     assert not list((home / "datasets").glob("*.tmp"))
 
 
-def test_a_writer_that_is_killed_leaves_a_whole_registry_and_no_lock(home: Path) -> None:
+def test_a_killed_writer_leaves_a_valid_registry_and_no_lock(home: Path) -> None:
     DatasetRegistry.register_dataset("sums", ROWS)
     endless = (
         _WRITER.replace("range(15)", "iter(int, 1)")

@@ -1,4 +1,4 @@
-"""Task files: real ones, damaged ones, hostile ones, and files that change under our feet."""
+"""Task files: real ones, damaged ones, hostile ones, and files that change while they are read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_file_opened_twice_is_read_once_and_again_after_a_change(tmp_path: Pat
     assert first[99].content == "99 + 1?"  # the file that was opened is still there
 
 
-def test_a_file_written_over_in_place_is_noticed(tmp_path: Path) -> None:
+def test_a_file_overwritten_in_place_is_detected(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "t.jsonl")
     tasks = Taskset.from_file(path)
     with open(path, "r+b") as file:
@@ -60,7 +60,7 @@ def test_a_file_written_over_in_place_is_noticed(tmp_path: Path) -> None:
         tasks[50]
 
 
-def test_travels_to_another_process_without_reading_the_file_again(tmp_path: Path) -> None:
+def test_a_task_file_can_be_pickled_without_reading_the_file_again(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "t.jsonl")
     packed = pickle.dumps(Taskset.from_file(path, split="test"))
     code = (
@@ -85,7 +85,7 @@ def test_a_bad_line_is_named_with_its_problem_and_a_fix(tmp_path: Path) -> None:
         path.write_bytes(b'\n{"id": 0, "question": "fine"}\n' + line + b"\n")
         with pytest.raises(TaskError):
             load_tasks(path)
-        load_tasks(path)  # and again: a failure is not remembered as a success
+        load_tasks(path)  # again: a failure is not cached as a success
 
     cases = [
         (b'{"question": "x"', r"not JSON: .* at column 17"),
@@ -99,7 +99,7 @@ def test_a_bad_line_is_named_with_its_problem_and_a_fix(tmp_path: Path) -> None:
         (b'{"a": ' + b"[" * 70 + b"]" * 70 + b"}", "levels deep"),
         (b"[1, 2]", "named fields"),
         (b"null", "named fields"),
-        (b'{"id": "0"}', "taken already by .*line 2"),
+        (b'{"id": "0"}', "already used by .*line 2"),
         (b'{"id": [1], "question": "x"}', "'id' is"),
     ]
     assert_all_raise(TaskError, load_with, [(line, rf"bad\.jsonl, line 3: .*{why}") for line, why in cases])
@@ -131,13 +131,13 @@ def test_a_large_file_is_indexed_in_bounded_memory(tmp_path: Path) -> None:
     assert peak < 8 * 2**20  # of 20 MB
 
 
-def test_a_file_that_holds_no_tasks_says_why(tmp_path: Path) -> None:
+def test_a_file_without_tasks_is_an_error_that_explains_why(tmp_path: Path) -> None:
     cases = [
         ("empty.jsonl", b"", "no rows"),
         ("blank.jsonl", b"\n \n", "no rows"),
         ("object.json", b'{"question": "x"}', "list of rows"),
         ("lines.json", b'{"question": "x"}\n{"question": "y"}\n', r"\.jsonl"),
-        ("none.json", b"[]", "not an empty one"),
+        ("none.json", b"[]", "non-empty list"),
         ("rows.csv", b"question,answer\n", r"not from '\.csv'"),
         ("rows", b"", "no suffix"),
         ("not.parquet", b"PAR1 but not really", "not a Parquet file"),
@@ -147,7 +147,7 @@ def test_a_file_that_holds_no_tasks_says_why(tmp_path: Path) -> None:
     assert_all_raise(TaskError, load_tasks, [(tmp_path / name, why) for name, _, why in cases])
 
 
-def test_a_missing_file_says_what_tasks_may_be(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_that_lists_the_accepted_sources(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"hf:repo.*list of rows"):
         load_tasks(str(tmp_path / "none.jsonl"))
     with pytest.raises(TaskError, match="regular file"):
@@ -155,7 +155,7 @@ def test_a_missing_file_says_what_tasks_may_be(tmp_path: Path) -> None:
     with pytest.raises(TaskError):
         load_tasks("nul\0.jsonl")
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(TaskError, match="regular file"):  # and not: wait for a writer for ever
+    with pytest.raises(TaskError, match="regular file"):  # must not wait for a writer forever
         load_tasks(tmp_path / "pipe.jsonl")
 
 
@@ -192,7 +192,7 @@ def test_parquet_rows_equal_jsonl_rows(tmp_path: Path) -> None:
 
 
 def test_the_package_imports_without_pyarrow_and_datasets(tmp_path: Path) -> None:
-    """And says which extra to install when one of them is needed after all."""
+    """The error names the extra to install when one of them is needed."""
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     code = f"""
 import sys

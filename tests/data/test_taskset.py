@@ -1,4 +1,4 @@
-"""A task set keeps ids, order and splits whatever is done to it."""
+"""A task set keeps ids, order and splits through all operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tasks() -> Taskset:
     return Taskset.from_rows(ROWS, name="sums")
 
 
-def test_is_what_environments_draw_from(tasks: Taskset) -> None:
+def test_a_task_set_is_accepted_by_environments(tasks: Taskset) -> None:
     assert isinstance(tasks, TaskSource)
     assert len(tasks) == 200
     assert [task.content for task in tasks] == [row["question"] for row in ROWS]
@@ -64,7 +64,7 @@ def test_shuffling_depends_on_the_seed_alone(tasks: Taskset) -> None:
     first, again, other = ([task.task_id for task in tasks.shuffle(seed)] for seed in (42, 42, 43))
     assert first == again != other
     assert sorted(first) == sorted(other) == sorted(task.task_id for task in tasks)
-    # Pinned: an order that a user wrote down must not change with a version of NumPy.
+    # Pinned: a shuffled order must not change with the version of NumPy.
     assert [task.task_id for task in tasks.take(5).shuffle(0)] == SHUFFLED
 
 
@@ -86,14 +86,14 @@ def test_splits_are_made_by_content_and_share_none(tasks: Taskset) -> None:
         Taskset.from_rows([next(row for row in ROWS if split_of(row["question"]) == "train")], split="test")
 
 
-def test_equal_problems_fall_into_one_split_and_can_be_dropped() -> None:
+def test_equal_problems_are_in_one_split_and_can_be_dropped() -> None:
     tasks = Taskset.from_rows(ROWS + ROWS)
     assert len(tasks) == 400
     assert [task.task_id for task in tasks.unique()] == [f"rows/{n}" for n in range(200)]
     assert not {t.content_hash for t in tasks.split("test")} & {t.content_hash for t in tasks.split("train")}
 
 
-def test_nothing_can_be_changed_afterwards(tasks: Taskset) -> None:
+def test_a_task_set_is_immutable(tasks: Taskset) -> None:
     rows = [{"question": "1?", "answer": {"value": [1]}}]
     kept = Taskset.from_rows(rows)
     rows[0]["answer"]["value"].append(2)
@@ -107,7 +107,7 @@ def test_nothing_can_be_changed_afterwards(tasks: Taskset) -> None:
     assert copy.deepcopy(tasks) is tasks
 
 
-def test_travels_to_another_process(tasks: Taskset) -> None:
+def test_a_task_set_can_be_pickled(tasks: Taskset) -> None:
     view = pickle.loads(pickle.dumps(tasks.shuffle(1).take(7)))  # noqa: S301 - our own bytes
     assert list(view) == list(tasks.shuffle(1).take(7))
 
@@ -120,14 +120,14 @@ def test_rows_keep_their_own_ids() -> None:
     assert [tasks.find(task_id).content for task_id in ("7", "x/y", "n/2")] == ["a", "b", "c"]
 
 
-def test_two_rows_of_one_id_are_refused_by_name() -> None:
-    with pytest.raises(TaskError, match=r"row 2 of 'n': its id 'a' is taken already by row 0"):
+def test_duplicate_ids_are_errors_that_name_the_id() -> None:
+    with pytest.raises(TaskError, match=r"row 2 of 'n': its id 'a' is already used by row 0"):
         Taskset.from_rows([{"id": "a", "q": 1}, {"id": "b", "q": 2}, {"id": "a", "q": 3}], name="n")
-    with pytest.raises(TaskError, match="taken already"):
+    with pytest.raises(TaskError, match="already used"):
         Taskset.from_rows([{"q": 1}, {"id": "n/0", "q": 2}], name="n")
 
 
-def test_a_bad_row_is_named() -> None:
+def test_an_invalid_row_is_an_error_that_names_it() -> None:
     cases: list[tuple[Any, str]] = [
         (7, "an object with named fields"),
         (["a"], "an object with named fields"),
@@ -136,7 +136,7 @@ def test_a_bad_row_is_named() -> None:
         ({"question": "?", "level": float("nan")}, "nan"),
         ({"question": "?", "level": [float("inf")]}, r"\['level'\]\[0\] is inf"),
         ({"question": "?", "image": b"png"}, "bytes"),
-        ({"question": "?", 5: 1}, "keys must be text"),
+        ({"question": "?", 5: 1}, "keys must be strings"),
     ]
     assert_all_raise(
         TaskError,
@@ -166,12 +166,12 @@ def test_any_rows_of_json_types_become_tasks(rows: list[dict[str, object]]) -> N
     assert all(tasks.find(task.task_id) == task for task in tasks)
 
 
-def test_what_is_no_source_of_tasks_is_refused_with_the_ways_to_give_them() -> None:
+def test_an_invalid_source_of_tasks_is_an_error_that_lists_the_accepted_ones() -> None:
     sources: list[Any] = [7, None, {"question": "?"}, b"rows"]
     assert_all_raise(TaskError, load_tasks, [(source, "list of") for source in sources])
 
 
-def test_load_tasks_takes_everything_a_user_has(tasks: Taskset) -> None:
+def test_load_tasks_accepts_all_documented_sources(tasks: Taskset) -> None:
     assert load_tasks(tasks) is tasks
     assert len(load_tasks(tasks, split="test")) == len(tasks.split("test"))
     assert len(load_tasks(ROWS)) == len(load_tasks(tuple(ROWS))) == len(load_tasks(iter(ROWS))) == 200

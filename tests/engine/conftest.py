@@ -1,4 +1,4 @@
-"""Tokenizers for the engine's tests: the ones the renderer is tested with."""
+"""Tokenizers for the engine's tests: the ones with which the renderer is tested."""
 
 from __future__ import annotations
 

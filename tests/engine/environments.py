@@ -1,4 +1,4 @@
-"""Environments that do as their task says, for the engine's tests; and a clock that does as it is told."""
+"""Environments controlled by their task, for the engine's tests, and a clock controlled by the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllm_gym.engine import save_episodes
 
 
 class Clock:
-    """The clock of this process, stopped: a deadline passes when the test moves the clock, not on a busy machine."""
+    """The clock of this process, stopped: deadlines pass when the test advances the clock, not on a busy machine."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._real = time.monotonic
@@ -28,13 +28,13 @@ class Clock:
         self._now += seconds
 
     def run(self) -> None:
-        """Let it go on by itself."""
+        """Let the clock run."""
         self._now -= self._real()
         self._running = True
 
 
 def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
-    """What the call raises; ``None`` if it raises nothing."""
+    """Return what the call raises; ``None`` if it raises nothing."""
     try:
         call(*arguments, **keywords)
     except Exception as error:
@@ -43,7 +43,7 @@ def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exc
 
 
 def longest(observation: Any, answer: str) -> float:
-    """A verifier. Worker processes import the module it is in, which is why it is in one that imports little."""
+    """A verifier. Worker processes import its module, which therefore imports little."""
     assert observation.startswith("question 5")
     return float(len(answer))
 
@@ -76,7 +76,9 @@ class Tasks:
 
 
 class Quiz(TextEnv):
-    """Solved by saying the task's number; anything else is a turn. ``dice`` shows the dynamics seed at work."""
+    """Solved by saying the task's number; any other reply is a turn. The number after ``dice`` depends on the dynamics
+    seed.
+    """
 
     made = 0
     closed = 0
@@ -100,7 +102,7 @@ class Quiz(TextEnv):
 
 
 class Gate(gymnasium.Env[str, str]):
-    """Its one step of task ``n`` waits until somebody opens gate ``n``."""
+    """Its only step of task ``n`` waits until gate ``n`` is opened."""
 
     def __init__(self, gates: dict[int, threading.Event]) -> None:
         self.observation_space = Text(100)
@@ -118,7 +120,7 @@ class Gate(gymnasium.Env[str, str]):
 
 
 class BreaksOnce(gymnasium.Env[str, str]):
-    """Each task's first attempt breaks; further ones remember the seeds they were reset with."""
+    """The first attempt of each task raises a fault; the reset seeds of later attempts are recorded."""
 
     def __init__(self, seeds: dict[int, list[int]]) -> None:
         self.observation_space = Text(100)

@@ -1,4 +1,4 @@
-"""A sampler that draws arbitrary ids and remembers every reply with the prompt it was drawn upon."""
+"""A sampler that returns random ids and records every reply with its prompt."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rllm_gym.samplers import Completion, SamplingRequest
 
 
 class Recorder:
-    """Control tokens are among what it draws; ``words`` are replies it gives now and then instead.
+    """Samples random ids, control tokens included; ``words`` are replies that it returns occasionally instead.
 
     Attributes:
-        drawn: For each conversation the requests and what was drawn, in order.
+        drawn: For each conversation the requests and the sampled ids, in order.
         released: Conversations in the order of their release.
     """
 

@@ -1,4 +1,4 @@
-"""Episodes come back from disk as they were, and a damaged file says where it is damaged."""
+"""Saved episodes are read back unchanged, and an error about a damaged file names the place."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ episodes_ = st.builds(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(episodes_, max_size=2))
-def test_whatever_is_saved_comes_back_as_it_was(episodes: list[Episode]) -> None:
+def test_saved_episodes_are_read_back_unchanged(episodes: list[Episode]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "episodes.jsonl"
         assert save_episodes(path, episodes) == len(episodes)
@@ -72,7 +72,7 @@ def test_whatever_is_saved_comes_back_as_it_was(episodes: list[Episode]) -> None
         assert len(path.read_bytes().splitlines()) == len(episodes)
 
 
-def test_values_json_does_not_know_come_back_or_leave_their_text() -> None:
+def test_values_unknown_to_json_are_restored_or_saved_as_text() -> None:
     class Odd:
         def __repr__(self) -> str:
             return "Odd()"
@@ -96,7 +96,7 @@ def test_values_json_does_not_know_come_back_or_leave_their_text() -> None:
     assert (back["set"], back["odd"], back["tuple keys"]) == ({1, 2}, "Odd()", {(1, 2): "x"})
 
 
-def played(count: int = 3) -> list[Episode]:
+def make_episodes(count: int = 3) -> list[Episode]:
     return AgentExecutionEngine(env=Quiz, sampler=ScriptedSampler(lambda request: "?")).run_sync(range(count))
 
 
@@ -114,7 +114,7 @@ def test_a_line_is_one_episode_with_what_training_needs(tmp_path: Path) -> None:
     assert back.trajectories[0].branches() == episode.trajectories[0].branches()
 
 
-def test_a_conversation_of_many_turns_is_not_saved_once_a_turn(tmp_path: Path) -> None:
+def test_a_conversation_of_many_turns_is_saved_once(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     episodes = AgentExecutionEngine(
         env=Quiz, env_kwargs={"max_turns": 50}, agent=ChatAgent, sampler=ScriptedSampler(lambda request: "x" * 1000)
@@ -124,9 +124,9 @@ def test_a_conversation_of_many_turns_is_not_saved_once_a_turn(tmp_path: Path) -
     assert list(load_episodes(path)) == episodes
 
 
-def test_appending_adds_and_replacing_is_all_or_nothing(tmp_path: Path) -> None:
+def test_appending_adds_and_replacing_is_atomic(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    episodes = played()
+    episodes = make_episodes()
     save_episodes(path, episodes[:1])
     save_episodes(path, episodes[1:], append=True)
     assert list(load_episodes(path)) == episodes
@@ -153,22 +153,22 @@ def test_several_processes_append_to_one_file(tmp_path: Path) -> None:
     assert sorted(names) == sorted(f"{name}-{number}" for name in "ab" for number in range(50))
 
 
-def test_a_torn_line_is_named_and_what_stands_before_it_can_be_read(tmp_path: Path) -> None:
+def test_a_torn_line_is_an_error_and_earlier_episodes_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    save_episodes(path, played())
+    save_episodes(path, make_episodes())
     complete = path.read_bytes()
     path.write_bytes(complete[:-20])
     reader = load_episodes(path)
     assert [next(reader).task_id, next(reader).task_id] == ["task-0", "task-1"]
-    with pytest.raises(EpisodeFileError, match="line 3: the line is torn"):
+    with pytest.raises(EpisodeFileError, match="line 3: incomplete line"):
         next(reader)
     with pytest.raises(EpisodeFileError, match="line 3"):
-        save_episodes(path, played(1), append=True)
+        save_episodes(path, make_episodes(1), append=True)
 
 
-def test_a_line_that_is_no_episode_is_named(tmp_path: Path) -> None:
+def test_a_line_that_is_not_an_episode_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    save_episodes(path, played(1))
+    save_episodes(path, make_episodes(1))
     first = path.read_bytes()
     wrong = []
     for line, output in (
@@ -185,7 +185,7 @@ def test_a_line_that_is_no_episode_is_named(tmp_path: Path) -> None:
     assert wrong == []
 
 
-def test_a_mask_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
+def test_an_inconsistent_mask_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     tokens = TurnTokens((1,), (2,), (-0.5,))
     save_episodes(path, [Episode("e", "t", trajectories=[Trajectory(steps=[Step(tokens=tokens)])])])

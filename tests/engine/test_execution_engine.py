@@ -1,4 +1,4 @@
-"""What whoever runs episodes relies on: order, limits, seeds, stop reasons, and an end to everything."""
+"""AgentExecutionEngine: order, limits, seeds, stop reasons, and clean-up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def gates() -> Iterator[dict[int, threading.Event]]:
         gate.set()
 
 
-# Order and flow ---------------------------------------------------------------------------------------------
+# Order and streaming
 
 
 def test_results_stream_as_they_finish_and_run_returns_them_in_order(gates: dict[int, threading.Event]) -> None:
@@ -60,7 +60,7 @@ def test_no_more_than_n_parallel_episodes_run_at_a_time() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await five.wait()  # nobody goes on before five are here
+        await five.wait()  # none continues before five are here
         running -= 1
         return "give up"
 
@@ -68,7 +68,7 @@ def test_no_more_than_n_parallel_episodes_run_at_a_time() -> None:
     assert most == 5
 
 
-def test_a_slow_reader_slows_the_engine_down() -> None:
+def test_a_slow_consumer_limits_the_engine() -> None:
     taken = 0
 
     def specs() -> Iterator[int]:
@@ -81,7 +81,7 @@ def test_a_slow_reader_slows_the_engine_down() -> None:
         delivered = 0
         async for _ in engine_of(n_parallel=4).stream(specs()):
             delivered += 1
-            # In the line, in the lanes, and one more in each lane's hand.
+            # In the queue, in the workers, and one more held by each worker.
             assert taken <= delivered + 3 * 4
             await asyncio.sleep(0)
 
@@ -89,7 +89,7 @@ def test_a_slow_reader_slows_the_engine_down() -> None:
     assert taken == 100
 
 
-def test_specs_may_come_from_an_async_source() -> None:
+def test_specs_can_be_an_async_iterator() -> None:
     async def specs() -> Any:
         for number in range(7):
             await asyncio.sleep(0)
@@ -98,7 +98,7 @@ def test_specs_may_come_from_an_async_source() -> None:
     assert len(asyncio.run(engine_of(n_parallel=3).run(specs()))) == 7
 
 
-def test_leaving_the_loop_early_ends_what_runs(gates: dict[int, threading.Event]) -> None:
+def test_leaving_the_loop_early_cancels_running_episodes(gates: dict[int, threading.Event]) -> None:
     gates[0].set()
     engine = engine_of(Gate, env_kwargs={"gates": gates}, n_parallel=4)
 
@@ -112,7 +112,7 @@ def test_leaving_the_loop_early_ends_what_runs(gates: dict[int, threading.Event]
 
     asyncio.run(scenario())
     assert engine.stats.episodes <= 2
-    # Steps that waited at their gates could only be abandoned.
+    # Steps waiting at their gates could only be abandoned.
     assert 1 <= engine.stats.abandoned_threads <= 4
 
 
@@ -128,7 +128,7 @@ def test_two_loops_and_two_threads_share_an_engine() -> None:
         assert len(engine.run_sync(range(5))) == 5
 
 
-def test_run_sync_inside_a_loop_says_what_to_write() -> None:
+def test_run_sync_inside_a_loop_is_an_error_that_names_the_alternative() -> None:
     async def scenario() -> None:
         engine_of().run_sync([0])
 
@@ -136,21 +136,21 @@ def test_run_sync_inside_a_loop_says_what_to_write() -> None:
         asyncio.run(scenario())
 
 
-def test_two_specs_with_one_id_are_refused() -> None:
+def test_duplicate_episode_ids_are_errors() -> None:
     with pytest.raises(ValueError, match="'same'"):
         engine_of().run_sync([EpisodeSpec(0, episode_id="same"), EpisodeSpec(1, episode_id="same")])
 
 
-# Environments -----------------------------------------------------------------------------------------------
+# Environments
 
 
-def test_an_environment_of_ones_own_is_made_and_closed_for_every_episode() -> None:
+def test_a_custom_environment_is_made_and_closed_for_every_episode() -> None:
     Quiz.made = Quiz.closed = 0
     engine_of(n_parallel=3).run_sync(range(10))
     assert (Quiz.made, Quiz.closed) == (10, 10)
 
 
-def test_environments_are_reused_on_request_and_closed_in_the_end() -> None:
+def test_environments_are_reused_on_request_and_closed_with_the_engine() -> None:
     Quiz.made = Quiz.closed = 0
     with engine_of(n_parallel=3, reuse_envs=True) as engine:
         engine.run_sync(range(10))
@@ -160,14 +160,14 @@ def test_environments_are_reused_on_request_and_closed_in_the_end() -> None:
     assert 1 <= Quiz.made <= 3
 
 
-def test_our_own_ids_are_reused_and_play() -> None:
+def test_registered_environments_are_reused() -> None:
     with engine_of("rllm/FrozenLake-v0", "```up```", n_parallel=4) as engine:
         episodes = engine.run_sync(range(40))
     assert all(episode.trainable and episode.env_id == "rllm/FrozenLake-v0" for episode in episodes)
     assert len({episode.task_id for episode in episodes}) == 40
 
 
-def test_a_registered_id_of_ones_own_works_in_processes_too() -> None:
+def test_a_custom_registered_id_works_in_processes_too() -> None:
     gymnasium.register("engine-tests/Quiz-v0", entry_point=Quiz, kwargs={"max_turns": 2})
     try:
         episodes = engine_of("engine-tests/Quiz-v0", "?", workers="process", n_parallel=2).run_sync(range(4))
@@ -176,14 +176,14 @@ def test_a_registered_id_of_ones_own_works_in_processes_too() -> None:
     assert [episode.num_turns for episode in episodes] == [2, 2, 2, 2]
 
 
-def test_an_environment_that_cannot_be_made_at_all_stops_the_run() -> None:
+def test_an_environment_that_can_never_be_made_stops_the_run() -> None:
     with pytest.raises(EnvironmentUnavailable, match="colour"):
         engine_of(env_kwargs={"colour": "red"}).run_sync(range(3))
     with pytest.raises(gymnasium.error.Error, match="FrozenLake"):
         engine_of("rllm/FrozenLace-v0")
 
 
-def test_a_constructor_that_fails_now_and_then_is_a_fault_and_no_end() -> None:
+def test_a_constructor_that_fails_sometimes_is_a_fault_and_does_not_stop_the_run() -> None:
     created: list[int] = []
 
     def flaky() -> Quiz:
@@ -205,7 +205,7 @@ def test_a_task_that_does_not_exist_is_counted_and_not_retried() -> None:
     assert engine.stats.faults == {"task": 1}
 
 
-# Seeds, groups, retries -------------------------------------------------------------------------------------
+# Seeds, groups, retries
 
 
 def record(requests: list[SamplingRequest]) -> Callable[[SamplingRequest], str]:
@@ -226,7 +226,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert not set(first_words(1)) & set(first_words(2))
 
 
-def test_a_group_shares_its_task_and_nothing_else() -> None:
+def test_a_group_shares_only_its_task() -> None:
     requests: list[SamplingRequest] = []
     engine = engine_of(reply=record(requests), sampling_params=SamplingParams(temperature=0.7, top_p=0.9))
     episodes = engine.run_sync(group("task-7", 5, group_id="task-7@3", seed=11, greedy_baseline=True))
@@ -243,7 +243,7 @@ def test_a_group_shares_its_task_and_nothing_else() -> None:
         group(None, 2, group_id="g")  # type: ignore[arg-type]
 
 
-def test_a_retry_begins_again_with_the_same_seeds_on_a_fresh_environment() -> None:
+def test_a_retry_uses_the_same_seeds_on_a_new_environment() -> None:
     seeds: dict[int, list[int]] = {}
     requests: list[SamplingRequest] = []
     engine = engine_of(BreaksOnce, record(requests), env_kwargs={"seeds": seeds})
@@ -252,15 +252,15 @@ def test_a_retry_begins_again_with_the_same_seeds_on_a_fresh_environment() -> No
     assert all(first == second for first, second in seeds.values())
     assert engine.stats.faults == {"hiccup": 10}
     assert (engine.stats.retries, engine.stats.dropped) == (10, 0)
-    # The second attempt is a conversation of its own, with the replies' seeds of the first.
+    # The second attempt is a separate conversation, with the reply seeds of the first.
     assert len({request.conversation for request in requests}) == 20
     assert len({request.seed for request in requests}) == 10
 
 
-# Stop reasons -----------------------------------------------------------------------------------------------
+# Stop reasons
 
 
-def test_why_episodes_end() -> None:
+def test_stop_reasons() -> None:
     engine = engine_of(reply=lambda request: {"3": "3", "4": "give up"}.get(_number(request), "?"))
     solved, failed, out_of_turns = engine.run_sync([3, 4, 5])
     assert (solved.stop_reason, solved.success, solved.reward) == (StopReason.SUCCESS, True, 1.0)
@@ -283,7 +283,7 @@ def test_max_turns_lowers_the_environments_own_limit_and_never_raises_it() -> No
 
 
 class Counted(ScriptedSampler):
-    """Ten tokens a reply, or as many as it may; remembers what it was allowed."""
+    """Ten tokens per reply, or as many as allowed; records its limits."""
 
     def __init__(self, **arguments: Any) -> None:
         self.allowed: list[int] = []
@@ -294,7 +294,7 @@ class Counted(ScriptedSampler):
         return "9" * 9
 
 
-def test_a_reply_may_take_what_is_left_of_the_response_budget() -> None:
+def test_a_reply_is_limited_to_the_remaining_response_budget() -> None:
     sampler = Counted()
     engine = engine_of(
         sampler=sampler, max_response_tokens=25, sampling_params=SamplingParams(max_tokens=15), max_turns=10
@@ -323,7 +323,7 @@ def test_a_conversation_that_no_longer_fits_is_truncated_and_keeps_its_reward() 
     assert sampler.allowed[1] == 3
 
 
-def test_a_first_prompt_that_does_not_fit_is_a_value_and_not_a_crash() -> None:
+def test_a_first_prompt_that_does_not_fit_is_a_stop_reason_and_not_an_exception() -> None:
     for limit in ({"max_prompt_tokens": 5}, {"max_context_tokens": 5}):
         sampler = Counted()
         engine = engine_of(sampler=sampler, **limit)
@@ -332,7 +332,7 @@ def test_a_first_prompt_that_does_not_fit_is_a_value_and_not_a_crash() -> None:
         assert sampler.allowed == []
 
 
-def test_a_reply_ends_where_the_template_ends_a_turn_also_for_a_base_model() -> None:
+def test_a_reply_stops_at_the_templates_end_of_turn_also_for_a_base_model() -> None:
     tokenizer = make_tokenizer("qwen2.5")
     stops: list[tuple[int, ...]] = []
 
@@ -346,12 +346,12 @@ def test_a_reply_ends_where_the_template_ends_a_turn_also_for_a_base_model() -> 
     assert stops == [(7, tokenizer.convert_tokens_to_ids("<|im_end|>"))]
 
 
-def test_token_limits_without_a_tokenizer_are_refused() -> None:
+def test_token_limits_without_a_tokenizer_are_errors() -> None:
     with pytest.raises(ValueError, match="tokenizer"):
         engine_of(max_response_tokens=5)
 
 
-def test_a_number_is_no_deadlines() -> None:
+def test_a_number_for_deadlines_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"deadlines=5 must be a Deadlines, such as Deadlines\(step=5\.0\)"):
         engine_of(deadlines=5)
 
@@ -376,15 +376,15 @@ def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(
     clock.run()
     engine = engine_of(Gate, env_kwargs={"gates": gates}, deadlines=Deadlines(episode=0.5))
     (episode,) = engine.run_sync([1])
-    # The only reply was never answered: nothing is known about it.
+    # The only reply was never answered: its outcome is unknown.
     assert (episode.stop_reason, episode.trainable, episode.num_turns) == (StopReason.FAULT, False, 0)
     assert engine.stats.faults == {"episode_deadline": 1}
 
 
-# Samplers and agents that fail ------------------------------------------------------------------------------
+# Samplers and agents that fail
 
 
-def test_a_sampler_that_cannot_serve_ends_the_run_and_closes_everything() -> None:
+def test_a_failed_sampler_ends_the_run_and_closes_everything() -> None:
     Quiz.made = Quiz.closed = 0
 
     def reply(request: SamplingRequest) -> str:
@@ -403,7 +403,7 @@ def test_a_sampler_that_cannot_serve_ends_the_run_and_closes_everything() -> Non
 
 
 class Clumsy(ChatAgent):
-    """Fails, on question 13, in the method named."""
+    """Raises in the given method on question 13."""
 
     def __init__(self, trips_in: str) -> None:
         self._trips_in = trips_in
@@ -427,7 +427,7 @@ class Clumsy(ChatAgent):
         return super().chat_completions
 
 
-def test_an_agent_that_fails_costs_its_own_episode() -> None:
+def test_an_agent_error_fails_only_its_own_episode() -> None:
     for method in ("update_from_model", "get_current_state", "chat_completions"):
         engine = engine_of(reply="?", agent=lambda method=method: Clumsy(method))
         episodes = engine.run_sync(range(20))
@@ -439,7 +439,7 @@ def test_an_agent_that_fails_costs_its_own_episode() -> None:
         assert all(episode.stop_reason is StopReason.MAX_TURNS for episode in episodes), method
 
 
-def test_an_action_that_is_no_text_is_the_agents_error_and_not_the_environments() -> None:
+def test_an_action_that_is_not_text_is_an_agent_error_and_not_a_fault() -> None:
     class Forgets(ChatAgent):
         def update_from_model(self, response: str, **kwargs: Any) -> Any:
             super().update_from_model(response)
@@ -461,38 +461,38 @@ def test_a_sampler_that_loses_a_request_is_detected() -> None:
             engine_of(sampler=Loses(lambda request: "?"), deterministic=deterministic).run_sync(range(3))
 
 
-def test_a_progress_bar_is_shown_only_where_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_is_shown_only_on_request(capfd: pytest.CaptureFixture[str]) -> None:
     engine_of().run_sync(range(3))
     assert capfd.readouterr().err == ""
     engine_of(progress=True).run_sync(range(3))
     assert "3/3" in capfd.readouterr().err
 
 
-def test_a_factory_of_something_else_is_refused() -> None:
+def test_a_factory_that_returns_no_environment_is_an_error() -> None:
     with pytest.raises(TypeError, match="BaseAgent"):
         engine_of(agent=dict).run_sync([0])
 
 
-# What agents see --------------------------------------------------------------------------------------------
+# What agents see
 
 
-class Witness(BaseAgent):
-    """Writes down everything it is told."""
+class RecordingAgent(BaseAgent):
+    """Records everything it receives."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     def reset(self) -> None:
-        self.heard.append("reset")
+        self.received.append("reset")
 
     def receive_task(self, task: Any) -> None:
-        self.heard.append(task)
+        self.received.append(task)
 
     def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
-        self.heard.append((observation.split(",")[0], reward, done, info["turn"]))
+        self.received.append((observation.split(",")[0], reward, done, info["turn"]))
 
     def update_from_model(self, response: str, **kwargs: Any) -> str:
-        self.heard.append(response)
+        self.received.append(response)
         return response
 
     @property
@@ -500,16 +500,16 @@ class Witness(BaseAgent):
         return [{"role": "user", "content": "?"}]
 
 
-def test_an_agent_hears_everything_in_order() -> None:
-    agents: list[Witness] = []
+def test_an_agent_receives_all_calls_in_order() -> None:
+    agents: list[RecordingAgent] = []
 
-    def factory() -> Witness:
-        agents.append(Witness())
+    def factory() -> RecordingAgent:
+        agents.append(RecordingAgent())
         return agents[-1]
 
     engine_of(reply="2", agent=factory, max_turns=2).run_sync([1])
     task = Task("task-1", "question 1", {"answer": "1"})
-    assert agents[0].heard == [
+    assert agents[0].received == [
         "reset",
         task.to_json(),
         ("question 1", 0.0, False, 0),
@@ -520,13 +520,13 @@ def test_an_agent_hears_everything_in_order() -> None:
     ]
 
 
-def test_the_record_keeps_what_the_model_was_shown_though_the_agent_changes_it_in_place() -> None:
-    class Vandal(ChatAgent):
+def test_recorded_prompts_are_unchanged_when_the_agent_modifies_them_in_place() -> None:
+    class MutatingAgent(ChatAgent):
         def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **_: Any) -> None:
             super().update_from_env(observation, reward, done, info)
             self._messages[0]["content"] = f"rewritten {info['turn']}"
 
-    (episode,) = engine_of(reply="?", agent=Vandal).run_sync([1])
+    (episode,) = engine_of(reply="?", agent=MutatingAgent).run_sync([1])
     shown = [step.chat_completions[0]["content"] for step in episode.trajectories[0].steps]
     assert shown == ["rewritten 0", "rewritten 1", "rewritten 2", "rewritten 3"]
 

@@ -1,4 +1,4 @@
-"""The manifest tells a person, years later, what a run was."""
+"""The manifest records what is needed to identify a run later."""
 
 from __future__ import annotations
 

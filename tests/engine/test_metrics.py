@@ -1,4 +1,4 @@
-"""pass@k is the unbiased estimate, a crash cannot raise it, and its interval covers what it says it covers."""
+"""pass@k is the unbiased estimate, crashes cannot raise it, and its confidence interval has the stated coverage."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rllm_gym.engine.metrics import confidence_interval
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
-def test_pass_at_k_is_the_share_of_subsets_with_a_success(outcomes: list[bool], data: st.DataObject) -> None:
+def test_pass_at_k_is_the_fraction_of_subsets_with_a_success(outcomes: list[bool], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(outcomes)))
     subsets = list(itertools.combinations(outcomes, k))
     expected = sum(any(subset) for subset in subsets) / len(subsets)
     assert pass_at_k(len(outcomes), sum(outcomes), k) == pytest.approx(expected, abs=1e-12)
 
 
-def test_many_attempts_neither_overflow_nor_round_to_nonsense() -> None:
+def test_many_attempts_do_not_overflow_or_lose_precision() -> None:
     assert pass_at_k(10_000, 0, 100) == 0.0
     assert pass_at_k(10_000, 1, 100) == pytest.approx(0.01)
     for wrong in ((4, 1, 5), (4, 1, 0), (4, 5, 1)):
@@ -43,21 +43,21 @@ def test_episodes_are_distinguished_by_task() -> None:
     assert table[1].low < 0.25 < table[1].high
 
 
-def test_an_episode_that_broke_counts_as_an_attempt_that_failed() -> None:
+def test_an_episode_with_a_fault_counts_as_a_failed_attempt() -> None:
     complete = compute_pass_at_k([episode("a", True), episode("a", False)])[1]
     broken = compute_pass_at_k([episode("a", True), episode("a", None)])[1]
     assert complete.value == broken.value == 0.5
     assert broken.dropped == 1
-    # One that broke before its task was known belongs to the task of its group.
+    # An episode that failed before its task was known belongs to the task of its group.
     lost = [episode("a", True, group_id="g"), episode("", None, group_id="g")]
     assert compute_pass_at_k(lost)[1].value == 0.5
-    # Where none of a group got as far as its task, the group is the task.
+    # If no episode of a group reached its task, the group is the task.
     gone = [episode("", None, group_id="g"), episode("", None, group_id="g")]
     table = compute_pass_at_k([episode("a", True), episode("a", False), *gone], [1, 2])
     assert {k: (estimate.value, estimate.tasks) for k, estimate in table.items()} == {1: (0.25, 2), 2: (0.5, 2)}
 
 
-def test_a_k_beyond_the_attempts_is_refused_with_the_tasks_name() -> None:
+def test_a_k_larger_than_the_attempts_is_an_error_that_names_the_task() -> None:
     results = [episode("a", True), episode("a", True), episode("lonely", True)]
     with pytest.raises(ValueError, match="lonely"):
         compute_pass_at_k(results, 2)
@@ -82,7 +82,7 @@ def test_the_interval_is_wilsons_for_single_attempts_and_never_empty() -> None:
         assert high - low > 0.2
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_the_stated_coverage() -> None:
     rng = random.Random(0)
     covered = 0
     for _ in range(1000):

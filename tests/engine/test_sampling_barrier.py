@@ -1,4 +1,4 @@
-"""Deterministic runs: batches depend on the episodes and not on timing, and results are the same bits."""
+"""Deterministic runs: batches depend on the episodes and not on timing, and results are bit-identical."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllm_gym.samplers import Completion, SamplerError, SamplingParams, Sampling
 
 
 class Batches(ScriptedSampler):
-    """Replies by the request's seed, and remembers who was asked together and what was released when."""
+    """Replies by the request's seed; records each batch and each release."""
 
     def __init__(self) -> None:
         super().__init__(lambda request: random.Random(request.seed).choice(["?", "give up", "3"]))
@@ -30,21 +30,21 @@ class Batches(ScriptedSampler):
 
 
 class Slow(Quiz):
-    """Takes its steps in whatever order the dice of this run say."""
+    """Its steps take random times, different in each run."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, rng: random.Random) -> None:
         super().__init__()
-        self._dice = dice
+        self._rng = rng
 
     def step(self, action: str) -> Any:
-        threading.Event().wait(self._dice.random() / 200)
+        threading.Event().wait(self._rng.random() / 200)
         return super().step(action)
 
 
-def batches(dice: int) -> tuple[list[Any], list[str]]:
+def batches(rng: int) -> tuple[list[Any], list[str]]:
     sampler = Batches()
     engine = AgentExecutionEngine(
-        env=Slow, env_kwargs={"dice": random.Random(dice)}, sampler=sampler, n_parallel=5, deterministic=True
+        env=Slow, env_kwargs={"rng": random.Random(rng)}, sampler=sampler, n_parallel=5, deterministic=True
     )
     return sampler.log, [episode.task_id for episode in engine.run_sync(range(30))]
 
@@ -55,13 +55,13 @@ def test_batches_do_not_depend_on_timing() -> None:
     assert first == second
     assert order == [f"task-{number}" for number in range(30)]
     assert max(len(entry) for entry in first if isinstance(entry, list)) == 5
-    # Every conversation is released, before the next batch.
+    # Every conversation is released before the next batch.
     assert sorted(entry for entry in first if isinstance(entry, str)) == sorted(f"0/0-{n}/1" for n in range(30))
 
 
 def test_results_are_delivered_in_order() -> None:
     engine = AgentExecutionEngine(
-        env=Slow, env_kwargs={"dice": random.Random(0)}, sampler=Batches(), n_parallel=5, deterministic=True
+        env=Slow, env_kwargs={"rng": random.Random(0)}, sampler=Batches(), n_parallel=5, deterministic=True
     )
 
     async def scenario() -> list[str]:
@@ -79,7 +79,7 @@ def test_a_sampler_that_fails_in_a_round_ends_the_run() -> None:
         engine.run_sync(range(20))
 
 
-def test_two_runs_with_a_model_are_the_same_bits(tmp_path: Any) -> None:
+def test_two_runs_with_a_model_are_bit_identical(tmp_path: Any) -> None:
     torch = pytest.importorskip("torch", reason="the embedded sampler needs torch")
     from rllm_gym.samplers import TorchSampler
     from trainers.tiny_model import make_tiny_model
@@ -92,7 +92,7 @@ def test_two_runs_with_a_model_are_the_same_bits(tmp_path: Any) -> None:
         sampler = TorchSampler(folder, deterministic=True)
         engine = AgentExecutionEngine(
             env=Slow,
-            env_kwargs={"dice": random.Random(number)},
+            env_kwargs={"rng": random.Random(number)},
             sampler=sampler,
             sampling_params=SamplingParams(max_tokens=6),
             n_parallel=4,

@@ -1,4 +1,6 @@
-"""Trained ids are sampled ids: through many turns, cut replies, full budgets and agents that rewrite their history."""
+"""Trained ids are sampled ids: with many turns, truncated replies, exhausted budgets and agents that rewrite their
+history.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest
 
 
 class Recorder:
-    """Draws arbitrary token ids, control tokens among them, and remembers every one with its prompt."""
+    """Samples random token ids, control tokens included, and records each reply with its prompt."""
 
     returns_tokens = True
     context_length: int | None = None
@@ -62,15 +64,15 @@ class Recorder:
 
 
 class Forgetful(ChatAgent):
-    """Rewrites its history now and then: drops thoughts, drops turns, changes a word of the past."""
+    """Rewrites its history sometimes: drops thoughts, drops turns, changes a word of an earlier message."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         super().__init__("be brief" if seed % 2 else "")
 
     def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
         super().update_from_env(observation, reward, done, info)
-        match self._dice.randrange(6):
+        match self._rng.randrange(6):
             case 0 if len(self._messages) > 2:
                 self._messages = self._messages[2:]
             case 1:
@@ -111,12 +113,12 @@ def test_trained_ids_are_sampled_ids(
             for turn in sorted({turn for turn in sequence.turns if turn >= 0}):
                 places = [place for place, of in enumerate(sequence.turns) if of == turn]
                 assert places == list(range(places[0], places[-1] + 1))
-                assert turn not in trained  # in one branch, and no other
+                assert turn not in trained  # in exactly one branch
                 trained[turn] = (
                     tuple(sequence.ids[place] for place in places),
                     tuple(sequence.logprobs[place] for place in places),
                 )
-                # What stands before them in the sequence is the very prompt they were drawn upon.
+                # The tokens before them in the sequence are exactly the prompt for which they were sampled.
                 assert sequence.ids[: places[0]] == drawn[turn][0]
                 assert sequence.rewards[places[-1]] == trajectory.steps[turn].reward
             for place, of in enumerate(sequence.turns):
@@ -143,17 +145,17 @@ def test_a_rewritten_history_begins_a_branch_and_keeps_the_old_one() -> None:
     assert {turn for turn in second.turns if turn >= 0} == {2, 3}
 
 
-def test_a_sampler_that_breaks_its_promise_of_tokens_is_detected() -> None:
-    class Liar(Recorder):
+def test_a_sampler_that_omits_tokens_is_detected() -> None:
+    class WithoutTokens(Recorder):
         async def sample(self, requests: list[SamplingRequest]) -> list[Completion]:
             return [Completion((), (), "text") for _ in requests]
 
-    engine = AgentExecutionEngine(env=Quiz, sampler=Liar(make_tokenizer("qwen2.5"), 0, None))
+    engine = AgentExecutionEngine(env=Quiz, sampler=WithoutTokens(make_tokenizer("qwen2.5"), 0, None))
     with pytest.raises(RuntimeError, match="log-prob"):
         engine.run_sync([0])
 
 
-def test_prompts_are_built_with_tools_the_environment_offers() -> None:
+def test_prompts_contain_the_environments_tools() -> None:
     tools = '[{"type": "function", "function": {"name": "dig", "description": "d", "parameters": {}}}]'
 
     class WithTools(Quiz):

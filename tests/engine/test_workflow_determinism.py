@@ -1,4 +1,4 @@
-"""Deterministic runs of workflows: agents of an episode ask at the same time, and no batch depends on timing."""
+"""Deterministic runs of workflows: agents of an episode sample concurrently, and no batch depends on timing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllm_gym.samplers import Completion, SamplingParams, ScriptedSampler
 
 
 class Batches(ScriptedSampler):
-    """Replies by the request's seed, and remembers who was asked together and what was released when."""
+    """Replies by the request's seed; records each batch and each release."""
 
     def __init__(self) -> None:
         super().__init__(lambda request: random.Random(request.seed).choice(["?", "give up", "1", "2"]))
@@ -31,32 +31,32 @@ class Batches(ScriptedSampler):
 
 
 class Slow(Quiz):
-    """Takes its steps in whatever order the dice of this run say."""
+    """Its steps take random times, different in each run."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, rng: random.Random) -> None:
         super().__init__()
-        self._dice = dice
+        self._rng = rng
 
     def reset(self, **arguments: Any) -> Any:
-        threading.Event().wait(self._dice.random() / 300)
+        threading.Event().wait(self._rng.random() / 300)
         return super().reset(**arguments)
 
     def step(self, action: str) -> Any:
-        threading.Event().wait(self._dice.random() / 300)
+        threading.Event().wait(self._rng.random() / 300)
         return super().step(action)
 
 
 class Nested(Workflow):
-    """Tasks within tasks, of different lengths, with waits for worlds and calls in between."""
+    """Nested asyncio tasks of different lengths, with environment steps and calls in between."""
 
     roles = ("agent",)
 
     async def run(self, task: Any, context: WorkflowContext) -> None:
         async def pair(first: int) -> list[str]:
-            world = await context.env()
-            observation, _ = await world.reset(seed=first)
+            env = await context.env()
+            observation, _ = await env.reset(seed=first)
             replies = await asyncio.gather(*(self._one(context, first + n, observation) for n in range(2)))
-            await world.step(replies[0])
+            await env.step(replies[0])
             return [await self._one(context, first, replies[1])]
 
         async with asyncio.TaskGroup() as group:
@@ -71,12 +71,12 @@ class Nested(Workflow):
 
 @pytest.mark.parametrize("workflow", [SolverJudge(3), BestOfN(3), Nested()], ids=lambda made: type(made).__name__)
 def test_batches_do_not_depend_on_timing(workflow: Workflow, tmp_path: Any) -> None:
-    def scenario(dice: int) -> tuple[list[Any], bytes]:
+    def scenario(rng: int) -> tuple[list[Any], bytes]:
         sampler = Batches()
         engine = AgentWorkflowEngine(
             workflow,
             env=Slow,
-            env_kwargs={"dice": random.Random(dice)},
+            env_kwargs={"rng": random.Random(rng)},
             sampler=sampler,
             n_parallel=4,
             deterministic=True,
@@ -84,21 +84,21 @@ def test_batches_do_not_depend_on_timing(workflow: Workflow, tmp_path: Any) -> N
         episodes = engine.run_sync(range(10))
         for episode in episodes:
             episode.seconds = {}
-        save_episodes(tmp_path / f"{dice}", episodes)
-        return sampler.log, (tmp_path / f"{dice}").read_bytes()
+        save_episodes(tmp_path / f"{rng}", episodes)
+        return sampler.log, (tmp_path / f"{rng}").read_bytes()
 
     first, second = scenario(1), scenario(2)
     assert first == second
     batches = [entry for entry in first[0] if isinstance(entry, list)]
-    # Full: all agents of all episodes that can speak do so together.
+    # Full: all agents that are ready to sample, of all episodes, are in one batch.
     assert len(batches[0]) == 4 * (6 if isinstance(workflow, Nested) else 3)
-    asked = {name for batch in batches for name in batch}
+    conversations = {name for batch in batches for name in batch}
     released = [entry for entry in first[0] if isinstance(entry, str)]
-    assert sorted(released) == sorted(asked)
+    assert sorted(released) == sorted(conversations)
 
 
-def test_an_agents_replies_do_not_depend_on_who_spoke_before() -> None:
-    """Seeds come of the episode, the agent and its turn: the order in which tasks ask changes nothing."""
+def test_an_agents_replies_do_not_depend_on_the_order_of_other_agents() -> None:
+    """Seeds depend on the episode, the agent and its turn: the order in which asyncio tasks sample changes nothing."""
 
     class Shuffled(Workflow):
         async def run(self, task: Any, context: WorkflowContext) -> None:
@@ -120,7 +120,7 @@ def test_an_agents_replies_do_not_depend_on_who_spoke_before() -> None:
     assert output[0] == output[1]
 
 
-def test_two_runs_with_a_model_are_the_same_bits(tmp_path: Any) -> None:
+def test_two_runs_with_a_model_are_bit_identical(tmp_path: Any) -> None:
     torch = pytest.importorskip("torch", reason="the embedded sampler needs torch")
     from test_workflow_tokens import assert_tokens_are_the_agents_own
 
@@ -131,7 +131,7 @@ def test_two_runs_with_a_model_are_the_same_bits(tmp_path: Any) -> None:
     make_tiny_model(tmp_path / "model")
 
     class Recording(TorchSampler):
-        """Remembers what it drew, under the name of its conversation."""
+        """Records sampled ids under the name of their conversation."""
 
         async def sample(self, requests: Any) -> list[Completion]:
             completions = await super().sample(requests)
@@ -147,7 +147,7 @@ def test_two_runs_with_a_model_are_the_same_bits(tmp_path: Any) -> None:
         engine = AgentWorkflowEngine(
             SolverJudge(3),
             env=Slow,
-            env_kwargs={"dice": random.Random(number)},
+            env_kwargs={"rng": random.Random(number)},
             sampler=sampler,
             sampling_params=SamplingParams(max_tokens=5),
             n_parallel=3,

@@ -1,4 +1,4 @@
-"""What a workflow can rely on: names, roles, weights, budgets, metrics, tasks, and the engine's face."""
+"""AgentWorkflowEngine: names, roles, weights, budgets, metrics, tasks and its interface."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rllm_gym.samplers import SamplingParams, SamplingRequest, ScriptedSampler, 
 
 
 class Pair(Workflow):
-    """Two agents that say one thing each."""
+    """Two agents with one reply each."""
 
     roles = ("player", "opponent")
 
@@ -40,7 +40,7 @@ class Pair(Workflow):
 
 
 class Watching(ScriptedSampler):
-    """Remembers the requests."""
+    """Records the requests."""
 
     def __init__(self, tokenizer: Any = None, reply: str = "fine") -> None:
         self.requests: list[SamplingRequest] = []
@@ -77,7 +77,7 @@ def test_conversations_of_one_sampler_never_share_a_name() -> None:
     assert len(set(names)) == len(names) == 16
 
 
-def test_a_pool_of_weights_is_drawn_from_by_group() -> None:
+def test_weights_are_chosen_from_a_pool_by_group() -> None:
     sampler = Watching()
     pool = ("old-1", "old-2", "old-3")
     for name in pool:
@@ -85,22 +85,22 @@ def test_a_pool_of_weights_is_drawn_from_by_group() -> None:
     engine = AgentWorkflowEngine(Pair, sampler=sampler, roles={"opponent": Role(pool, trainable=False)})
     specs = [spec for number in range(12) for spec in group(number, 3, group_id=f"t{number}@0")]
     episodes = engine.run_sync(specs)
-    asked: dict[str, set[str]] = {}
+    weights_by_group: dict[str, set[str]] = {}
     for request in sampler.requests:
         _, episode_id, _, name = request.conversation.split("/")
         if name == "b":
-            asked.setdefault(episode_id.partition("#")[0], set()).add(request.weights)
+            weights_by_group.setdefault(episode_id.partition("#")[0], set()).add(request.weights)
         else:
             assert request.weights == ""
-    assert len(asked) == 12
-    assert all(len(names) == 1 for names in asked.values())  # one opponent a group
-    assert set.union(*asked.values()) == set(pool)
+    assert len(weights_by_group) == 12
+    assert all(len(names) == 1 for names in weights_by_group.values())  # one opponent per group
+    assert set.union(*weights_by_group.values()) == set(pool)
     for episode in episodes:
-        assert episode.info["weights"] == {"b": next(iter(asked[episode.group_id]))}
-    assert Role(pool).weights_for("opponent", "t0@0") == next(iter(asked["t0@0"]))
+        assert episode.info["weights"] == {"b": next(iter(weights_by_group[episode.group_id]))}
+    assert Role(pool).weights_for("opponent", "t0@0") == next(iter(weights_by_group["t0@0"]))
 
 
-def test_a_role_has_parameters_of_its_own_and_greedy_holds_for_all() -> None:
+def test_each_role_has_its_own_parameters_and_greedy_applies_to_all() -> None:
     sampler = Watching(qwen())
     roles = {"opponent": Role(params=SamplingParams(temperature=0.3, max_tokens=7))}
     engine = AgentWorkflowEngine(Pair, sampler=sampler, roles=roles, sampling_params=SamplingParams(temperature=0.9))
@@ -108,12 +108,12 @@ def test_a_role_has_parameters_of_its_own_and_greedy_holds_for_all() -> None:
     drawn = {(request.conversation[2:].split("/")[0], request.params.temperature) for request in sampler.requests}
     assert drawn == {("0-0", 0.3), ("0-0", 0.9), ("0-1", 0.0)}
     assert {request.params.max_tokens for request in sampler.requests} == {7, 256}
-    # A reply of either ends where the template ends a turn.
+    # A reply of either stops at the end-of-turn token of its template.
     assert all(request.params.stop_token_ids for request in sampler.requests)
 
 
 class RepliesOnce(Workflow):
-    """Says things until nothing may be said any more."""
+    """Samples until the budget is exhausted."""
 
     roles = ("a", "b")
 
@@ -154,7 +154,7 @@ def test_budgets_hold_for_each_agent_and_for_the_episode() -> None:
         assert episode.info["cut"] == {"a": wanted, "b": wanted}, (limits, roles)
 
 
-def test_a_judge_whose_prompt_does_not_fit_ends_a_conversation_that_others_began() -> None:
+def test_a_judge_whose_prompt_does_not_fit_truncates_the_episode() -> None:
     class Long(Workflow):
         async def run(self, task: Any, context: WorkflowContext) -> None:
             if task:
@@ -168,7 +168,7 @@ def test_a_judge_whose_prompt_does_not_fit_ends_a_conversation_that_others_began
     assert (second.stop_reason, second.trainable, second.reward) == (StopReason.CONTEXT_LENGTH, True, 1.0)
 
 
-def test_a_reward_of_the_episode_is_everybodys_where_nobody_has_one() -> None:
+def test_the_episode_reward_is_used_for_agents_without_their_own_reward() -> None:
     class Team(Workflow):
         async def run(self, task: Any, context: WorkflowContext) -> Episode:
             for name in ("agent_0", "agent_1"):
@@ -189,12 +189,12 @@ def test_every_reset_without_arguments_uses_the_episodes_own_task_and_seed() -> 
     task: Any = None
 
     class Twice(Workflow):
-        async def run(self, given: Any, context: WorkflowContext) -> Episode:
-            assert given == task
+        async def run(self, argument: Any, context: WorkflowContext) -> Episode:
+            assert argument == task
             for _ in range(2):
-                world = await context.env()
+                env = await context.env()
                 for seed in (None, None, 3):
-                    observation, _ = await world.reset(seed=seed)
+                    observation, _ = await env.reset(seed=seed)
                     seen.append(observation)
             await context.agent("agent_0").generate(seen[0])
             context.agent("agent_0").add_info(checked=True)
@@ -212,7 +212,7 @@ def test_every_reset_without_arguments_uses_the_episodes_own_task_and_seed() -> 
         assert trajectory.steps[0].info == {"checked": True}, task
 
 
-def test_environments_serve_further_episodes_and_are_closed_with_the_engine() -> None:
+def test_environments_are_reused_and_closed_with_the_engine() -> None:
     class Counted(Quiz):
         made = closed = 0
 
@@ -230,19 +230,19 @@ def test_environments_serve_further_episodes_and_are_closed_with_the_engine() ->
     asyncio.run(go())
 
 
-def test_a_workflow_with_its_own_agent_sees_what_the_engine_of_agents_shows_it() -> None:
-    """Reward and info of the turn before, tools where it uses them, the end."""
-    heard: list[Any] = []
+def test_an_agent_receives_the_same_in_a_workflow_as_in_the_agent_engine() -> None:
+    """It receives reward and info of the previous turn, tools if it uses them, and the end of the episode."""
+    received: list[Any] = []
 
-    class Listening(ChatAgent):
+    class RecordingAgent(ChatAgent):
         def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **_: Any) -> None:
-            heard.append((observation, reward, done, info["turn"]))
+            received.append((observation, reward, done, info["turn"]))
             super().update_from_env(observation, reward, done, info)
 
     sampler = ScriptedSampler(["?", "3"], per_conversation=True)
-    engine = AgentWorkflowEngine(MultiTurn(agents={"agent": Listening}), env=Quiz, sampler=sampler)
+    engine = AgentWorkflowEngine(MultiTurn(agents={"agent": RecordingAgent}), env=Quiz, sampler=sampler)
     (episode,) = engine.run_sync([EpisodeSpec(3, seed=1)])
-    assert heard[1:] == [("not ?", 0.125, False, 1), ("right", 1.0, True, 2)]
+    assert received[1:] == [("not ?", 0.125, False, 1), ("right", 1.0, True, 2)]
     assert (episode.reward, episode.success, episode.stop_reason) == (1.125, True, StopReason.SUCCESS)
     assert episode.info["success"] is True
 
@@ -274,12 +274,12 @@ def test_episodes_stream_as_they_finish() -> None:
     assert asyncio.run(go()) == ["0-1", "0-2", "0-3", "0-0"]
 
 
-def test_an_argument_that_is_wrong_or_without_effect_is_an_error() -> None:
+def test_an_invalid_or_unused_argument_is_an_error() -> None:
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"roles": {"referee": Role()}}, ValueError, "no role 'referee'; its roles are"),
         ({"roles": {"player": "base"}}, TypeError, "not a rllm_gym.engine.Role"),
         ({"env": "rllm/NoSuch-v0"}, gymnasium.error.Error, "NoSuch"),
-        ({"env_kwargs": {"max_turns": 3}}, ValueError, "without env has no effect"),
+        ({"env_kwargs": {"max_turns": 3}}, ValueError, "has no effect without env"),
         ({"max_episode_tokens": 5}, ValueError, "token limits need token ids"),
         ({"roles": {"player": Role(max_response_tokens=5)}}, ValueError, "token limits need token ids"),
         ({"max_episode_tokens": 0}, ValueError, "max_episode_tokens=0"),
@@ -287,7 +287,7 @@ def test_an_argument_that_is_wrong_or_without_effect_is_an_error() -> None:
         ({"workflow": "Pair"}, TypeError, "'Pair'"),
         ({"workflow": dict}, TypeError, "not a Workflow"),
         ({"workflow": Pair.run}, TypeError, "coroutine function"),
-        ({"workflow": SingleTurn(), "workflow_kwargs": {"k": 1}}, ValueError, "come too late"),
+        ({"workflow": SingleTurn(), "workflow_kwargs": {"k": 1}}, ValueError, "existing workflow object"),
     ]
     wrong = []
     for arguments, kind, says in cases:
@@ -297,8 +297,8 @@ def test_an_argument_that_is_wrong_or_without_effect_is_an_error() -> None:
     assert wrong == []
 
 
-def test_an_impossible_role_is_an_error() -> None:
-    with pytest.raises(ValueError, match="names no weights"):
+def test_an_invalid_role_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one name"):
         Role(weights=())
     with pytest.raises(ValueError, match="max_response_tokens=0 must be"):
         Role(max_response_tokens=0)

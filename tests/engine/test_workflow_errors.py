@@ -1,4 +1,6 @@
-"""What goes wrong in a workflow is data: its own errors, its worlds', its sampler's, its limits; nothing runs on."""
+"""Errors in a workflow become part of the episode: errors of its code, environments, samplers and limits; all tasks
+end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ FOREVER = threading.Event()
 
 
 def engine_of(run: Any, *, roles: tuple[str, ...] = ("agent",), replies: Any = None, **arguments: Any) -> Any:
-    """An engine whose workflow's ``run`` is the function."""
+    """Return an engine whose workflow's ``run`` is the function."""
     workflow = type("Made", (Workflow,), {"run": run, "roles": roles})
     sampler = ScriptedSampler(replies or (lambda request: "1"))
     return AgentWorkflowEngine(workflow, **{"sampler": sampler, **arguments})
@@ -133,31 +135,31 @@ async def a_group_of_errors(self: Any, task: Any, context: WorkflowContext) -> A
         group.create_task(a_bug(self, task, context))
 
 
-def test_an_error_of_the_workflows_own_ends_the_episode_with_the_reason() -> None:
+def test_an_error_in_the_workflow_ends_the_episode_with_a_reason() -> None:
     async def reply(request: SamplingRequest) -> str:
         await asyncio.sleep(0)
         return "1"
 
     wrong = []
-    for run, says in (
+    for run, pattern in (
         (a_bug, "KeyError: 'missing'"),
-        (two_of_one_name, "'agent_0' is a 'agent' already"),
+        (two_of_one_name, "'agent_0' already exists with the role 'agent'"),
         (no_such_role, "has the role 'referee'"),
         (a_name_with_a_slash, "'agent/0'"),
-        (not_an_episode, "returned str"),
-        (trajectories_of_one_name, "several trajectories of one name"),
-        (one_step_in_two_places, "one step in several places"),
+        (not_an_episode, "got str"),
+        (trajectories_of_one_name, "several trajectories of the same name"),
+        (one_step_in_two_places, "a step more than once"),
         (a_step_without_a_finite_reward, "reward of a step of agent_0=inf"),
         (a_metric_put_into_the_episode, "metrics['late']='yes'"),
         (a_fault_of_its_own_making, "raise EnvironmentFault"),
-        (a_reward_that_is_none, "agent_0 has not said anything yet"),
+        (a_reward_that_is_none, "agent_0 has no step yet"),
         (a_nan, "must be a finite number"),
         (a_metric_of_text, "metrics['best']='very good'"),
         (a_fault_as_an_ending, "raise EnvironmentFault"),
-        (two_at_once, "speaking already"),
+        (two_at_once, "already generating a reply"),
         (an_agent_that_raises, "AgentThatRaises.update_from_model raised KeyError"),
         (no_such_environment, "NoSuch"),
-        (no_environment_at_all, "which environment"),
+        (no_environment_at_all, "no environment"),
         (an_exit, "SystemExit: 3"),
         (cancels_itself, "CancelledError"),
         (a_group_of_errors, "KeyError: 'missing'"),
@@ -168,7 +170,7 @@ def test_an_error_of_the_workflows_own_ends_the_episode_with_the_reason() -> Non
             (run.__name__, episode)
             for episode in episodes
             if episode.stop_reason is not StopReason.AGENT_ERROR
-            or says not in (episode.fault or "")
+            or pattern not in (episode.fault or "")
             or (episode.reward, episode.trainable, episode.attempts) != (0.0, False, 1)
         ]
         if engine.stats.faults != {"agent": 2}:
@@ -177,13 +179,13 @@ def test_an_error_of_the_workflows_own_ends_the_episode_with_the_reason() -> Non
 
 
 @pytest.mark.parametrize("catches", [False, True])
-def test_a_broken_environment_retries_the_episode_also_where_the_code_catches_it(catches: bool) -> None:
+def test_an_environment_fault_retries_the_episode_even_if_the_workflow_catches_it(catches: bool) -> None:
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
-        world = await context.env()
-        observation, _ = await world.reset(seed=5)
+        env = await context.env()
+        observation, _ = await env.reset(seed=5)
         reply = await context.agent("agent_0").generate(observation)
         try:
-            _, reward, *_ = await world.step(reply.text)
+            _, reward, *_ = await env.step(reply.text)
         except EnvironmentFault:
             if not catches:
                 raise
@@ -199,7 +201,7 @@ def test_a_broken_environment_retries_the_episode_also_where_the_code_catches_it
     assert (engine.stats.faults, engine.stats.retries) == ({"hiccup": 1}, 1)
 
 
-def test_a_fault_of_the_workflows_own_is_tried_again_and_then_dropped() -> None:
+def test_a_fault_raised_by_the_workflow_is_retried_and_then_dropped() -> None:
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         await context.agent("agent_0").generate("hello")
         async with asyncio.TaskGroup() as group:
@@ -213,12 +215,12 @@ def test_a_fault_of_the_workflows_own_is_tried_again_and_then_dropped() -> None:
     assert engine.stats.faults == {"server": 3}
 
 
-def test_no_task_of_a_run_goes_on_after_it_whatever_ended_it() -> None:
-    """One of the siblings that ``asyncio.gather`` leaves behind asks the model again and again."""
-    asked: list[str] = []
+def test_no_asyncio_task_continues_after_the_run() -> None:
+    """One of the siblings that ``asyncio.gather`` leaves running samples again and again."""
+    conversations: list[str] = []
 
     def reply(request: SamplingRequest) -> str:
-        asked.append(request.conversation)
+        conversations.append(request.conversation)
         return "1"
 
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
@@ -228,10 +230,10 @@ def test_no_task_of_a_run_goes_on_after_it_whatever_ended_it() -> None:
                 await asyncio.sleep(0)
 
         async def step() -> None:
-            world = await context.env(Quiz)
-            await world.reset(task=3)
+            env = await context.env(Quiz)
+            await env.reset(task=3)
             while True:
-                await world.step("?")
+                await env.step("?")
 
         async def fail() -> None:
             await context.agent("agent_1").generate("hello")
@@ -246,10 +248,10 @@ def test_no_task_of_a_run_goes_on_after_it_whatever_ended_it() -> None:
         engine = engine_of(run, replies=reply, retries=0)
         asking = asyncio.create_task(engine.run([EpisodeSpec(n, seed=n) for n in (0, 1)]))
         episodes = await asking
-        count = len(asked)
+        count = len(conversations)
         for _ in range(50):
             await asyncio.sleep(0)
-        assert len(asked) == count
+        assert len(conversations) == count
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return episodes
 
@@ -257,7 +259,7 @@ def test_no_task_of_a_run_goes_on_after_it_whatever_ended_it() -> None:
     assert reasons == [StopReason.AGENT_ERROR, StopReason.FAULT]
 
 
-def test_the_deadline_of_the_episode_keeps_what_was_said_and_trains_only_on_what_was_rewarded(
+def test_at_the_deadline_replies_are_kept_and_only_rewarded_ones_are_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
@@ -277,7 +279,7 @@ def test_the_deadline_of_the_episode_keeps_what_was_said_and_trains_only_on_what
     ]
 
 
-def test_an_episode_that_says_nothing_by_its_deadline_is_a_fault() -> None:
+def test_an_episode_without_a_reply_at_its_deadline_is_a_fault() -> None:
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         await asyncio.sleep(3600)
 
@@ -317,13 +319,13 @@ def test_a_call_that_hangs_dies_or_raises_is_reported_to_the_workflow(workers: s
         (episode,) = engine.run_sync([EpisodeSpec(seed=1)])
     finally:
         FOREVER.set()
-    assert episode.fault is None  # the workflow took it into account
+    assert episode.fault is None  # the workflow has handled it
     died = ["worker_died"] if workers == "process" else []
     assert reported == [1.5, "call_deadline", "division by zero", *died]
     assert engine.stats.abandoned_threads + engine.stats.killed_processes == 1 + len(died)
 
 
-def test_a_call_nobody_catches_is_a_fault() -> None:
+def test_an_uncaught_call_error_is_a_fault() -> None:
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         await context.agent("agent_0").generate("hello")
         await context.call(hang)
@@ -334,11 +336,11 @@ def test_a_call_nobody_catches_is_a_fault() -> None:
     finally:
         FOREVER.set()
     assert (episode.stop_reason, episode.attempts) == (StopReason.FAULT, 2)
-    assert "hang was not done within 0.2 s" in str(episode.fault)
+    assert "hang did not finish within 0.2 s" in str(episode.fault)
 
 
 @pytest.mark.parametrize("catches", [False, True])
-def test_a_sampler_that_cannot_serve_ends_the_run_or_drops_the_episode(catches: bool) -> None:
+def test_a_failed_sampler_ends_the_run_or_drops_the_episode(catches: bool) -> None:
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         try:
             await context.agent("agent_0").generate("hello")
@@ -356,7 +358,7 @@ def test_a_sampler_that_cannot_serve_ends_the_run_or_drops_the_episode(catches: 
 
 
 def test_an_argument_the_sampler_rejects_ends_the_run() -> None:
-    """An unknown name of weights, say: no episode could be played."""
+    """For example an unknown name of weights: no episode could be played."""
 
     def reply(request: SamplingRequest) -> str:
         raise ValueError("there are no weights 'x'")
@@ -369,7 +371,7 @@ def test_an_argument_the_sampler_rejects_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("catches", [False, True])
-def test_a_limit_ends_the_episode_with_its_reason_unless_the_workflow_goes_on(catches: bool) -> None:
+def test_a_limit_ends_the_episode_with_its_reason_unless_the_workflow_continues(catches: bool) -> None:
     cuts: list[Any] = []
 
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
@@ -392,7 +394,7 @@ def test_a_limit_ends_the_episode_with_its_reason_unless_the_workflow_goes_on(ca
     assert episode.fault is None
 
 
-def test_leaving_the_stream_ends_what_runs() -> None:
+def test_leaving_the_stream_cancels_running_episodes() -> None:
     async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
         await context.agent("agent_0").generate("hello")
         if task:
@@ -425,10 +427,10 @@ class Down(Quiz):
 
 
 async def asks_a_broken_env(self: Any, task: Any, context: WorkflowContext) -> Any:
-    world = await context.env(Down)
+    env = await context.env(Down)
     while True:
         try:
-            await world.reset(task=1)
+            await env.reset(task=1)
         except Exception:
             continue
 
@@ -459,7 +461,7 @@ async def catches_every_cancellation_and_asks(self: Any, task: Any, context: Wor
         (catches_every_cancellation_and_asks, StopReason.AGENT_ERROR),
     ],
 )
-def test_code_that_catches_everything_holds_up_neither_its_neighbours_nor_the_end_of_the_run(
+def test_code_that_catches_all_exceptions_delays_neither_other_episodes_nor_the_end_of_the_run(
     run: Any, reason: StopReason, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -484,23 +486,23 @@ def test_code_that_catches_everything_holds_up_neither_its_neighbours_nor_the_en
     assert asyncio.run(go()) == {"0": reason, "1": StopReason.SUCCESS}
 
 
-def test_a_deadline_that_comes_while_what_had_broken_is_ended_is_not_the_reason(
+def test_a_deadline_during_clean_up_does_not_replace_the_stop_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
 
-    async def lingers(self: Any, task: Any, context: WorkflowContext) -> Any:
+    async def slow_cleanup(self: Any, task: Any, context: WorkflowContext) -> Any:
         agent = context.agent("agent_0")
         await agent.generate("hello")
-        world = await context.env(Down)
+        env = await context.env(Down)
         try:
-            await world.reset(task=1)
+            await env.reset(task=1)
         except Exception:
             clock.forward(4)
             await asyncio.sleep(3600)
 
     deadlines = Deadlines(episode=3, close=60)
-    (episode,) = engine_of(lingers, deadlines=deadlines, retries=0).run_sync([0])
+    (episode,) = engine_of(slow_cleanup, deadlines=deadlines, retries=0).run_sync([0])
     assert episode.stop_reason is StopReason.FAULT
     assert "the server is down" in str(episode.fault)
     assert not episode.trainable

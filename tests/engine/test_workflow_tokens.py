@@ -1,4 +1,4 @@
-"""In every built-in workflow each trainable token is of one agent alone, which sampled it upon what it was shown."""
+"""In every built-in workflow, each trainable token belongs to one agent, which sampled it from its recorded prompt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORDS = ("1", "2", "5", "9", "\\boxed{1}", "yes", "<think>so</think> 0", "give u
 
 
 def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conversation: str) -> None:
-    """Each trainable token of the episode was sampled once, by the agent in whose trajectory it is."""
+    """Assert that each trainable token was sampled once, by the agent whose trajectory contains it."""
     drawn = {name: replies for name, replies in sampler.drawn.items() if name.startswith(conversation)}
     assert {name.removeprefix(conversation) for name in drawn} == {
         trajectory.name for trajectory in episode.trajectories if trajectory.steps
@@ -63,13 +63,13 @@ def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conver
                 assert list(request.messages) == trajectory.steps[turn].chat_completions
                 turns.append(turn)
             assert all(mask == (of >= 0) for mask, of in zip(sequence.mask, sequence.turns, strict=True))
-        assert sorted(turns) == list(range(len(replies)))  # each in one branch, and in no other
+        assert sorted(turns) == list(range(len(replies)))  # each in exactly one branch
     assert not drawn
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    which=st.sampled_from(sorted(WORKFLOWS)),
+    workflow_case=st.sampled_from(sorted(WORKFLOWS)),
     family=st.sampled_from(sorted(FAMILIES)),
     seed=st.integers(0, 2**32),
     max_tokens=st.integers(1, 15),
@@ -79,7 +79,7 @@ def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conver
     deterministic=st.booleans(),
 )
 @example(
-    which="self play",
+    workflow_case="self play",
     family="strict",
     seed=0,
     max_tokens=1,
@@ -89,7 +89,7 @@ def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conver
     deterministic=False,
 )
 def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
-    which: str,
+    workflow_case: str,
     family: str,
     seed: int,
     max_tokens: int,
@@ -98,7 +98,7 @@ def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
     context: int | None,
     deterministic: bool,
 ) -> None:
-    workflow, env = WORKFLOWS[which]
+    workflow, env = WORKFLOWS[workflow_case]
     sampler = Recorder(make_tokenizer(family), seed, context, words=WORDS)
     frozen = {"opponent": Role(trainable=False)} if "opponent" in workflow.roles else {}
     engine = AgentWorkflowEngine(
@@ -132,13 +132,13 @@ def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
             "another step as well",
         ),
         (lambda made, before: list(before) or made, "that no agent of this episode sampled"),
-        (lambda made, before: [replace(trajectory, trainable=True) for trajectory in made], "is not trained"),
-        (lambda made, before: [replace(made[0], steps=made[0].steps[1:]), *made[1:]], "without the one before it"),
+        (lambda made, before: [replace(trajectory, trainable=True) for trajectory in made], "is not trainable"),
+        (lambda made, before: [replace(made[0], steps=made[0].steps[1:]), *made[1:]], "without the previous one"),
         (lambda made, before: [replace(made[0], steps=made[0].steps[:1]), *made[1:]], None),
     ],
     ids=["twice", "another episode's", "a frozen role's", "without its prompt", "the last left out"],
 )
-def test_an_episode_of_a_workflows_own_making_holds_only_tokens_it_may(make: Any, says: str | None) -> None:
+def test_an_episode_built_by_a_workflow_contains_only_its_own_tokens(make: Any, says: str | None) -> None:
     before: list[Trajectory] = []
 
     class Makes(Workflow):
@@ -163,7 +163,7 @@ def test_an_episode_of_a_workflows_own_making_holds_only_tokens_it_may(make: Any
         assert says in (last.fault or "")
 
 
-def test_so_are_those_of_a_model(tmp_path: Any) -> None:
+def test_trainable_tokens_of_a_model_were_sampled_by_their_agent(tmp_path: Any) -> None:
     torch = pytest.importorskip("torch", reason="the embedded sampler needs torch")
     from rllm_gym.samplers import TorchSampler
     from trainers.tiny_model import make_tiny_model
@@ -172,7 +172,7 @@ def test_so_are_those_of_a_model(tmp_path: Any) -> None:
     make_tiny_model(tmp_path / "model")
 
     class Recording(TorchSampler):
-        """Remembers what it drew, as :class:`Recorder` does."""
+        """Records sampled ids, as :class:`Recorder` does."""
 
         async def sample(self, requests: Any) -> list[Any]:
             completions = await super().sample(requests)

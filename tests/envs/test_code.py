@@ -1,4 +1,4 @@
-"""``rllm/Code-v0`` and ``rllm/CodeMultiTurn-v0``: programs judged right, and nothing told of hidden tests."""
+"""``rllm/Code-v0`` and ``rllm/CodeMultiTurn-v0``: programs are graded correctly and hidden tests are never revealed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def block(program: str) -> str:
 
 
 PATIENT = {"time_limit_s": 30.0}
-"""Time enough for what is to be right, also where the machine stalls."""
+"""Limits that correct programs meet even on a machine that stalls."""
 
 
 def start(row: dict[str, Any], env_id: str = IDS[0], **arguments: Any) -> gym.Env[str, str]:
@@ -61,7 +61,7 @@ def reward_of(row: dict[str, Any], program: str, **arguments: Any) -> float:
         env.close()
 
 
-# Right and wrong ------------------------------------------------------------------------------------------
+# Correct and incorrect programs
 
 
 PROGRAMS = [
@@ -69,17 +69,17 @@ PROGRAMS = [
     ("print(2 * int(input()))\nraise SystemExit(3)", 0.0),
     ("print(3 * int(input()))", 0.0),
     ("n = int(input())\nprint(2 * n if n != 88 else 0)", 0.0),
-    ("n = int(input())\nprint(2 * n if n > 3 else 0)", 0.0),  # also what is shown counts
+    ("n = int(input())\nprint(2 * n if n > 3 else 0)", 0.0),  # the public tests count too
     ("import os\nos._exit(0)", 0.0),
     ("print(", 0.0),
 ]
 
 
-def test_a_program_that_reads_and_writes_is_judged_by_what_it_writes():
+def test_a_stdio_program_is_graded_by_its_output():
     assert [(program, reward_of(DOUBLE, program)) for program, _ in PROGRAMS] == PROGRAMS
 
 
-def test_numbers_may_differ_as_far_as_the_row_says():
+def test_numbers_may_differ_within_the_tolerance_of_the_row():
     row = DOUBLE | {"tests": [{"stdin": "1", "stdout": "0.333333"}], "public_tests": 0}
     assert reward_of(row | {"float_tolerance": 1e-4}, "print(1 / 3)") == 1.0
     assert reward_of(row, "print(1 / 3)") == 0.0
@@ -95,7 +95,7 @@ STYLES = {
 }
 
 
-def test_a_function_is_judged_by_tests_of_every_style():
+def test_a_function_is_graded_by_tests_of_every_style():
     bare = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
     for style, text in STYLES.items():
         row = bare | {"test": text, "test_style": style}
@@ -110,7 +110,7 @@ def test_the_style_of_tests_need_not_be_named():
         assert row_to_code_task(bare | {"test": text}, "x").data["test_style"] == style
 
 
-def test_a_share_of_the_hidden_tests_is_rewarded_on_demand():
+def test_partial_credit_is_the_fraction_of_hidden_tests():
     program = "n = int(input())\nprint(2 * n if n != 88 else 0)"
     env = start(DOUBLE, partial=True)
     observation, reward, terminated, _, info = env.step(block(program))
@@ -147,7 +147,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_program_is_wrong_and_the_next_one_is_judged_as_ever(name):
+def test_a_hostile_program_is_wrong_and_does_not_affect_the_next_one(name):
     hurried = [{**row, "id": f"{row['id']}, hurried", "time_limit_s": 0.2} for row in (DOUBLE, ADD)]
     env = gym.make(IDS[0], tasks=[DOUBLE, ADD, *hurried], **PATIENT)
     for row, honest in ((DOUBLE, "print(2 * int(input()))"), (ADD, "def add(a, b):\n    return a + b")):
@@ -157,8 +157,8 @@ def test_a_hostile_program_is_wrong_and_the_next_one_is_judged_as_ever(name):
         assert env.step(block(honest))[1] == 1.0
 
 
-class Counted(SandboxPool):
-    """Counts the programs it runs."""
+class CountingPool(SandboxPool):
+    """Count the programs that it runs."""
 
     programs = 0
 
@@ -170,9 +170,9 @@ class Counted(SandboxPool):
 @pytest.mark.parametrize(
     "program", ["while True: pass", pytest.param("import time\ntime.sleep(1e6)", marks=pytest.mark.long)]
 )
-def test_a_program_that_takes_forever_is_judged_once_and_not_once_a_test(program):
+def test_a_program_that_never_ends_is_run_once_and_not_once_per_test(program):
     row = DOUBLE | {"tests": DOUBLE["tests"] * 10, "public_tests": 0, "time_limit_s": 0.1}
-    with Counted() as pool:
+    with CountingPool() as pool:
         env = CodeEnv(tasks=[row], partial=True, sandbox=pool)
         env.reset()
         _, reward, *_, info = env.step(block(program))
@@ -180,10 +180,10 @@ def test_a_program_that_takes_forever_is_judged_once_and_not_once_a_test(program
         assert pool.programs == 1
 
 
-# Real data ------------------------------------------------------------------------------------------------
+# Real data
 
 
-async def judged(rows: list[dict[str, Any]], programs: list[str]) -> list[float]:
+async def rewards_of(rows: list[dict[str, Any]], programs: list[str]) -> list[float]:
     async def one(row: dict[str, Any], program: str) -> float:
         env = CodeEnv(tasks=[row], **PATIENT)
         await env.async_reset(seed=0)
@@ -197,14 +197,14 @@ def lines_of(path: Path, every: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("every", [20, pytest.param(8, marks=pytest.mark.long)])
-def test_solutions_of_humaneval_are_right_whole_and_as_a_body_and_an_early_return_is_wrong(shared_data, every):
+def test_humaneval_solutions_pass_whole_or_as_a_body_and_an_early_return_fails(shared_data, every):
     rows = lines_of(shared_data / "humaneval.jsonl", every)
     for programs, reward in (
         ([row["prompt"] + row["canonical_solution"] for row in rows], 1.0),
         ([row["canonical_solution"] for row in rows], 1.0),
         ([row["prompt"] + "    return None\n" for row in rows], 0.0),
     ):
-        assert asyncio.run(judged(rows, programs)) == [reward] * len(rows)
+        assert asyncio.run(rewards_of(rows, programs)) == [reward] * len(rows)
 
 
 def test_a_function_of_humaneval_may_leave_out_the_imports_that_were_given(shared_data):
@@ -212,15 +212,15 @@ def test_a_function_of_humaneval_may_leave_out_the_imports_that_were_given(share
     program = row["prompt"].partition("\n\n\n")[2] + row["canonical_solution"]
     assert "import" not in program
     future = "from __future__ import annotations\n" + program
-    assert asyncio.run(judged([row] * 2, [program, future])) == [1.0, 1.0]
+    assert asyncio.run(rewards_of([row] * 2, [program, future])) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("every", [60, pytest.param(20, marks=pytest.mark.long)])
-def test_solutions_of_mbpp_are_right_and_none_is_wrong(shared_data, every):
+def test_mbpp_solutions_pass_and_an_empty_function_fails(shared_data, every):
     rows = lines_of(shared_data / "mbpp_test.jsonl", every)
-    assert asyncio.run(judged(rows, [row["code"] for row in rows])) == [1.0] * len(rows)
+    assert asyncio.run(rewards_of(rows, [row["code"] for row in rows])) == [1.0] * len(rows)
     empty = [f"def {CodeEnv(tasks=[row]).tasks[0].data['entry_point']}(*a):\n    return None" for row in rows]
-    assert asyncio.run(judged(rows, empty)) == [0.0] * len(rows)
+    assert asyncio.run(rewards_of(rows, empty)) == [0.0] * len(rows)
 
 
 def test_files_are_task_sets(shared_data):
@@ -235,7 +235,7 @@ def test_files_are_task_sets(shared_data):
     assert "PHP" not in observation
 
 
-# What is told ---------------------------------------------------------------------------------------------
+# Observations and feedback
 
 
 def test_the_problem_shows_the_public_tests_and_no_other():
@@ -271,18 +271,18 @@ SPIES = [
 ]
 
 
-WAYS = list(itertools.product(IDS, [False, True], [True, False]))
+VARIANTS = list(itertools.product(IDS, [False, True], [True, False]))
 
 
 @pytest.mark.parametrize(
-    "ways",
+    "variants",
     [
-        pytest.param([WAYS[0], WAYS[7]], id="two"),
-        pytest.param(WAYS[1:7], id="others", marks=pytest.mark.long),
+        pytest.param([VARIANTS[0], VARIANTS[7]], id="two"),
+        pytest.param(VARIANTS[1:7], id="others", marks=pytest.mark.long),
     ],
 )
-def test_no_word_of_a_hidden_test_comes_back_whatever_a_program_writes(ways):
-    for spy, (env_id, partial, shown) in itertools.product(SPIES, ways):
+def test_no_program_can_reveal_a_hidden_test(variants):
+    for spy, (env_id, partial, shown) in itertools.product(SPIES, variants):
         row = ADD if "add" in spy else DOUBLE
         env = start(row if shown else row | {"public_tests": 0}, env_id, partial=partial, render_mode="ansi")
         observation, reward, *_, info = env.step(block(spy))
@@ -294,7 +294,7 @@ def test_no_word_of_a_hidden_test_comes_back_whatever_a_program_writes(ways):
 
 def test_a_reply_without_a_program_gets_feedback_and_starts_no_sandbox():
     with SandboxPool() as pool:
-        for reply, why in (
+        for reply, message in (
             ("print(4)", "no fenced"),
             ("<think>```python\nprint(4)\n```", "never closes"),
             ("```python\n\n```", "empty"),
@@ -303,7 +303,7 @@ def test_a_reply_without_a_program_gets_feedback_and_starts_no_sandbox():
             before = len(psutil.Process().children(recursive=True))
             env = start(DOUBLE, sandbox=pool)
             observation, reward, terminated, truncated, info = env.step(reply)
-            assert why in observation
+            assert message in observation
             assert (reward, terminated, truncated) == (0.0, True, False)
             assert (info["invalid_action"], info["stop_reason"], info["program"]) == (True, "invalid_action", "")
             assert len(psutil.Process().children(recursive=True)) == before
@@ -328,10 +328,10 @@ def test_long_text_is_truncated_and_marked():
     observation.encode()
 
 
-# Several turns --------------------------------------------------------------------------------------------
+# Several turns
 
 
-def test_a_program_is_revised_until_it_is_right():
+def test_a_program_is_revised_until_it_passes():
     env = start(DOUBLE, IDS[1], max_turns=5)
     observation, reward, terminated, truncated, info = env.step(block("print(2 * int(input())"))
     assert "SyntaxError: '(' was never closed" in observation
@@ -360,14 +360,14 @@ def test_out_of_turns_is_truncated_and_functions_get_their_results_as_feedback()
     assert (reward, terminated, truncated, info["stop_reason"]) == (0.0, False, True, "max_turns")
 
 
-def test_shares_of_several_turns_add_up_to_the_best():
+def test_partial_credits_of_several_turns_sum_to_the_best():
     env = start(DOUBLE, IDS[1], partial=True, max_turns=4)
     half = block("n = int(input())\nprint(2 * n if n != 88 else 0)")
     rewards = [env.step(reply)[1] for reply in (half, block("print(1)"), half, block("print(2 * int(input()))"))]
     assert rewards == pytest.approx([2 / 3, 0, 0, 1 / 3])
 
 
-def test_a_state_goes_on_where_it_was_taken():
+def test_a_restored_state_continues_where_it_was_saved():
     env = CodeMultiTurnEnv(tasks=[DOUBLE], max_turns=3, partial=True, render_mode="ansi", **PATIENT)
     env.reset(seed=0)
     env.step(block("n = int(input())\nprint(2 * n if n != 88 else 0)"))
@@ -377,11 +377,11 @@ def test_a_state_goes_on_where_it_was_taken():
     assert copy.step(right) == env.step(right)
     other = CodeMultiTurnEnv(tasks=[ADD])
     other.reset(seed=0)
-    with pytest.raises(ValueError, match="not of"):
+    with pytest.raises(ValueError, match="was saved by"):
         CodeEnv(tasks=[ADD]).set_state(other.get_state())
 
 
-# The sandbox ----------------------------------------------------------------------------------------------
+# The sandbox
 
 
 def test_the_tier_is_in_the_metadata_and_in_every_info():
@@ -394,7 +394,7 @@ def test_the_tier_is_in_the_metadata_and_in_every_info():
     assert "sandbox_tier" not in CodeEnv.metadata
 
 
-def test_a_sandbox_that_cannot_be_had_is_an_error_when_the_environment_is_made(monkeypatch):
+def test_an_unavailable_sandbox_is_an_error_when_the_environment_is_made(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     with pytest.raises(SandboxUnavailable, match=r"(?i)docker"):
@@ -403,7 +403,7 @@ def test_a_sandbox_that_cannot_be_had_is_an_error_when_the_environment_is_made(m
         CodeEnv(tasks=[DOUBLE], sandbox="none")
 
 
-def test_a_pool_of_ones_own_is_used_and_left_open():
+def test_a_pool_of_the_user_is_used_and_left_open():
     with SandboxPool(max_workers=1) as pool:
         for _ in range(2):
             env = start(DOUBLE, sandbox=pool)
@@ -411,7 +411,7 @@ def test_a_pool_of_ones_own_is_used_and_left_open():
             env.close()
 
 
-def test_misuse_is_an_error_that_says_what_to_do():
+def test_misuse_is_an_error_with_a_hint():
     for arguments, fault in (
         ({"max_turns": 3}, "CodeMultiTurn"),
         ({"num_tasks": 0}, "num_tasks"),
@@ -425,21 +425,21 @@ def test_misuse_is_an_error_that_says_what_to_do():
         ({"difficulty": 6}, "difficulty=6"),
         ({"split": "dev"}, "'train', 'validation', 'test'"),
         ({"tasks": []}, "empty"),
-        ({"tasks": [DOUBLE, DOUBLE]}, "taken already"),
+        ({"tasks": [DOUBLE, DOUBLE]}, "already used"),
     ):
         with pytest.raises(ValueError, match=fault):
             CodeEnv(**arguments)
     env = CodeEnv(tasks=[DOUBLE])
     with pytest.raises(TaskError, match="'mine'"):
         env.reset(options={"task": Task("mine", "?", {"kind": "stdio", "tests": []})})
-    with pytest.raises(TaskError, match="too long"):
+    with pytest.raises(TaskError, match="exceeds max_observation_chars"):
         CodeEnv(tasks=[DOUBLE | {"prompt": "x" * 5_000}], max_observation_chars=1_000).reset()
 
 
-# The engine -----------------------------------------------------------------------------------------------
+# The engine
 
 
-def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(monkeypatch):
+def test_the_engine_runs_honest_and_hostile_programs_without_a_fault(monkeypatch):
     honest, loop, wrong, none = block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"
     tasks = [DOUBLE | {"id": "honest"}, DOUBLE | {"id": "hostile", "time_limit_s": 0.2}]
     created = []
@@ -465,6 +465,6 @@ def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(
     episodes = asyncio.run(scenario())
     assert sorted(episode.reward for episode in episodes) == [0.0] * 9 + [1.0] * 3
     assert [episode.fault for episode in episodes] == [None] * 12
-    assert len(created) == 6  # not one an episode: each reads all tasks
+    assert len(created) == 6  # not one per episode: each reads all tasks
     assert {episode.info["sandbox_tier"] for episode in episodes} <= {"A", "B"}
     assert default_agent("rllm/CodeMultiTurn-v0") is default_agent("rllm/Code-v0") is CodeAgent

@@ -1,4 +1,4 @@
-"""The built-in problems: every one is solved by its reference and by nothing weaker, and there is no end of them."""
+"""The built-in problems: each is solved by its reference and by nothing weaker, and there are very many of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DIFFICULTIES = (1, 2, 3, 4, 5)
 
 
 async def rewards(pairs: Iterable[tuple[Task, str]]) -> list[float]:
-    """The reward of each program for its task, a few at a time."""
-    room = asyncio.Semaphore(8)
+    """Return the reward of each program for its task; a few run at a time."""
+    slots = asyncio.Semaphore(8)
 
     async def one(task: Task, program: str) -> float:
-        async with room:
-            env = CodeEnv(time_limit_s=30.0)  # enough where the machine stalls
+        async with slots:
+            env = CodeEnv(time_limit_s=30.0)  # also enough on a machine that stalls
             await env.async_reset(options={"task": task})
             return (await env.async_step(f"```python\n{program}\n```"))[1]
 
@@ -40,7 +40,7 @@ def of_every_family(seed: int, per_family: int) -> list[Task]:
 
 
 @pytest.mark.parametrize("per_family", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_the_reference_solution_of_every_family_is_right(per_family):
+def test_the_reference_solution_of_every_family_passes(per_family):
     tasks = of_every_family(seed=1, per_family=per_family)
     assert asyncio.run(rewards([(task, reference_solution(task)) for task in tasks])) == [1.0] * len(tasks)
 
@@ -59,7 +59,7 @@ def arguments_and_result(assertion: str) -> tuple[str, str]:
 
 
 def weak_programs(task: Task) -> list[str]:
-    """Programs that know the examples and have not read the problem."""
+    """Return programs that use the examples but not the problem statement."""
     if task.data["kind"] == "stdio":
         shown = task.data["tests"][: task.data["public_tests"]]
         table = {case["stdin"]: case["stdout"] for case in shown}
@@ -75,8 +75,8 @@ def weak_programs(task: Task) -> list[str]:
     results = [result for _, result in assertions]
     common = max(results, key=results.count)
     shown_table = dict(arguments_and_result(line) for line in task.data["public_tests"])
-    table = "".join(f"    if repr(a)[1:-1].rstrip(',') == {values!r}: return {wanted}\n"
-                    for values, wanted in shown_table.items())  # fmt: skip
+    table = "".join(f"    if repr(a)[1:-1].rstrip(',') == {values!r}: return {output_value}\n"
+                    for values, output_value in shown_table.items())  # fmt: skip
     return [
         "def solve(*a):\n    return a[0]",
         f"def solve(*a):\n    return {common}",
@@ -86,14 +86,14 @@ def weak_programs(task: Task) -> list[str]:
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
-def test_neither_the_input_nor_a_constant_nor_the_examples_pass_for_a_solution(every):
+def test_weak_programs_do_not_pass(every):
     tasks = of_every_family(seed=2, per_family=1)[::every]
     pairs = [(task, program) for task in tasks for program in weak_programs(task) if program]
     assert len(pairs) > 4 * len(tasks) - 1
     assert asyncio.run(rewards(pairs)) == [0.0] * len(pairs)
 
 
-def test_no_step_of_a_problem_can_be_left_out():
+def test_every_step_of_a_problem_matters():
     tasks = [task for task in of_every_family(seed=3, per_family=2) if len(task.data["recipe"]) > 2]
     pairs = []
     for task in tasks:
@@ -113,7 +113,7 @@ def test_every_family_has_problems_of_every_difficulty_in_every_split():
         assert (task.data["family"], task.data["difficulty"]) == (family, difficulty)
 
 
-def test_tests_are_many_different_and_not_those_that_are_shown():
+def test_hidden_tests_are_many_distinct_and_not_the_public_ones():
     for task in code_tasks(size=200):
         if task.data["kind"] == "stdio":
             cases = [(case["stdin"], case["stdout"]) for case in task.data["tests"]]
@@ -129,7 +129,7 @@ def test_tests_are_many_different_and_not_those_that_are_shown():
 
 
 @pytest.mark.parametrize("number", [250, pytest.param(1_000, marks=pytest.mark.long)])
-def test_a_million_tasks_are_not_a_few_problems(number):
+def test_a_million_tasks_contain_many_distinct_problems(number):
     tasks = code_tasks()
     some = [tasks[index * 997] for index in range(number)]
     assert len({task.content for task in some}) > 0.95 * number
@@ -140,7 +140,7 @@ def test_a_million_tasks_are_not_a_few_problems(number):
 
 
 @pytest.mark.parametrize("size", [90, pytest.param(300, marks=pytest.mark.long)])
-def test_seeds_and_splits_share_no_stream(size):
+def test_seeds_and_splits_have_independent_streams(size):
     one, other = ({task.content for task in code_tasks(seed=seed, size=size)} for seed in (1, 2))
     assert len(one & other) < size / 30
     parts = [{task.content for task in code_tasks(split=split, size=size)} for split in SPLITS]
@@ -156,7 +156,7 @@ def test_making_a_task_is_cheap():
         assert (time.thread_time() - started) / 100 < 20e-3
 
 
-def test_the_solution_is_nowhere_in_the_task():
+def test_the_task_does_not_contain_the_solution():
     for task in of_every_family(seed=4, per_family=1):
         solution = reference_solution(task)
         reported = json.dumps(task.to_json()) + CodeEnv().reset(options={"task": task})[0]
@@ -166,13 +166,13 @@ def test_the_solution_is_nowhere_in_the_task():
         assert "    return" not in reported
 
 
-def test_a_problem_that_is_not_built_in_has_no_reference():
+def test_only_built_in_problems_have_a_reference():
     for data in ({}, {"recipe": [["os.system", {}]]}, {"recipe": []}):
         with pytest.raises(TaskError, match="'mine'"):
             reference_solution(Task("mine", "?", data))
 
 
-def test_families_difficulty_and_size_are_chosen_and_named_in_the_id():
+def test_families_difficulty_and_size_are_options_and_part_of_the_id():
     tasks = code_tasks(families=["coins", "lists"], difficulty=(2, 3), split="test", seed=9, size=40)
     found: list[Any] = list(tasks)
     assert {task.data["family"] for task in found} == {"coins", "lists"}
@@ -191,7 +191,7 @@ def test_families_difficulty_and_size_are_chosen_and_named_in_the_id():
 
 
 def test_the_released_problems_never_change():
-    """``-v0`` keeps its meaning: what these ids say was written down in papers and logs."""
+    """``-v0`` keeps its meaning: papers and logs refer to what these ids contain."""
     tasks = code_tasks()
     assert [tasks[index].content_hash[:16] for index in (0, 1, 999_999)] == RELEASED
 

@@ -1,4 +1,4 @@
-"""Rows of programming as the field writes them become tasks that grade right; others are named with a reason."""
+"""Dataset rows in the usual formats become tasks that are graded correctly; other rows are refused with a reason."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ ROWS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 
 PATIENT = {"time_limit_s": 30.0}
-"""Time enough for what is to be right, also where the machine stalls."""
+"""Limits that correct programs meet even on a machine that stalls."""
 
 
 def test_rows_of_every_form_are_graded():
@@ -180,21 +180,21 @@ def test_rows_of_every_form_are_graded():
             found.append((await env.async_step(f"```python\n{program}\n```"))[1])
         return found
 
-    async def all_of_them() -> list[list[float]]:
+    async def grade_all() -> list[list[float]]:
         return await asyncio.gather(*(rewards(row, right + wrong) for row, right, wrong in ROWS.values()))
 
-    wanted = [[1.0] * len(right) + [0.0] * len(wrong) for _, right, wrong in ROWS.values()]
-    assert dict(zip(ROWS, asyncio.run(all_of_them()))) == dict(zip(ROWS, wanted))
+    expected = [[1.0] * len(right) + [0.0] * len(wrong) for _, right, wrong in ROWS.values()]
+    assert dict(zip(ROWS, asyncio.run(grade_all()))) == dict(zip(ROWS, expected))
 
 
-def test_a_row_survives_being_written_as_a_task():
+def test_a_row_survives_a_round_trip_as_a_task():
     for name, (row, _, _) in ROWS.items():
         task = row_to_code_task(row, "x")
         again = row_to_code_task(json.loads(json.dumps(task.to_json())), "x")
         assert again.to_json() == task.to_json(), name
 
 
-def test_a_set_of_generic_tasks_will_do():
+def test_a_set_of_generic_tasks_is_accepted():
     tasks = Taskset.from_rows([ROWS["ours"][0]])
     env = CodeEnv(tasks=tasks, **PATIENT)
     env.reset(seed=0)
@@ -202,7 +202,7 @@ def test_a_set_of_generic_tasks_will_do():
     assert isinstance(env._all, StdioTests)
 
 
-def test_rows_of_both_kinds_come_from_one_parquet_file(tmp_path):
+def test_rows_of_both_kinds_load_from_one_parquet_file(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pytest.importorskip("pyarrow")
     rows = [
@@ -274,33 +274,33 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     (function(test=[]), "'test' has 0"),
     (function(test=["assert f()", 3]), r"test\[1\] is 3"),
     (function(test_style="doctest"), "'test_style' is 'doctest'"),
-    (function(test_style="check"), "no check"),
-    (function(test_style="pytest", public_tests=1), "cannot be taken apart"),
+    (function(test_style="check"), "does not define check"),
+    (function(test_style="pytest", public_tests=1), "cannot be split"),
     (function(public_tests=2), "'public_tests' is 2"),
     (function(setup=3), "'setup' is of type int"),
     ({"prompt": "?"}, r"no tests: .*\['prompt'\]"),
     ({"prompt": "?", "test_list": ["assert True"]}, "no function is called"),
-    ({"prompt": "?", "test_list": ["assert ("]}, "no Python"),
-    ({"prompt": "?", "test_list": ["assert " + "(" * 100_000]}, "no Python"),
-    ({"prompt": "?", "test_list": ["assert " + "-" * 150_000 + "1"]}, "no Python|no function"),
+    ({"prompt": "?", "test_list": ["assert ("]}, "not valid Python"),
+    ({"prompt": "?", "test_list": ["assert " + "(" * 100_000]}, "not valid Python"),
+    ({"prompt": "?", "test_list": ["assert " + "-" * 150_000 + "1"]}, "not valid Python|no function"),
     ({"prompt": "?", "test_list": ["assert f(" + "1," * 200_000 + ")"]}, "too many"),
-    ({"question": "?", "input_output": "{"}, "no JSON"),
-    ({"question": "?", "input_output": "[" * 100_000}, "no JSON"),
+    ({"question": "?", "input_output": "{"}, "not valid JSON"),
+    ({"question": "?", "input_output": "[" * 100_000}, "not valid JSON"),
     ({"question": "?", "input_output": "[" * 70 + "]" * 70}, "levels deep"),
     ({"question": "?", "input_output": '{"inputs": ["1"], "outputs": []}'}, "1 inputs and 0 outputs"),
     ({"question": "?", "input_output": '{"inputs": [], "outputs": []}'}, "0 inputs"),
     ({"question": "?", "input_output": '{"inputs": [[1]], "outputs": [[1]], "fn_name": "a b"}'}, "'a b'"),
     ({"question": "?", "private_test_cases": "!"}, "neither JSON nor"),
     ({"question": "?", "private_test_cases": trap()}, "is not loaded"),
-    ({"question": "?", "public_test_cases": "[]"}, "holds no tests"),
-    ({"question": "?", "public_test_cases": json.dumps([CASES[0], CALLS[0]])}, "of the kinds"),
+    ({"question": "?", "public_test_cases": "[]"}, "has no tests"),
+    ({"question": "?", "public_test_cases": json.dumps([CASES[0], CALLS[0]])}, "of types"),
     ({"description": "?", "public_tests": {"input": []}}, "no tests in"),
-    ({"problem": "?", "tests": "no"}, "no JSON"),
+    ({"problem": "?", "tests": "no"}, "not valid JSON"),
     ({"problem": "?", "tests": [3]}, r"tests\[0\] is 3"),
 ]
 
 
-def test_a_row_that_cannot_be_used_is_named_with_the_key():
+def test_an_unusable_row_is_an_error_with_the_key():
     good = {"id": "good", **stdio()}
     for row, output in UNUSABLE:
         with pytest.raises(TaskError) as raised:
@@ -308,7 +308,7 @@ def test_a_row_that_cannot_be_used_is_named_with_the_key():
         assert re.search(rf"row 1 of 'code': .*{output}", str(raised.value)), str(row)[:200]
 
 
-def test_a_compressed_bomb_is_not_unpacked():
+def test_a_decompression_bomb_is_not_unpacked():
     bomb = base64.b64encode(zlib.compress(b"\x80" + bytes(65_000_000))).decode()
     with pytest.raises(TaskError, match="64000000 bytes"):
         row_to_code_task({"question": "?", "private_test_cases": bomb}, "x")
@@ -321,7 +321,7 @@ no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slo
 @given(st.text(max_size=300), st.integers(0, pickle.HIGHEST_PROTOCOL))
 def test_a_pickled_text_is_read_without_loading_it(text, protocol):
     data = pickle.dumps(text, protocol)
-    if protocol:  # protocol 0 is a text of another kind, which these rows do not use
+    if protocol:  # protocol 0 is a different text format, which these rows do not use
         assert pickled_text(data) == text
 
 
@@ -334,7 +334,7 @@ def test_any_other_pickle_is_refused(value):
 
 @no_deadline
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_pickle_are_refused(data):
+def test_bytes_that_are_not_a_pickle_are_refused(data):
     try:
         text = pickled_text(data)
     except ValueError:
@@ -342,7 +342,7 @@ def test_bytes_that_are_no_pickle_are_refused(data):
     assert isinstance(text, str)
 
 
-def test_what_else_a_task_says_stays_with_it():
+def test_extra_fields_of_a_task_are_kept():
     task = Task("t", "Add.", {"kind": "stdio", "tests": [{"stdin": "1 2", "stdout": "3"}], "source": "a book"})
     env = CodeEnv(tasks=[task], **PATIENT)
     env.reset(seed=0)

@@ -1,4 +1,4 @@
-"""FrozenLake as a user meets it: maps one can win, splits that share nothing, moves that do what they say."""
+"""FrozenLake as a user sees it: solvable maps, disjoint splits, and moves that do what their names say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPEN = ["SFF", "FHF", "FFG"]
 
 
 def shortest_path(rows: list[str]) -> int | None:
-    """An independent breadth-first search, from the start."""
+    """Return the length of the shortest path from the start, by an independent breadth-first search."""
     cells = {(r, c): letter for r, row in enumerate(rows) for c, letter in enumerate(row)}
     start = next(cell for cell, letter in cells.items() if letter == "S")
     seen, queue = {start: 0}, deque([start])
@@ -44,7 +44,7 @@ def make(**kwargs) -> FrozenLakeEnv:
 
 
 def raised(call, *arguments, **keywords) -> Exception | None:
-    """What the call raises; ``None`` if it raises nothing."""
+    """Return the exception that the call raises, or ``None``."""
     try:
         call(*arguments, **keywords)
     except Exception as error:
@@ -52,10 +52,10 @@ def raised(call, *arguments, **keywords) -> Exception | None:
     return None
 
 
-# Maps ---------------------------------------------------------------------------------------------------------
+# Maps
 
 
-def test_every_drawn_map_is_solvable_in_time_and_its_path_length_is_exact():
+def test_every_generated_map_is_solvable_in_time_and_its_path_length_is_exact():
     for size in range(2, 11):
         env = make(size=size)
         for index in range(100):
@@ -65,7 +65,7 @@ def test_every_drawn_map_is_solvable_in_time_and_its_path_length_is_exact():
             assert shortest_path(rows) == task.data["path_length"] <= env.max_turns
 
 
-def test_few_maps_are_over_in_one_move_and_starts_and_goals_are_everywhere():
+def test_few_maps_end_in_one_move_and_starts_and_goals_are_everywhere():
     env = make()
     lengths, starts, goals = Counter(), Counter(), Counter()
     for index in range(2000):
@@ -91,7 +91,7 @@ def test_difficulty_is_the_length_of_the_shortest_path():
             assert lengths == set(range(low, high + 1)), (size, difficulty)
 
 
-def test_path_bounds_corners_and_chances_are_kept():
+def test_path_bounds_corners_and_hole_probabilities_are_respected():
     env = make(min_path=4, max_path=5, p_frozen=(0.5, 0.8))
     tasks = [env.tasks[i] for i in range(200)]
     assert {task.data["path_length"] for task in tasks} == {4, 5}
@@ -107,13 +107,13 @@ def test_path_bounds_corners_and_chances_are_kept():
     assert sum(holes[:100]) < sum(holes[100:]) / 4
 
 
-def test_maps_are_a_pure_function_of_split_seed_and_index():
+def test_maps_depend_only_on_split_seed_and_index():
     one, two, other = make(), make(slip_probability=0.0, view="window"), make(task_seed=1)
     assert [one.tasks[i] for i in range(50)] == [two.tasks[i] for i in reversed(range(50))][::-1]
     shared = {one.tasks[i].content for i in range(500)} & {other.tasks[i].content for i in range(500)}
     assert len(shared) < 50  # two streams, not one shifted by the seed
     assert one.tasks.find("frozen_lake/train/0/17") == one.tasks[17]
-    # -v0: these maps may never change.
+    # -v0: these maps must never change.
     assert [one.tasks[i].content.replace("\n", "/") for i in range(3)] == [
         "GHFF/FFFF/FFHF/HFSF",
         "FFHG/FFFF/FFFF/FSFF",
@@ -121,21 +121,21 @@ def test_maps_are_a_pure_function_of_split_seed_and_index():
     ]
 
 
-# Splits -------------------------------------------------------------------------------------------------------
+# Splits
 
 
 @pytest.mark.parametrize(
     ("size", "share"),
     [(4, 0.25), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(8, 1, marks=pytest.mark.long)],
 )
-def test_ten_thousand_maps_show_no_leak_between_the_splits(size, share):
+def test_ten_thousand_maps_are_disjoint_between_splits(size, share):
     maps, terrains = {}, {}
     for split, number in (("train", 8000), ("validation", 1500), ("test", 1500)):
         env = make(size=size, split=split, p_frozen=(0.5, 0.65, 0.8))
         contents = [env.tasks[index].content for index in range(int(number * share))]
         assert all(split_of(content) == split for content in contents)
         maps[split] = set(contents)
-        # The board after some moves looks like a map with another start: that must not be a map of another split.
+        # The board after some moves looks like a map with another start: it must not be a map of another split.
         terrains[split] = {content.replace("S", "F") for content in contents}
     for one, other in itertools.combinations(maps, 2):
         assert not maps[one] & maps[other]
@@ -143,17 +143,17 @@ def test_ten_thousand_maps_show_no_leak_between_the_splits(size, share):
     assert len(maps["train"]) > 5000 * share
 
 
-# What is shown ------------------------------------------------------------------------------------------------
+# Observations
 
 
-def test_the_first_observation_alone_suffices_to_act():
+def test_the_first_observation_suffices_to_act():
     text, _ = make(tasks=[OPEN], slip_probability=0.1, max_turns=20).reset(seed=0)
     for needed in ("P", "goal G", "holes O", "ice _", "slip", "0.1", "20 turns", "```up```", "P _ _\n_ O _\n_ _ G"):
         assert needed in text
     assert len(text) < 300
 
 
-def test_later_observations_tell_what_is_new():
+def test_later_observations_contain_what_is_new():
     env = make(tasks=[OPEN])
     env.reset(seed=0)
     assert env.step("right")[0] == "You moved right.\n_ P _\n_ O _\n_ _ G"
@@ -165,7 +165,7 @@ def test_later_observations_tell_what_is_new():
     assert env.step("down")[0] == "You reached the goal."
 
 
-def test_the_views():
+def test_the_views_show_the_expected_text():
     text, _ = make(tasks=[OPEN], view="neighbours").reset(seed=0)
     assert text.endswith("P _ _\n_ O _\n_ _ G\nup: edge, down: ice, left: edge, right: ice")
     env = make(tasks=[OPEN], view="window", rules=False)
@@ -180,7 +180,7 @@ def test_the_views():
     assert "```up```" in rules
 
 
-def test_coordinates():
+def test_coordinates_are_shown():
     text, _ = make(tasks=[OPEN], coordinates=True, rules=False).reset(seed=0)
     assert text == "  0 1 2\n0 P _ _\n1 _ O _\n2 _ _ G"
     text, _ = make(tasks=["S" + "F" * 10 + "G"], coordinates=True, rules=False, max_turns=20).reset(seed=0)
@@ -189,7 +189,7 @@ def test_coordinates():
         make(coordinates=True, view="window")
 
 
-def test_symbols_are_the_users():
+def test_symbols_can_be_chosen():
     env = make(tasks=[OPEN], symbols="@.X*")
     assert env.reset(seed=0)[0].endswith("@ . .\n. X .\n. . *")
     env = make(tasks=[OPEN], symbols={"hole": "!", "edge": "%"}, view="window", rules=False)
@@ -198,7 +198,7 @@ def test_symbols_are_the_users():
 
 @given(st.integers(2, 7), st.integers(0, 500), st.sampled_from([3, 5, 7, 9]))
 @settings(max_examples=40, deadline=None)
-def test_the_window_shows_what_the_board_shows(size, index, side):
+def test_the_window_is_a_part_of_the_board(size, index, side):
     env = make(size=size, rules=False)
     near = make(size=size, rules=False, view="window", window_size=side)
     board = [row.split(" ") for row in env.reset(options={"task": index})[0].split("\n")]
@@ -211,7 +211,7 @@ def test_the_window_shows_what_the_board_shows(size, index, side):
         assert window[r][c] == (board[there[0]][there[1]] if inside else "#")
 
 
-def test_renderings():
+def test_render_modes():
     env = make(tasks=[OPEN], render_mode="ansi")
     env.reset(seed=0)
     assert env.render() == "[_] _  _ \n _  O  _ \n _  _  G "
@@ -228,14 +228,14 @@ def test_renderings():
     start, ice, hole, goal = before[:64, :64], before[:64, 64:128], before[64:128, 64:128], before[128:, 128:]
     assert len({tile.tobytes() for tile in (start, ice, hole, goal)}) == 4
     ice = ice.copy()
-    before[:] = 0  # the picture is the caller's own
+    before[:] = 0  # the caller owns the picture
     env.step("right")
     after = env.render()
     assert not np.array_equal(after[:64, 64:128], ice)  # the player is there
     assert np.array_equal(after[:64, 128:], ice)
 
 
-# Play ---------------------------------------------------------------------------------------------------------
+# Episodes
 
 
 def test_an_episode_ends_at_the_goal_in_a_hole_and_after_the_last_turn():
@@ -266,11 +266,11 @@ def test_an_invalid_action_costs_a_turn_and_moves_nothing():
     assert not terminated
     assert not truncated
     assert info["turn"] == 1
-    assert "P" not in observation.split("Give one move")[0]  # nothing new to show but the complaint
+    assert "P" not in observation.split("Give one move")[0]  # nothing new to show except the error message
     assert env.step("right")[0].endswith("_ P _\n_ O _\n_ _ G")
 
 
-def test_slipping_goes_sideways_as_often_as_it_should():
+def test_slips_go_sideways_with_the_given_probability():
     env = make(tasks=[["FFFFF", "FFFFF", "FFSFF", "FFFFF", "FFFFG"]], slip_probability=0.3, max_turns=40)
     ends = Counter()
     for seed in range(3000):
@@ -292,7 +292,7 @@ def test_a_slip_is_reported():
     assert texts == {"You slipped left.", "You slipped right."}
 
 
-def test_the_seed_of_an_episode_on_a_chosen_map_drives_the_slips_alone():
+def test_the_seed_of_an_episode_on_a_chosen_map_affects_only_the_slips():
     env = make(slip_probability=0.4, max_turns=30)
     runs = {}
     for seed in range(8):
@@ -302,7 +302,7 @@ def test_the_seed_of_an_episode_on_a_chosen_map_drives_the_slips_alone():
     assert len({moves for _, moves in runs.values()}) > 1
 
 
-# The oracle ---------------------------------------------------------------------------------------------------
+# The oracle
 
 
 def test_the_oracle_walks_the_shortest_path():
@@ -322,10 +322,10 @@ def test_the_oracle_walks_the_shortest_path():
         assert info["success"]
 
 
-def test_regret_is_the_chance_that_was_thrown_away():
+def test_regret_is_the_lost_probability_of_success():
     env = make(tasks=[OPEN], max_turns=5)
     env.reset(seed=0)
-    assert env.oracle().regret == {"left": 0.0, "down": 0.0, "right": 0.0, "up": 0.0}  # one turn to spare
+    assert env.oracle().regret == {"left": 0.0, "down": 0.0, "right": 0.0, "up": 0.0}  # one turn more than needed
     assert env.step("nonsense")[4]["regret"] == 0.0
     assert env.oracle().regret == {"left": 1.0, "down": 0.0, "right": 0.0, "up": 1.0}
     assert env.step("left")[4]["regret"] == 1.0  # now four moves do not fit into three turns
@@ -337,8 +337,8 @@ def test_regret_is_the_chance_that_was_thrown_away():
         env.oracle()
 
 
-def test_on_slippery_ice_the_oracles_promise_comes_true():
-    """The value of the start equals the success rate of the oracle, and no fixed other policy beats it."""
+def test_on_slippery_ice_the_oracles_value_is_its_success_rate():
+    """The value of the start equals the success rate of the oracle, and no other fixed policy beats it."""
     env = make(tasks=[["SFFF", "FHFH", "FFFF", "HFFG"]], slip_probability=0.3, max_turns=16)
     env.reset(seed=0)
     promised = env.oracle().success
@@ -390,7 +390,7 @@ def test_values_equal_a_naive_recursion():
         assert advice.regret[name] == pytest.approx(advice.success - action_value(0, horizon, move))
 
 
-def test_the_optimum_of_a_slippery_map_is_above_one_half():
+def test_the_optimal_success_rate_of_a_slippery_map_is_above_one_half():
     for kwargs in ({"slip_probability": 0.2}, {"slip_probability": 2 / 3, "max_turns": 60}):
         env = make(**kwargs)
         for index in range(60):
@@ -398,10 +398,10 @@ def test_the_optimum_of_a_slippery_map_is_above_one_half():
             assert env.oracle().success > 0.5, (kwargs, index)
 
 
-# One's own maps -----------------------------------------------------------------------------------------------
+# User-defined maps
 
 
-def test_maps_of_ones_own_in_every_form(tmp_path):
+def test_user_maps_in_every_format(tmp_path):
     text = "SFF\nFHF\nFFG"
     path = tmp_path / "maps.jsonl"
     path.write_text(json.dumps({"map": OPEN, "task_id": "mine"}) + "\n" + json.dumps({"map": text.replace("H", "F")}))
@@ -422,24 +422,24 @@ def test_maps_of_ones_own_in_every_form(tmp_path):
     large = "S" + "F" * 7 + "\n" + "\n".join(["F" * 8] * 6) + "\n" + "F" * 7 + "G"
     assert gymnasium.make("rllm/FrozenLake8x8-v0", tasks=[large]).reset()[1]["distance"] == 14
     env = make(tasks=[OPEN])
-    foreign = Task("other", "SG")
-    assert env.reset(options={"task": foreign})[0].endswith("P G")
+    other_task = Task("other", "SG")
+    assert env.reset(options={"task": other_task})[0].endswith("P G")
 
 
-def test_a_map_that_cannot_be_used_is_refused_by_name():
+def test_an_invalid_map_is_refused_with_its_name():
     wrong = []
     for tasks, reported in (
         ([["SF", "HF"]], "exactly one goal"),
         ([["SG", "SF"]], "exactly one start"),
         ([["SFF", "HG"]], "same number of cells"),
-        ([["SHG"]], "no way leads from S to G"),
+        ([["SHG"]], "no path from S to G"),
         ([["SxG"]], "['x']"),
         ([OPEN, {"map": ["S"]}], "row 1"),
         ([{"map": []}], "same number of cells"),
         ([{"map": [3]}], "list of rows"),
         ([{"map": None}], "'map'"),
         ([{"maps": OPEN}], "'map' is missing"),
-        ([["S" + "F" * 30 + "G"]], "at most 20"),
+        ([["S" + "F" * 30 + "G"]], "maximum is 20"),
         ([], "empty"),
     ):
         error = raised(make, tasks=tasks)
@@ -448,7 +448,7 @@ def test_a_map_that_cannot_be_used_is_refused_by_name():
     assert wrong == []
 
 
-def test_a_map_that_cannot_be_won_in_time_is_refused():
+def test_a_map_that_cannot_be_solved_in_time_is_refused():
     with pytest.raises(TaskError, match="shortest path has 4 moves"):
         make(tasks=[OPEN], max_turns=3)
     with pytest.raises(TaskError, match=r"must be above 0\.5"):
@@ -458,7 +458,7 @@ def test_a_map_that_cannot_be_won_in_time_is_refused():
         env.reset(options={"task": Task("far", "SFFFFG")})
 
 
-def test_arguments_that_make_no_sense_are_refused_with_a_reason():
+def test_invalid_arguments_are_refused_with_a_reason():
     cases = [
         {"size": 1},
         {"size": 11},
@@ -501,7 +501,7 @@ def test_arguments_that_make_no_sense_are_refused_with_a_reason():
     assert wrong == []
 
 
-def test_what_must_be_a_whole_number_is_refused_by_its_name():
+def test_a_non_integer_argument_is_refused_with_its_name():
     wrong = []
     for name, value in itertools.product(
         ("size", "max_turns", "min_path", "max_path", "num_tasks"), ("5", 2.5, True, 0)
@@ -512,15 +512,15 @@ def test_what_must_be_a_whole_number_is_refused_by_its_name():
     assert wrong == []
 
 
-def test_a_chance_given_as_text_is_refused_by_its_name():
+def test_a_probability_given_as_text_is_refused_with_its_name():
     with pytest.raises(ValueError, match=r"p_frozen='0\.8' must be a number"):
         make(p_frozen="0.8")
 
 
-# The contract -------------------------------------------------------------------------------------------------
+# The contract
 
 
-def test_the_contract_is_kept_under_other_arguments():
+def test_the_contract_holds_for_other_arguments():
     for kwargs in (
         {},
         {"view": "window", "rules": False, "max_turns": 10, "p_frozen": [0.5, 0.65, 0.8]},
@@ -551,7 +551,7 @@ def test_a_fork_slips_like_the_original():
     env.step("up")
     copy = env.fork()
 
-    def went(lake):
+    def trajectory(lake):
         steps = []
         for move in ("left", "up", "jump", "right"):
             steps.append(lake.step(move))
@@ -559,8 +559,8 @@ def test_a_fork_slips_like_the_original():
                 break
         return steps
 
-    assert went(env) == went(copy)
+    assert trajectory(env) == trajectory(copy)
     state = json.loads(env.get_state())
-    state["world"]["player"] = 99
-    with pytest.raises(ValueError, match="cell 99"):
+    state["env_state"]["player"] = 99
+    with pytest.raises(ValueError, match="position 99"):
         env.set_state(json.dumps(state).encode())

@@ -1,4 +1,4 @@
-"""Ids of other libraries' environments are there without the library, and say what to install."""
+"""Environment ids of other libraries are registered without the library, and the error says what to install."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NEEDS = {
 }
 
 
-def test_every_one_is_looked_at() -> None:
+def test_every_integration_id_is_covered() -> None:
     assert NEEDS.keys() == INTEGRATIONS.keys()
 
 
 @pytest.mark.parametrize("env_id", NEEDS)
-def test_what_to_install(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_with_the_install_command(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library, advice = NEEDS[env_id]
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == library else find(name, *rest))
@@ -33,7 +33,9 @@ def test_what_to_install(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_agent(env_id).__name__ == "ChatAgent"
 
 
-def test_two_player_games_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_of_two_player_games_is_an_error_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "textarena" else find(name, *_))
     with pytest.raises(ModuleNotFoundError, match=r"rllm-gym\[textarena\]"):

@@ -1,4 +1,4 @@
-"""``rllm/Math-v0`` and ``rllm/MathMultiTurn-v0``: real data graded right, the contract kept, the gold never shown."""
+"""``rllm/Math-v0`` and ``rllm/MathMultiTurn-v0``: real data is graded correctly and the gold answer is never shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = [{"question": "What is 2 + 3?", "answer": "5"}]
 
 
 def make(env_id: str = IDS[0], **arguments: Any) -> gym.Env[str, str]:
-    """With time enough to judge what is to be right, also where the machine stalls."""
+    """Make the environment with a time limit that a correct answer meets even on a machine that stalls."""
     return gym.make(env_id, **({"grading_timeout": 120.0} | arguments))
 
 
@@ -44,16 +44,16 @@ def multi(**arguments: Any) -> gym.Env[str, str]:
     return env
 
 
-# Real data ------------------------------------------------------------------------------------------------
+# Real data
 
 
 def changed(gold: str) -> str:
-    """The gold with one digit changed."""
+    """Return the gold answer with one digit changed."""
     at = next(index for index, character in enumerate(gold) if character.isdigit())
     return gold[:at] + str((int(gold[at]) + 1) % 10 or 1) + gold[at + 1 :]
 
 
-def test_every_reference_solution_of_gsm8k_is_right_and_with_a_changed_digit_wrong(shared_data: Path) -> None:
+def test_gsm8k_solutions_are_correct_and_wrong_with_a_changed_digit(shared_data: Path) -> None:
     path = shared_data / "gsm8k_test.jsonl"
     env = make(tasks=str(path))
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -67,7 +67,7 @@ def test_every_reference_solution_of_gsm8k_is_right_and_with_a_changed_digit_wro
             assert (got, info["success"], terminated, truncated) == (reward, reward == 1.0, True, False), (gold, answer)
 
 
-def test_every_reference_solution_of_math_500_is_right_and_with_a_changed_answer_wrong(shared_data: Path) -> None:
+def test_math_500_solutions_are_correct_and_wrong_with_a_changed_answer(shared_data: Path) -> None:
     path = shared_data / "math500.jsonl"
     env = make(tasks=str(path))
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -121,19 +121,19 @@ UNUSABLE: list[tuple[Any, str]] = [
 ]
 
 
-def test_rows_of_many_forms_are_understood() -> None:
+def test_rows_in_common_formats_are_accepted() -> None:
     wrong = [case for case in FORMS if single(tasks=[case[0]]).step(f"\\boxed{{{case[1]}}}")[1] != 1.0]
     assert wrong == []
 
 
-def test_a_row_that_cannot_be_used_is_named_when_the_environment_is_made() -> None:
+def test_an_unusable_row_is_an_error_when_the_environment_is_made() -> None:
     for row, output in UNUSABLE:
         with pytest.raises(TaskError) as raised:
             MathEnv(tasks=[ROWS[0], row])
         assert re.search(rf"row 1 of 'math': .*{output}", str(raised.value)), row
 
 
-def test_other_task_sets_are_taken_too() -> None:
+def test_other_task_sets_are_accepted() -> None:
     generic = Taskset.from_rows([{"question": "2 + 3?", "answer": "#### 5"}])
     assert single(tasks=generic).step("\\boxed{5}")[1] == 1.0
     env = single()
@@ -146,28 +146,28 @@ def test_other_task_sets_are_taken_too() -> None:
     assert len(MathEnv(tasks=ROWS * 5, num_tasks=2).tasks) == 2
 
 
-# Built-in problems ----------------------------------------------------------------------------------------
+# Built-in problems
 
 
-@pytest.mark.parametrize("each", [20, pytest.param(60, marks=pytest.mark.long)])
-def test_the_gold_of_every_family_is_graded_right(each: int) -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.long)])
+def test_the_gold_answer_of_every_family_is_correct(count: int) -> None:
     for family in FAMILIES:
         env = make(families=family)
-        for index in range(each):
+        for index in range(count):
             env.reset(options={"task": index})
             gold = env.unwrapped.task.data["gold"]  # type: ignore[attr-defined]
             _, reward, terminated, _, info = env.step(f"Thus \\boxed{{{gold}}}.")
             assert (reward, terminated, info["success"], info["extracted"]) == (1.0, True, True, gold), family
 
 
-def test_repeating_the_question_is_never_a_right_answer() -> None:
-    """Equality alone would give the reward to a model that copies."""
+def test_repeating_the_question_is_never_correct() -> None:
+    """Equality alone would reward a model that copies the question."""
     env = make()
     for index in range(300):
         observation, _ = env.reset(options={"task": index})
         question = observation.rpartition("\n\n")[0]
         pieces = re.findall(r"\$([^$]*)\$", question) or [re.sub(r"^(What is|Compute)|[?.]( Give.*)?$", "", question)]
-        # An equation is left out: a model that boxes one is judged by its right side, and may be lucky.
+        # Equations are left out: a boxed equation is graded by its right-hand side, which may happen to be correct.
         for piece in {part for text in pieces for part in text.split(" = ")}:
             if piece == env.unwrapped.task.data["gold"]:  # type: ignore[attr-defined]
                 continue
@@ -183,7 +183,7 @@ def test_splits_share_no_problem(size: int) -> None:
     assert all(len(set(texts)) > 0.97 * size for texts in contents.values())
 
 
-def test_small_families_are_disjoint_too() -> None:
+def test_splits_of_small_families_are_disjoint() -> None:
     for family in ("counting", "sorting"):
         parts = [
             {task.content for task in math_tasks(families=family, difficulty=1, split=split, size=1_000)}
@@ -199,7 +199,7 @@ def test_seeds_are_independent() -> None:
 
 
 def test_the_released_problems_never_change() -> None:
-    """``-v0`` keeps its meaning: what these ids say was written down in papers and logs."""
+    """``-v0`` keeps its meaning: papers and logs refer to what these ids contain."""
     tasks = math_tasks()
     assert [(tasks[index].content, tasks[index].data["gold"]) for index in (0, 1, 999_999)] == RELEASED
 
@@ -251,11 +251,11 @@ def test_families_difficulty_and_size_are_chosen_and_checked() -> None:
             MathEnv(**arguments)
 
 
-# The contract ---------------------------------------------------------------------------------------------
+# The contract
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_gymnasiums_own_checker_is_content(env_id: str) -> None:
+def test_gymnasiums_env_checker_passes(env_id: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(gym.make(env_id).unwrapped, skip_render_check=False)
@@ -277,7 +277,7 @@ def test_the_same_seed_gives_the_same_episode(env_id: str) -> None:
 
 @pytest.mark.parametrize("replies", [300, pytest.param(2_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("env_id", "arguments"), [(IDS[0], {}), (IDS[1], {}), (IDS[1], {"calculator": True})])
-def test_arbitrary_replies_break_nothing(env_id: str, arguments: dict[str, Any], replies: int) -> None:
+def test_arbitrary_replies_raise_no_error(env_id: str, arguments: dict[str, Any], replies: int) -> None:
     env = make(env_id, families=["arithmetic", "counting"], **arguments)
     rng = random.Random(1)
     space = Text(2_000, seed=1)
@@ -310,8 +310,8 @@ def test_arbitrary_replies_break_nothing(env_id: str, arguments: dict[str, Any],
     env.close()
 
 
-def test_a_reply_without_an_answer_ends_a_single_turn_and_says_why() -> None:
-    for reply, why in (
+def test_a_reply_without_an_answer_ends_the_episode_with_feedback() -> None:
+    for reply, message in (
         ("The answer is 5.", r"no \boxed{}"),
         ("", r"no \boxed{}"),
         ("<think> \\boxed{5}", "never closes"),
@@ -319,19 +319,19 @@ def test_a_reply_without_an_answer_ends_a_single_turn_and_says_why() -> None:
         ("\\boxed{5", "never closed"),
     ):
         observation, reward, terminated, truncated, info = single().step(reply)
-        assert why in observation
+        assert message in observation
         assert (reward, terminated, truncated) == (0.0, True, False)
         assert info["invalid_action"]
         assert (info["stop_reason"], info["success"], info["extracted"]) == ("invalid_action", False, "")
     assert single(invalid_action_penalty=0.25).step("5")[1] == -0.25
 
 
-def test_the_answer_is_the_last_box_after_the_thinking() -> None:
+def test_the_answer_is_the_last_box_after_thinking() -> None:
     assert single().step("<think>\\boxed{7}</think> \\boxed{4}, no: \\boxed{5}")[1] == 1.0
     assert single().step("<think>\\boxed{5}</think> \\boxed{4}")[1] == 0.0
 
 
-def test_no_word_to_the_model_holds_the_gold() -> None:
+def test_no_observation_contains_the_gold_answer() -> None:
     rows = [{"question": "What is six times seven?", "answer": "424242"}]
     replies = ["\\boxed{1}", "nothing", "<think>", "\\boxed{", "\\boxed{}", "<tool_call>{}</tool_call>", "\\boxed{1+1}"]
     for env_id, reply in itertools.product(IDS, replies):
@@ -356,13 +356,13 @@ def test_a_grader_that_breaks_is_a_fault_and_no_reward(monkeypatch: pytest.Monke
 
 
 def test_an_answer_built_to_hang_the_grader_is_wrong() -> None:
-    """That it is judged at all shows that no judge works it out: that would take for ever."""
+    """That a verdict arrives shows that the grader does not evaluate the expression: that would never end."""
     for answer in ("9**9**9**9", "9^{9^{9^{9}}}", "\\frac{" * 5_000, "(" * 20_000, "1" * 500_000, "10^{10^{10}}!"):
         _, reward, terminated, _, info = single(grading_timeout=0.3).step(f"\\boxed{{{answer}}}")
         assert (reward, terminated, info["success"]) == (0.0, True, False), answer[:20]
 
 
-def test_a_finished_answer_is_wanted_of_built_in_problems() -> None:
+def test_built_in_problems_require_a_fully_evaluated_answer() -> None:
     task = Task("t", "What is 29 - 48?", {"gold": "-19", "form": "number"})
     for reply, reward in (("29 - 48", 0.0), ("-19", 1.0), ("29 - 48 = -19", 1.0)):
         env = single()
@@ -373,7 +373,7 @@ def test_a_finished_answer_is_wanted_of_built_in_problems() -> None:
         assert ("not a finished answer" in observation) is (reward == 0.0)
 
 
-# Several turns --------------------------------------------------------------------------------------------
+# Several turns
 
 
 def test_a_wrong_answer_may_be_revised() -> None:
@@ -399,7 +399,7 @@ def test_a_wrong_answer_may_be_revised() -> None:
     assert (reward, terminated, truncated, info["stop_reason"]) == (1.0, True, False, "success")
 
 
-def test_out_of_turns_is_truncation() -> None:
+def test_the_turn_limit_is_truncation() -> None:
     env = multi(max_turns=2)
     env.step("\\boxed{6}")
     observation, reward, terminated, truncated, info = env.step("\\boxed{7}")
@@ -429,20 +429,20 @@ def test_the_calculator_answers_and_costs_a_turn() -> None:
     assert env.step("\\boxed{5}")[1] == 1.0
 
 
-def test_calls_that_cannot_be_read_say_where() -> None:
+def test_malformed_calls_are_reported_with_their_position() -> None:
     env = multi(calculator=True, max_turns=9)
-    for call, why in (
+    for call, message in (
         (ask("2 + * 3"), "position 5 of its expression"),
         ("<tool_call>{]</tool_call>", "position 13 of the reply"),
         ("<tool_call>{}", "never closed"),
     ):
         observation, _, _, _, info = env.step(call)
-        assert why in observation
+        assert message in observation
         assert info["invalid_action"]
     assert env.step(f"<think>{ask('1')}</think> \\boxed{{5}}")[1] == 1.0
 
 
-def test_of_a_call_and_an_answer_the_last_counts() -> None:
+def test_the_last_of_a_call_and_an_answer_counts() -> None:
     assert multi(calculator=True).step(ask("2 + 3") + " so \\boxed{5}")[1] == 1.0
     observation, _, terminated, _, _ = multi(calculator=True).step("\\boxed{5}? " + ask("2 + 3"))
     assert observation == "2 + 3 = 5"
@@ -452,7 +452,7 @@ def test_of_a_call_and_an_answer_the_last_counts() -> None:
     assert info["invalid_action"]
 
 
-# State and rendering --------------------------------------------------------------------------------------
+# State and rendering
 
 
 @pytest.fixture
@@ -464,7 +464,7 @@ def halfway() -> Iterator[MathMultiTurnEnv]:
     env.close()
 
 
-def test_a_fork_goes_its_own_way(halfway: MathMultiTurnEnv) -> None:
+def test_a_fork_is_independent(halfway: MathMultiTurnEnv) -> None:
     state = halfway.get_state()
     copy = halfway.fork()
     assert copy.render() == halfway.render()
@@ -487,7 +487,7 @@ def test_rendering_shows_problem_replies_and_verdicts(halfway: MathMultiTurnEnv)
         MathEnv(render_mode="ansi").render()
 
 
-def test_vector_environments_step_it() -> None:
+def test_it_runs_in_vector_environments() -> None:
     env = gym.make_vec(IDS[1], num_envs=3, vectorization_mode="sync", tasks=ROWS)
     observations, _ = env.reset(seed=1)
     assert len(observations) == 3

@@ -1,4 +1,4 @@
-"""The calculator: right, exact, and harmless whatever it is given."""
+"""The calculator: correct, exact and harmless for any input."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES = [
     ("(-1)^99999999999", "-1"),
     ("0^0", "1"),
 ]
-# An expression, what is said of it, where it is wrong, and whether it is no expression at all.
+# An expression, its error message, the position of the error, and whether it is not an expression at all.
 WITHOUT_VALUE = [
     ("", "ends too early", 1, True),
     ("2 +", "ends too early", 4, True),
@@ -90,11 +90,11 @@ EXPENSIVE = [
 ]
 
 
-def test_values() -> None:
+def test_expressions_have_the_expected_values() -> None:
     assert [(expression, calculate(expression)) for expression, _ in VALUES] == VALUES
 
 
-def test_errors_name_what_and_where() -> None:
+def test_errors_name_the_problem_and_its_position() -> None:
     for expression, output, position, malformed in WITHOUT_VALUE:
         with pytest.raises(CalculatorError) as raised:
             calculate(expression)
@@ -102,17 +102,17 @@ def test_errors_name_what_and_where() -> None:
         assert (raised.value.position, raised.value.malformed) == (position, malformed), expression
 
 
-def test_expensive_expressions_end_at_once() -> None:
+def test_expensive_expressions_are_rejected_at_once() -> None:
     for expression in EXPENSIVE:
         started = time.thread_time()
         with contextlib.suppress(CalculatorError):
             assert len(calculate(expression)) < 10_000
-        assert time.thread_time() - started < 5, expression  # some 0.01 s; for ever where they are worked out
+        assert time.thread_time() - started < 5, expression  # about 0.01 s; evaluating them would never end
 
 
 @no_deadline
 @given(st.text(alphabet="0123456789.+-*/%^!(), epigcdsqrtmax[]×÷−\n\t_'x٣", max_size=60) | st.text(max_size=60))
-def test_any_text_has_a_value_or_a_fault_within_it(expression: str) -> None:
+def test_any_text_has_a_value_or_an_error_position_within_it(expression: str) -> None:
     try:
         assert isinstance(calculate(expression), str)
     except CalculatorError as error:
@@ -140,7 +140,7 @@ tree = st.recursive(
 
 @no_deadline
 @given(tree)
-def test_agrees_with_exact_fractions(case: tuple[str, Fraction | None]) -> None:
+def test_values_agree_with_exact_fractions(case: tuple[str, Fraction | None]) -> None:
     expression, expected = case
     if expected is None:
         with pytest.raises(CalculatorError, match="division by zero"):
@@ -153,7 +153,7 @@ def call(body: str) -> str:
     return f"Let me see. <tool_call>{body}</tool_call>"
 
 
-def test_calls_are_read_in_order_in_both_forms() -> None:
+def test_calls_are_parsed_in_order_in_both_formats() -> None:
     one = '{"name": "calculator", "arguments": {"expression": "1 + 1"}}'
     two = r'{"name": "calculator", "arguments": "{\"expression\": \"2 * 2\"}"}'
     assert expressions_asked(call(f"\n{one}\n") + call(two)) == ["1 + 1", "2 * 2"]
@@ -178,7 +178,7 @@ MALFORMED = [
 ]
 
 
-def test_malformed_calls_say_where_and_show_how() -> None:
+def test_malformed_calls_are_reported_with_position_and_an_example() -> None:
     for text, output in MALFORMED:
         with pytest.raises(InvalidAction) as raised:
             expressions_asked(text)
@@ -187,7 +187,7 @@ def test_malformed_calls_say_where_and_show_how() -> None:
 
 @no_deadline
 @given(st.text(max_size=200).map(lambda text: "<tool_call>" + text + "</tool_call>"))
-def test_any_call_is_read_or_refused(text: str) -> None:
+def test_any_call_is_parsed_or_refused(text: str) -> None:
     try:
         assert all(isinstance(expression, str) for expression in expressions_asked(text))
     except InvalidAction as error:

@@ -1,4 +1,4 @@
-"""Every built-in problem is solved a second time, from its text alone, by sympy or by brute force."""
+"""Every built-in problem is solved a second time, from its text alone, with sympy or by brute force."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GENERATORS = {
 
 
 def read(text: str) -> Any:
-    """Mathematics as the problems write it, as sympy understands it."""
+    """Parse mathematics as the problems write it into a sympy expression."""
     text = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))", text.strip("$ "))
     text = re.sub(r"\\sqrt\{([^{}]*)\}", r"*sqrt(\1)", text).replace(" *sqrt", " sqrt").replace("\\pi", "*pi")
     text = text.replace("^{", "^(").replace("}", ")").replace("^", "**")
@@ -37,7 +37,7 @@ def numbers(text: str) -> list[int]:
 
 
 def quoted(text: str) -> list[str]:
-    """What stands between dollar signs."""
+    """Return the texts between dollar signs."""
     return re.findall(r"\$([^$]*)\$", text)
 
 
@@ -238,8 +238,8 @@ def paths(question: str) -> Any:
 
 def draws(question: str) -> Any:
     held = {name: int(count) for count, name in re.findall(r"(\d+) (red|blue|green|white|black|yellow)", question)}
-    wanted = re.search(r"(?:both|all three) are (\w+)", question)[1]  # type: ignore[index]
-    chance, good, all_ = Fraction(1), held[wanted], sum(held.values())
+    colour = re.search(r"(?:both|all three) are (\w+)", question)[1]  # type: ignore[index]
+    chance, good, all_ = Fraction(1), held[colour], sum(held.values())
     for drawn in range(2 if "two balls" in question else 3):
         chance *= Fraction(good - drawn, all_ - drawn)
     return chance
@@ -362,23 +362,23 @@ ORACLES: dict[str, Callable[[str], Any]] = {
 
 
 def as_numbers_and_powers(value: Any) -> Any:
-    """A form in which most equal answers are the same already."""
+    """Return a form in which most equal answers are identical."""
     return value if value.is_Number else sympy.expand(value)
 
 
-@pytest.mark.parametrize("each", [2, pytest.param(8, marks=pytest.mark.long)])
-def test_the_answer_follows_from_the_text(each: int) -> None:
+@pytest.mark.parametrize("problems", [2, pytest.param(8, marks=pytest.mark.long)])
+def test_the_answer_follows_from_the_text(problems: int) -> None:
     assert set(ORACLES) == set(GENERATORS)
-    for (name, generator), difficulty, number in itertools.product(GENERATORS.items(), DIFFICULTIES, range(each)):
+    for (name, generator), difficulty, number in itertools.product(GENERATORS.items(), DIFFICULTIES, range(problems)):
         question, gold = generator(random.Random(f"{name}{difficulty}{number}"), difficulty)
         expected, values = sympy.sympify(ORACLES[name](question)), read(gold)
         if as_numbers_and_powers(expected) != as_numbers_and_powers(values):
             assert sympy.simplify(expected - values) == 0, f"{question!r} is answered {gold!r}, not {expected}"
 
 
-@pytest.mark.parametrize("each", [20, pytest.param(200, marks=pytest.mark.long)])
-def test_the_text_is_whole_and_short_and_the_gold_is_finished(each: int) -> None:
-    for name, difficulty, number in itertools.product(GENERATORS, DIFFICULTIES, range(each)):
+@pytest.mark.parametrize("problems", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_the_text_is_complete_and_short_and_the_gold_answer_is_fully_evaluated(problems: int) -> None:
+    for name, difficulty, number in itertools.product(GENERATORS, DIFFICULTIES, range(problems)):
         question, gold = GENERATORS[name](random.Random(f"{name}{difficulty}{number}"), difficulty)
         assert question.isascii()
         assert question == question.strip()
@@ -409,7 +409,7 @@ def test_there_is_real_variety_at_every_difficulty() -> None:
 
 
 def test_counts_and_orders_are_spread_evenly() -> None:
-    """A constant guess must not look like skill."""
+    """A constant guess must not succeed often."""
     rng = random.Random(0)
     for generator, difficulty, most in ((families.strings.letters, 1, 0.3), (families.strings.digits, 1, 0.02)):
         golds = [generator(rng, difficulty)[1] for _ in range(2_000)]
@@ -474,9 +474,9 @@ FINISHED = [
 ]
 
 
-def test_a_calculation_is_no_answer() -> None:
+def test_an_unevaluated_calculation_is_not_an_answer() -> None:
     assert [case for case in CALCULATIONS if is_finished(*case)] == []
 
 
-def test_the_usual_ways_to_write_an_answer_are_finished() -> None:
+def test_usual_notations_count_as_fully_evaluated() -> None:
     assert [case for case in FINISHED if not is_finished(*case)] == []

@@ -1,4 +1,4 @@
-"""MCP-v0: what a user's servers, rows and checks do, what a model is told, and what no server may do to an episode."""
+"""MCP-v0: servers, rows and checks of a user, what the model reads, and failures of servers that must stay isolated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def call(tool: str, /, **arguments: Any) -> str:
 
 
 def shelf(workspace: Path, seed: int) -> MCPServer:
-    """A server of one's own: state in files of the workspace, and tools of every temper."""
+    """A user's server: its state is files of the workspace, and its tools succeed, fail, wait or flood."""
     server = MCPServer("shelf", log_level="ERROR")
 
     @server.tool()
@@ -108,36 +108,36 @@ def other(workspace: Path, seed: int) -> MCPServer:
     return server
 
 
-def made(rows: Any = None, **options: Any) -> MCPEnv:
+def make_env(rows: Any = None, **options: Any) -> MCPEnv:
     row = {"prompt": "How many?", "answer": NUMBER} | (rows or {})
     return MCPEnv(tasks=[row], servers=options.pop("servers", shelf), **options)
 
 
 @pytest.fixture
 def env():
-    env = made()
+    env = make_env()
     env.reset(seed=0)
     yield env
     env.close()
 
 
-# The built-in tasks ------------------------------------------------------------------------------------------------
+# The built-in tasks
 
 
-def test_the_solution_is_rewarded_and_nothing_else():
-    """The right way of every template; another one of one template a world: test_mcp_worlds.py is about all."""
+def test_only_the_solution_is_rewarded():
+    """The solution of every template; wrong episodes of one template per world, as test_mcp_worlds.py has all."""
     worlds = {name.partition("/")[0]: name for name in TEMPLATES}
     wrong = []
     for template in TEMPLATES:
         try:
-            wrong += wrong_about(template, others=template in worlds.values())
+            wrong += find_errors(template, others=template in worlds.values())
         except Exception as error:
             error.add_note(f"in {template}")
             raise
     assert wrong == []
 
 
-def wrong_about(template: str, others: bool) -> list[Any]:
+def find_errors(template: str, others: bool) -> list[Any]:
     env, wrong = MCPEnv(templates=template), []
     for path, reward in (("calls", 1.0), *((("wrong_calls", 0.0), (None, 0.0)) if others else ())):
         env.reset(seed=3)
@@ -154,7 +154,7 @@ def wrong_about(template: str, others: bool) -> list[Any]:
     return wrong
 
 
-def test_an_episode_says_what_there_is_to_do_and_with_what():
+def test_the_prompt_states_the_goal_and_the_tools():
     env = gymnasium.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)
     observation, info = env.reset(seed=1)
     assert tool_task_of(env).goal in observation
@@ -178,38 +178,38 @@ def test_templates_worlds_and_difficulties_choose_the_tasks():
     assert "How many" in row.reset()[0]
     row.close()
     for options, output in (
-        ({"templates": "sqlite/nothing"}, "there is no template 'sqlite/nothing'"),
-        ({"worlds": "moon"}, "there is no world 'moon'"),
+        ({"templates": "sqlite/nothing"}, "unknown template 'sqlite/nothing'"),
+        ({"worlds": "moon"}, "unknown world 'moon'"),
         ({"difficulty": 9}, "difficulty=9"),
-        ({"servers": shelf}, "servers= is for rows"),
-        ({"check": lambda state: True}, "check= is for rows"),
+        ({"servers": shelf}, "servers= applies to your own rows"),
+        ({"check": lambda state: True}, "check= applies to your own rows"),
     ):
         with pytest.raises(TaskError, match=output):
             MCPEnv(**options)
     built_in = {"template": "sqlite/count-orders", "seed": 7, "difficulty": 1}
     mixed = [{"prompt": "?", "servers": [shelf], "answer": {"type": "number", "value": 1}}, built_in]
     for option, value in (("servers", shelf), ("check", lambda state: True), ("tools", ["look"])):
-        with pytest.raises(TaskError, match=f"{option}= of the environment does nothing for a built-in task"):
+        with pytest.raises(TaskError, match=f"{option}= of the environment has no effect on a built-in task"):
             len(MCPEnv(tasks=mixed, **{option: value}).tasks)
         env = MCPEnv(tasks=mixed[:1], **{option: value})
         with pytest.raises(TaskError, match=f"{option}= of the environment"):
             env.reset(options={"task": Task("t", "x", built_in)})
         env.close()
-    with pytest.raises(TaskError, match="worlds='files' chooses among the built-in"):
-        made(worlds="files")
+    with pytest.raises(TaskError, match="worlds='files' selects built-in"):
+        make_env(worlds="files")
 
 
-# Calls -------------------------------------------------------------------------------------------------------------
+# Calls
 
 
-def test_results_come_back_in_the_order_of_the_calls_and_the_calls_run_side_by_side(env):
-    # Each waits for all of them to be called, and then for those called after it: one at a time they would hang.
+def test_calls_run_concurrently_and_results_keep_their_order(env):
+    # Each call waits until all of them have been called, then for the later ones: sequential calls would hang.
     observation, *_, info = env.step("".join(call("meet", count=4, word=word) for word in "abcd"))
     assert [observation.index(f"Result {n} of 4, meet:\n{word}") for n, word in enumerate("abcd", 1)]
     assert info["tools_called"] == 4
 
 
-def test_calls_of_every_notation_arrive(env):
+def test_tool_calls_in_every_format_are_parsed(env):
     for reply in (
         call("add", numbers=[2, 3]),
         "<tool_call>\n<function=add>\n<parameter=numbers>\n[2, 3]\n</parameter>\n</function>\n</tool_call>",
@@ -222,11 +222,11 @@ def test_calls_of_every_notation_arrive(env):
         assert (reward, info["invalid_action"], info["tools_called"]) == (0.0, False, 1), reply
 
 
-def test_text_of_xml_becomes_what_the_schema_asks_for(env):
+def test_xml_text_is_converted_to_the_types_of_the_schema(env):
     env.step("<function=put><parameter=name>7</parameter><parameter=count>3</parameter></function>")
     assert (env.workspace / "7").read_text() == "3"
     observation, *_, info = env.step(call("put", name="8", count="3"))
-    assert info["invalid_action"]  # JSON has types of its own
+    assert info["invalid_action"]  # JSON has these types itself
     assert "at $.count: '3' is not of type 'integer'" in observation
 
 
@@ -247,7 +247,7 @@ WRONG_CALLS = (
 )
 
 
-def test_a_call_that_is_wrong_is_not_sent_and_neither_are_its_neighbours(env):
+def test_one_invalid_call_prevents_all_calls_of_the_reply(env):
     wrong = []
     for reply, output in WRONG_CALLS:
         env.reset(seed=0)
@@ -260,7 +260,7 @@ def test_a_call_that_is_wrong_is_not_sent_and_neither_are_its_neighbours(env):
     assert wrong == []
 
 
-def test_a_tool_that_fails_is_an_observation(env):
+def test_a_tool_error_is_an_observation(env):
     observation, *_, info = env.step(call("fail", why="no shelf") + call("add", numbers=[]))
     assert "Result 1 of 2, fail (failed):" in observation
     assert "Result 2 of 2, add:" in observation
@@ -274,15 +274,15 @@ def test_long_results_are_truncated_in_the_middle_and_marked(env):
     assert observation.rstrip().endswith(">")
     many, *_ = env.step(call("flood", characters=200_000) * 16)
     assert many in env.observation_space
-    small = made(max_result_chars=100, max_observation_chars=10_000, max_calls=32)
+    small = make_env(max_result_chars=100, max_observation_chars=10_000, max_calls=32)
     small.reset()
     many, *_ = small.step(call("flood", characters=20_000) * 32)
     assert many in small.observation_space
     small.close()
 
 
-def test_two_servers_and_a_tool_called_finish_share_no_name():
-    env = made(servers=[InProcessServer(shelf, name="shelf"), InProcessServer(other, name="other")])
+def test_tools_with_the_same_name_get_distinct_names():
+    env = make_env(servers=[InProcessServer(shelf, name="shelf"), InProcessServer(other, name="other")])
     env.reset()
     assert {"shelf__put", "other__put", "other__finish", "finish", "look"} <= set(env.available_tools)
     assert "Did you mean 'shelf__put' or 'other__put'" in env.step(call("put", name="a"))[0]
@@ -292,18 +292,18 @@ def test_two_servers_and_a_tool_called_finish_share_no_name():
     env.close()
 
 
-def test_only_the_tools_of_the_row_are_offered():
-    env = made({"tools": ["look", "add"]})
+def test_only_the_tools_of_the_row_are_available():
+    env = make_env({"tools": ["look", "add"]})
     _, info = env.reset()
     assert [tool["function"]["name"] for tool in json.loads(info["tools"])][:-2] == ["look", "add"]
     assert "There is no tool 'put'" in env.step(call("put", name="a"))[0]
     env.close()
-    env = made({"tools": ["lok"]})
+    env = make_env({"tools": ["lok"]})
     with pytest.raises(TaskError, match="no tool 'lok'; they have put"):
         env.reset()
 
 
-# Endings -----------------------------------------------------------------------------------------------------------
+# Endings
 
 
 def test_an_answer_ends_the_episode(env):
@@ -322,13 +322,13 @@ def test_an_answer_ends_the_episode(env):
         assert (rewarded, terminated, truncated) == (reward, True, False), reply
         assert info["success"] is bool(reward), reply
         assert info["stop_reason"] == ("success" if reward else "failure"), reply
-        assert "5" not in observation, reply  # the right answer is not shown
+        assert "5" not in observation, reply  # the correct answer is not shown
         with pytest.raises(ResetNeeded):
             env.step("5")
 
 
-def test_what_cannot_be_done_must_be_reported():
-    env = made({"infeasible": True, "answer": None})
+def test_an_infeasible_task_must_be_reported():
+    env = make_env({"infeasible": True, "answer": None})
     for reply, reward in (
         (call("report_infeasible", reason="There is no such thing."), 1.0),
         ("This cannot be done.", 0.0),
@@ -339,8 +339,8 @@ def test_what_cannot_be_done_must_be_reported():
     env.close()
 
 
-def test_turns_run_out():
-    env = made(max_turns=2)
+def test_the_turn_limit_truncates_the_episode():
+    env = make_env(max_turns=2)
     env.reset()
     assert env.step(call("look"))[2:4] == (False, False)
     *_, terminated, truncated, info = env.step(call("look"))
@@ -389,10 +389,10 @@ def checks(tmp_path, monkeypatch):
         module.OVER.set()
 
 
-def test_a_check_sees_the_end(checks):
+def test_a_check_sees_the_final_state(checks):
     row = {"answer": None, "check": "my_checks:shelved", "data": {"wanted": ["2"]}}
     for count, reward in ((2, 1.0), (3, None)):
-        env = made(row)
+        env = make_env(row)
         env.reset()
         env.step(call("put", name="cup", count=count))
         if reward is None:
@@ -404,39 +404,39 @@ def test_a_check_sees_the_end(checks):
         env.close()
 
 
-def test_what_is_kept_of_results_for_a_check_is_bounded():
+def test_results_kept_for_a_check_are_bounded():
     seen: list[ToolState] = []
 
     def check(state: ToolState) -> bool:
         seen.append(state)
         return True
 
-    env = made({"answer": None}, check=check)
+    env = make_env({"answer": None}, check=check)
     env.reset()
     for _ in range(2):
-        env.step("\n".join([call("flood", characters=4_000_000)] * 3))  # eight million each, with its structured twin
+        env.step("\n".join([call("flood", characters=4_000_000)] * 3))  # 8 million each, with structured copy
     env.step(call("look"))
     env.step("done")
     env.close()
-    kept = [len(made_call.result.text) for made_call in seen[0].calls]
+    kept = [len(call.result.text) for call in seen[0].calls]
     assert kept == [4_000_002] * 3 + [1_000] * 3 + [len(seen[0].calls[-1].result.text)]
     assert seen[0].calls[-1].result.structured == {"result": []}
 
 
-def test_a_check_may_be_a_function_a_coroutine_and_stand_beside_an_answer(checks):
+def test_a_check_may_be_a_function_or_coroutine_and_combine_with_an_answer(checks):
     seen: list[ToolState] = []
 
     def check(state: ToolState) -> bool:
         seen.append(state)
         return True
 
-    env = made(check=check)
+    env = make_env(check=check)
     for answer, reward in (("5", 1.0), ("6", 0.0)):
         env.reset()
         assert env.step(answer)[1] == reward
-    assert [state.answer for state in seen] == ["5"]  # a wrong answer needs no look
+    assert [state.answer for state in seen] == ["5"]  # a wrong answer needs no check
     env.close()
-    env = made({"answer": None, "check": "my_checks:later"})
+    env = make_env({"answer": None, "check": "my_checks:later"})
     env.reset()
     assert env.step("done")[1] == 1.0
     env.close()
@@ -448,7 +448,7 @@ def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
         ("silent", 120.0, "None"),
         ("hangs", 0.3, "0.3 s"),
     ):
-        env = made({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=seconds)
+        env = make_env({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=seconds)
         env.reset()
         with pytest.raises(EnvironmentFault, match=output) as caught:
             env.step("done")
@@ -458,7 +458,7 @@ def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
         env.close()
 
 
-# Rows --------------------------------------------------------------------------------------------------------------
+# Rows
 
 
 WRONG_ROWS = (
@@ -473,7 +473,7 @@ WRONG_ROWS = (
     ({"servers": [{"url": "ftp://x"}]}, "ftp://x"),
     ({"servers": [{"in_process": "my_checks:nothing"}]}, "my_checks"),
     ({"servers": [MCPServer("x", log_level="ERROR")]}, "shared by all episodes"),
-    ({"check": "os:system"}, "no function that os defines"),
+    ({"check": "os:system"}, "not a function defined in os"),
     ({"check": "rm -rf /"}, "'module:function'"),
     ({"check": "no_such_module:f"}, "cannot be imported"),
     ({"workspace": {"../a": "x"}}, "'../a'"),
@@ -484,23 +484,23 @@ WRONG_ROWS = (
 )
 
 
-def test_a_row_that_cannot_be_used_says_why():
+def test_an_unusable_row_is_an_error_with_the_reason():
     wrong = []
     for row, output in WRONG_ROWS:
         with pytest.raises(TaskError) as caught:
-            made(row)
+            make_env(row)
         if output not in str(caught.value):
             wrong.append((row, output, str(caught.value)))
     assert wrong == []
 
 
-def test_rows_of_the_hub_run_nothing_here():
+def test_rows_from_the_hub_cannot_run_code():
     read = RowParser({"servers": (InProcessServer(shelf),)}, trusted=False)
     row = {"prompt": "How many?", "answer": NUMBER}
     assert read(row, "x").content == "How many?"
-    for stranger in ({"servers": [{"command": "sh"}]}, {"check": "shutil:rmtree"}):
+    for row in ({"servers": [{"command": "sh"}]}, {"check": "shutil:rmtree"}):
         with pytest.raises(TaskError, match="run programs and functions on this machine"):
-            read(row | stranger, "x")
+            read(row | row, "x")
 
 
 def test_rows_come_from_files_and_tasks_are_found_by_id(tmp_path, checks):
@@ -519,7 +519,7 @@ def test_rows_come_from_files_and_tasks_are_found_by_id(tmp_path, checks):
     env.close()
 
 
-# Worlds that break, and what leaks ---------------------------------------------------------------------------------
+# Servers that break, and isolation
 
 SERVER = """
     import json, os, sys, time
@@ -557,13 +557,13 @@ def program(tmp_path) -> StdioServer:
     return StdioServer("{python}", ("-S", str(path), "{workspace}"))
 
 
-def test_a_server_that_breaks_is_a_fault_and_the_next_episode_is_sound(program):
+def test_a_server_that_breaks_is_a_fault_and_the_next_episode_works(program):
     for tool, kind, seconds in (
         ("die", "server_died", 120.0),
         ("hang", "server_deadline", 0.5),
         ("nonsense", "server_protocol", 120.0),
     ):
-        env = made(servers=program, call_timeout_s=seconds)
+        env = make_env(servers=program, call_timeout_s=seconds)
         env.reset(seed=0)
         with pytest.raises(ServerFault) as caught:
             env.step(call("where") + call(tool))
@@ -575,10 +575,10 @@ def test_a_server_that_breaks_is_a_fault_and_the_next_episode_is_sound(program):
         env.close()
 
 
-def test_the_model_reads_one_name_of_the_workspace_and_may_write_it(program):
+def test_the_workspace_has_one_name_for_the_model(program):
     observations = []
     for _ in range(2):
-        env = made({"workspace": {"notes/a.txt": "five"}}, servers=program)
+        env = make_env({"workspace": {"notes/a.txt": "five"}}, servers=program)
         env.reset(seed=0)
         workspace = env.workspace
         log = [env.step(reply)[0] for reply in (call("where"), call("read", path="/workspace/notes/a.txt"))]
@@ -592,9 +592,9 @@ def test_the_model_reads_one_name_of_the_workspace_and_may_write_it(program):
     assert observations[0] == observations[1]
 
 
-def test_episodes_side_by_side_keep_their_states_apart(program):
+def test_concurrent_episodes_do_not_share_state(program):
     async def scenario(number: int) -> tuple[str, float]:
-        env = made(servers=[InProcessServer(shelf), program] if number % 4 == 0 else shelf)
+        env = make_env(servers=[InProcessServer(shelf), program] if number % 4 == 0 else shelf)
         await env.async_reset(seed=number)
         await env.async_step(call("put", name=f"mine-{number}"))
         observation, *_ = await env.async_step(call("look"))
@@ -602,10 +602,10 @@ def test_episodes_side_by_side_keep_their_states_apart(program):
         await env.async_close()
         return observation, reward
 
-    async def all_of_them() -> list[tuple[str, float]]:
+    async def run_all() -> list[tuple[str, float]]:
         return await asyncio.gather(*(scenario(number) for number in range(16)))
 
-    for number, (observation, reward) in enumerate(asyncio.run(all_of_them())):
+    for number, (observation, reward) in enumerate(asyncio.run(run_all())):
         assert observation == f"Result, look:\nmine-{number}"
         assert reward == 1.0
 
@@ -618,7 +618,7 @@ def test_the_seed_reaches_the_servers(env):
     assert env.step(call("luck"))[0] != luck
 
 
-def test_an_environment_left_open_ends_with_the_process_and_leaves_nothing(program, tmp_path):
+def test_an_unclosed_environment_is_cleaned_up_when_the_process_ends(program, tmp_path):
     code = f"""
 from rllm_gym.envs.mcp import MCPEnv
 from rllm_gym.mcp import StdioServer
@@ -631,7 +631,7 @@ print(env.workspace)
     assert not Path(result.stdout.strip()).exists()
 
 
-# Schemas of strangers ----------------------------------------------------------------------------------------------
+# Schemas of third parties
 
 DEEP: dict[str, Any] = {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["b"]}
 
@@ -659,7 +659,7 @@ STRANGE_SCHEMAS = (
 )
 
 
-def test_a_third_party_schema_costs_little_and_stops_nothing():
+def test_a_hostile_schema_is_cheap_and_blocks_nothing():
     for schema, arguments in STRANGE_SCHEMAS:
         began = time.process_time()
         tool = MCPTool("t", "", schema, "s", "t")
@@ -667,7 +667,7 @@ def test_a_third_party_schema_costs_little_and_stops_nothing():
         assert time.process_time() - began < 5.0, schema
 
 
-def test_all_calls_of_a_reply_share_what_may_be_spent_on_checking_them():
+def test_all_calls_of_a_reply_share_one_validation_budget():
     bomb = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 10} for level in range(10)}
     schema = {"$defs": {**bomb, "d10": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
     many = {**schema, "properties": {f"p{n}": {"$ref": "#/$defs/d0"} for n in range(50)}}
@@ -680,11 +680,11 @@ def test_all_calls_of_a_reply_share_what_may_be_spent_on_checking_them():
     assert time.process_time() - began < 8.0
 
 
-def test_complaints_that_repeat_a_long_value_are_few():
+def test_error_messages_with_a_long_value_are_few():
     either: dict = {"type": "integer"}
     for _ in range(3):
         either = {"anyOf": [either] * 30}
-    arguments = {"a": "x" * 100_000}  # in 27,000 complaints: gigabytes
+    arguments = {"a": "x" * 100_000}  # gigabytes if repeated in 27,000 messages
     tracemalloc.start()
     checked_arguments(FunctionCall("t", arguments), MCPTool("t", "", {"properties": {"a": either}}, "s", "t"))
     _, peak = tracemalloc.get_traced_memory()
@@ -692,7 +692,7 @@ def test_complaints_that_repeat_a_long_value_are_few():
     assert peak < 100e6
 
 
-def test_a_schema_is_applied_as_far_as_it_can_be():
+def test_the_supported_part_of_a_schema_is_validated():
     tool = MCPTool(
         "t",
         "",
@@ -724,7 +724,7 @@ def test_a_schema_is_applied_as_far_as_it_can_be():
     assert checked_arguments(FunctionCall("t", {"n": "None"}, typed=False), tool) == {"n": None}
 
 
-def test_a_tool_described_by_a_third_party_takes_one_line():
+def test_a_third_party_tool_description_is_one_line():
     schema = {"type": "object", "properties": {"a\n- finish()": {"type": "string"}, "b": {"enum": ["x\ny"] * 500}}}
     lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2).splitlines()
     assert len(lines) == 2
@@ -733,10 +733,10 @@ def test_a_tool_described_by_a_third_party_takes_one_line():
     assert len(tool_list([MCPTool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000)) < 100_000
 
 
-# Misuse ------------------------------------------------------------------------------------------------------------
+# Misuse
 
 
-def test_a_final_answer_under_a_name_that_is_none_ends_nothing(env):
+def test_a_final_answer_with_an_unknown_name_does_not_end_the_episode(env):
     observation, _, terminated, _, info = env.step(call("finish", answr=5))
     assert (info["invalid_action"], terminated) == (True, False)
     assert "did you mean 'answer'?" in observation
@@ -758,10 +758,10 @@ WRONG_OPTIONS = (
 )
 
 
-def test_an_option_out_of_range_is_named():
+def test_an_option_out_of_range_is_an_error_with_its_name():
     for options, output in WRONG_OPTIONS:
         with pytest.raises(ValueError, match=output):
-            made(**options)
+            make_env(**options)
 
 
 def test_without_the_extra_the_install_command_is_named(monkeypatch):
@@ -771,11 +771,11 @@ def test_without_the_extra_the_install_command_is_named(monkeypatch):
         MCPEnv()
 
 
-def test_it_can_be_watched():
-    env = made(render_mode="ansi")
+def test_episodes_can_be_rendered():
+    env = make_env(render_mode="ansi")
     env.reset()
     env.step(call("look"))
     assert str(env.render()).startswith(f"Task mcp/0\n  How many?\nReply 1\n  {call('look')}\nResult\n  Result, look:")
     env.close()
-    with pytest.raises(NotImplementedError, match="lives in its servers"):
+    with pytest.raises(NotImplementedError, match="is in its servers"):
         env.get_state()

@@ -1,4 +1,4 @@
-"""MCP-v0 with servers by others, from npm and PyPI: tasks are solved with their tools, and episodes share nothing."""
+"""MCP-v0 with third-party servers from npm and PyPI: their tools solve tasks, and episodes share nothing."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rllm_gym.mcp import HttpServer, ServerFault, StdioServer
 
 SERVERS = Path(__file__).resolve().parents[2] / ".mcp-servers"
 NODE = SERVERS / "node" / "node_modules" / "@modelcontextprotocol"
-WHY = "is not installed: make test installs it where npm and PyPI can be reached"
+SKIP_REASON = "is not installed: make test installs it where npm and PyPI can be reached"
 
 
 def node(package: str, *args: str, **options: Any) -> StdioServer:
     program = NODE / package / "dist" / "index.js"
     if not program.is_file() or shutil.which("node") is None:
-        pytest.skip(f"{package} {WHY}")
+        pytest.skip(f"{package} {SKIP_REASON}")
     return StdioServer("node", (str(program), *args), **options)
 
 
 def python(module: str, *args: str) -> StdioServer:
     program = SERVERS / "python" / "bin" / module
     if not program.is_file():
-        pytest.skip(f"{module} {WHY}")
+        pytest.skip(f"{module} {SKIP_REASON}")
     return StdioServer(str(program), args)
 
 
@@ -39,7 +39,7 @@ def call(tool: str, /, **arguments: Any) -> str:
     return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
 
 
-def play(env: MCPEnv, *replies: str) -> tuple[list[str], float]:
+def run_episode(env: MCPEnv, *replies: str) -> tuple[list[str], float]:
     env.reset(seed=0)
     output, reward = [], 0.0
     for reply in replies:
@@ -48,26 +48,28 @@ def play(env: MCPEnv, *replies: str) -> tuple[list[str], float]:
     return output, reward
 
 
-def test_files_are_sorted_with_the_filesystem_server():
-    def sorted_out(state: ToolState) -> bool:
+def test_the_filesystem_server_solves_a_task():
+    def files_sorted(state: ToolState) -> bool:
         return sorted(str(path.relative_to(state.workspace)) for path in state.workspace.rglob("*.txt")) == ["in/a.txt"]
 
     files = {"a.txt": "keep", "in/.keep": ""}
     env = MCPEnv(
         tasks=[{"prompt": "Move a.txt into the directory in.", "workspace": files}],
         servers=node("server-filesystem", "{workspace}"),
-        check=sorted_out,
+        check=files_sorted,
     )
     outside, inside = call("read_text_file", path="/etc/hostname"), call("list_directory", path="/workspace")
-    output, reward = play(env, outside + inside, call("move_file", source="a.txt", destination="in/a.txt"), "Done.")
+    output, reward = run_episode(
+        env, outside + inside, call("move_file", source="a.txt", destination="in/a.txt"), "Done."
+    )
     assert "read_text_file (failed)" in output[0]
     assert "[FILE] a.txt" in output[0]
     assert reward == 1.0
-    assert play(env, "Done.")[1] == 0.0
+    assert run_episode(env, "Done.")[1] == 0.0
     env.close()
 
 
-def test_a_graph_is_kept_with_the_memory_server():
+def test_the_memory_server_solves_a_task():
     def remembers(state: ToolState) -> bool:
         graph = json.loads(state.call("read_graph").text)
         return [entity["name"] for entity in graph["entities"]] == ["Ada"]
@@ -75,28 +77,30 @@ def test_a_graph_is_kept_with_the_memory_server():
     server = node("server-memory", env={"MEMORY_FILE_PATH": "{workspace}/graph.jsonl"})
     env = MCPEnv(tasks=[{"prompt": "Remember the person Ada."}], servers=server, check=remembers)
     ada = {"name": "Ada", "entityType": "person", "observations": []}
-    assert play(env, call("create_entities", entities=[ada]), "Done.")[1] == 1.0
-    assert play(env, call("create_entities", entities=[{**ada, "name": "Bob"}]), "Done.")[1] == 0.0  # nothing was left
-    output, _ = play(env, call("create_entities", entities=[{"name": "Ada"}]))
+    assert run_episode(env, call("create_entities", entities=[ada]), "Done.")[1] == 1.0
+    assert (
+        run_episode(env, call("create_entities", entities=[{**ada, "name": "Bob"}]), "Done.")[1] == 0.0
+    )  # nothing was left
+    output, _ = run_episode(env, call("create_entities", entities=[{"name": "Ada"}]))
     assert "'entityType' is a required property" in output[0]
     env.close()
 
 
-def test_two_servers_answer_one_question():
+def test_two_servers_solve_one_task():
     env = MCPEnv(
         tasks=[{"prompt": "What is 13:30 in Berlin, in Tokyo?", "answer": {"type": "time", "value": "20:30"}}],
         servers=[python("mcp-server-time", "--local-timezone", "UTC"), node("server-everything")],
     )
     convert = call("convert_time", source_timezone="Europe/Berlin", time="13:30", target_timezone="Asia/Tokyo")
-    output, reward = play(env, convert + call("get-sum", a=20, b=1) + call("get-tiny-image"), "20:30")
-    assert "21:30" in output[0] or "20:30" in output[0]  # by the season
+    output, reward = run_episode(env, convert + call("get-sum", a=20, b=1) + call("get-tiny-image"), "20:30")
+    assert "21:30" in output[0] or "20:30" in output[0]  # depends on the season
     assert "Result 2 of 3, get-sum:\nThe sum of 20 and 1 is 21" in output[0]
     assert "[image image/png" in output[0]
     assert reward == 1.0
     env.close()
 
 
-def test_a_server_over_http_serves_episodes_of_their_own():
+def test_a_server_over_http_serves_separate_episodes():
     server = node("server-everything")
 
     async def episodes() -> list[float]:
@@ -128,7 +132,7 @@ def test_a_server_over_http_serves_episodes_of_their_own():
     assert asyncio.run(episodes()) == [1.0] * 4
 
 
-def test_a_killed_server_is_a_fault_of_its_episode_alone():
+def test_a_killed_server_is_a_fault_of_its_episode_only():
     server = node("server-filesystem", "{workspace}")
     envs = [MCPEnv(tasks=[{"prompt": "?", "infeasible": True}], servers=server) for _ in range(2)]
     for env in envs:
@@ -158,14 +162,14 @@ def _servers_of(workspace: Path) -> list[int]:
 
 
 @pytest.mark.long
-def test_sixty_four_episodes_with_a_server_process_each_keep_their_states_apart():
+def test_sixty_four_episodes_with_a_server_process_each_do_not_share_state():
     server = node("server-filesystem", "{workspace}", timeout_s=120)
 
     async def episode(number: int) -> bool:
-        def alone(state: ToolState) -> bool:
+        def only_own_file(state: ToolState) -> bool:
             return [path.read_text() for path in state.workspace.iterdir()] == [str(number)]
 
-        env = MCPEnv(tasks=[{"prompt": "Write your number."}], servers=server, check=alone)
+        env = MCPEnv(tasks=[{"prompt": "Write your number."}], servers=server, check=only_own_file)
         await env.async_reset(seed=number)
         started.append(number)
         if len(started) == 64:
@@ -176,9 +180,9 @@ def test_sixty_four_episodes_with_a_server_process_each_keep_their_states_apart(
         await env.async_close()
         return bool(info["success"])
 
-    async def all_of_them() -> list[bool]:
+    async def run_all() -> list[bool]:
         return await asyncio.gather(*(episode(number) for number in range(64)))
 
     started: list[int] = []
     together = asyncio.Event()
-    assert asyncio.run(all_of_them()) == [True] * 64
+    assert asyncio.run(run_all()) == [True] * 64

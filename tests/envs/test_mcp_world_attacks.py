@@ -1,4 +1,4 @@
-"""What a model may try against the built-in worlds: nothing leaves them, nothing hangs, and it is told why not."""
+"""Attacks on the built-in tool worlds: nothing leaves them, nothing hangs, and the model gets an error message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="the worlds are MCP servers: pip install 'rllm-gym[mcp]'")
+pytest.importorskip("mcp", reason="the tool worlds are MCP servers: pip install 'rllm-gym[mcp]'")
 
 from rllm_gym.envs.mcp.worlds import TEMPLATES
 from rllm_gym.envs.mcp.worlds.files.folder import MAX_FILE_BYTES, Folder, tree
@@ -35,7 +35,7 @@ def refusal(tool: Callable[..., str], **arguments: Any) -> str:
     return str(caught.value)
 
 
-# SQL -----------------------------------------------------------------------------------------------------------------
+# SQL
 
 FORBIDDEN = (
     "ATTACH DATABASE '{path}' AS other",
@@ -79,21 +79,21 @@ FORBIDDEN = (
 )
 
 
-def test_statements_beyond_reading_and_editing_are_refused_and_change_nothing(tmp_path: Path):
+def test_only_reading_and_editing_statements_are_allowed(tmp_path: Path):
     untouched, wrong = database().facts(), []
     for statement in FORBIDDEN:
         for tool in ("read_query", "write_query"):
-            there = database()
+            db = database()
             try:
-                output = getattr(there, tool)(query=statement.replace("{path}", str(tmp_path / "stolen")))
+                output = getattr(db, tool)(query=statement.replace("{path}", str(tmp_path / "stolen")))
             except Refusal:
                 output = None
-            if output is not None or there.facts() != untouched or list(tmp_path.iterdir()):
+            if output is not None or db.facts() != untouched or list(tmp_path.iterdir()):
                 wrong.append((tool, statement, output))
     assert wrong == []
 
 
-def test_reading_does_not_write_even_what_was_just_written():
+def test_a_read_query_refuses_a_statement_that_was_just_written():
     for statement in (
         "DELETE FROM notes",
         "INSERT INTO notes VALUES (0, 'x', 'y')",
@@ -101,11 +101,11 @@ def test_reading_does_not_write_even_what_was_just_written():
         "REPLACE INTO notes VALUES (1, 'x', 'y')",
         "WITH a AS (SELECT 1) DELETE FROM notes",
     ):
-        there = database()
-        there.write_query(statement)
-        before = there.facts()
-        assert "not authorized" in refusal(there.read_query, query=statement), statement
-        assert there.facts() == before, statement
+        db = database()
+        db.write_query(statement)
+        before = db.facts()
+        assert "not authorized" in refusal(db.read_query, query=statement), statement
+        assert db.facts() == before, statement
 
 
 ENDLESS = "WITH RECURSIVE c(n, t) AS (SELECT 1, 'x' UNION ALL SELECT n + 1, {text} FROM c)"
@@ -124,8 +124,8 @@ HEAVY = (
 )
 
 
-def test_heavy_queries_end_soon_in_little_memory():
-    # In a process of its own: the most memory that this one ever took says nothing.
+def test_heavy_queries_end_soon_and_use_little_memory():
+    # In its own process: the peak memory of this process includes everything that ran before.
     program = (
         "import resource, time\n"
         "from test_mcp_world_attacks import HEAVY, Refusal, database\n"
@@ -150,40 +150,40 @@ def test_heavy_queries_end_soon_in_little_memory():
 
 
 def test_a_database_has_a_maximum_size():
-    there = database()
+    db = database()
     output = ""
     for _ in range(40):
         try:
-            there.write_query("INSERT INTO notes (text, day) SELECT hex(zeroblob(2000)), day FROM notes")
+            db.write_query("INSERT INTO notes (text, day) SELECT hex(zeroblob(2000)), day FROM notes")
         except Refusal as error:
             output = str(error)
     assert "full" in output or "steps" in output
-    assert len(there.facts()["notes"]) < 20_000
-    there.write_query("DELETE FROM notes WHERE id > 100")
-    assert there.facts() == database().facts()
+    assert len(db.facts()["notes"]) < 20_000
+    db.write_query("DELETE FROM notes WHERE id > 100")
+    assert db.facts() == database().facts()
 
 
 def test_long_results_and_odd_values_are_shown_within_bounds():
-    there = database()
-    output = there.read_query("SELECT a.id, b.text FROM notes a, notes b")
+    db = database()
+    output = db.read_query("SELECT a.id, b.text FROM notes a, notes b")
     assert output.count("\n") == 51
     assert "only the first 50 rows" in output
-    output = there.read_query("SELECT hex(zeroblob(4500)), CAST(x'ff' AS TEXT), x'00ff', 9e999, NULL, 1 AS \"a\"\"b\"")
+    output = db.read_query("SELECT hex(zeroblob(4500)), CAST(x'ff' AS TEXT), x'00ff', 9e999, NULL, 1 AS \"a\"\"b\"")
     assert len(output) < 2_000
     assert "(9000 characters)" in output
-    there.write_query("UPDATE notes SET text = CAST(x'ff00fe' AS TEXT), day = x'00ff' WHERE id = 1")
-    there.write_query("INSERT INTO notes VALUES (500, 9e999, -9e999) RETURNING id")
-    assert there.facts() != database().facts()
+    db.write_query("UPDATE notes SET text = CAST(x'ff00fe' AS TEXT), day = x'00ff' WHERE id = 1")
+    db.write_query("INSERT INTO notes VALUES (500, 9e999, -9e999) RETURNING id")
+    assert db.facts() != database().facts()
 
 
-def test_dates_are_reckoned_without_a_clock():
-    there = database()
-    assert there.read_query("SELECT date('2024-02-28', '+2 days'), strftime('%Y', day) FROM notes LIMIT 1").endswith(
+def test_date_functions_cannot_read_the_clock():
+    db = database()
+    assert db.read_query("SELECT date('2024-02-28', '+2 days'), strftime('%Y', day) FROM notes LIMIT 1").endswith(
         '["2024-03-01", "2024"]'
     )
 
 
-def test_numbers_that_were_reckoned_with_fractions_are_the_same_numbers():
+def test_computed_numbers_equal_stored_numbers_in_spite_of_rounding():
     one, other = (
         Database("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)", {"t": [{"id": 1, "n": 1000}]}) for _ in "ab"
     )
@@ -192,7 +192,7 @@ def test_numbers_that_were_reckoned_with_fractions_are_the_same_numbers():
     assert one.facts() == other.facts() == {"t": [[1, 1100]]}
 
 
-# Files ---------------------------------------------------------------------------------------------------------------
+# Files
 
 OUTSIDE = ("..", "../secret.txt", "notes/../../secret.txt", "/../secret.txt", "link/secret.txt", "linked.txt",
            "a\0b", "x" * 600, "/".join("d" * 30), "\ud800", "n" * 300)  # fmt: skip
@@ -204,7 +204,7 @@ def folder(tmp_path: Path) -> Folder:
     root = tmp_path / "workspace"
     (root / "notes").mkdir(parents=True)
     (root / "notes" / "a.txt").write_text("one\ntwo\nthree\n")
-    # Another server of the same workspace might make such things.
+    # Another server of the same workspace might create such files.
     (root / "link").symlink_to(tmp_path)
     (root / "linked.txt").symlink_to(tmp_path / "secret.txt")
     os.mkfifo(root / "pipe")
@@ -231,16 +231,16 @@ def test_no_path_leads_outside(folder: Folder, tmp_path: Path):
         assert tree(tmp_path) == before, path
 
 
-def test_an_absolute_path_is_one_within_the_workspace(folder: Folder):
+def test_an_absolute_path_is_relative_to_the_workspace(folder: Folder):
     assert folder.read_text_file("/notes/a.txt") == "one\ntwo\nthree\n"
     assert "no file" in refusal(folder.read_text_file, path="/etc/passwd")
 
 
-def test_a_pipe_is_no_file_and_nobody_waits_for_it(folder: Folder):
+def test_a_pipe_is_not_a_file_and_never_blocks(folder: Folder):
     assert "not a file" in refusal(folder.read_text_file, path="pipe")
 
 
-def test_links_and_pipes_count_as_what_they_are(folder: Folder, tmp_path: Path):
+def test_links_and_pipes_are_part_of_the_state(folder: Folder, tmp_path: Path):
     found = tree(tmp_path / "workspace")
     assert found["link"] == found["linked.txt"] == found["pipe"] == "not a file"
 
@@ -268,10 +268,10 @@ def test_directories_are_bounded_in_number(folder: Folder, monkeypatch: pytest.M
     for number in range(8):
         folder.create_directory(f"d{number}")
     assert "room for 20" in refusal(folder.create_directory, path="d8/d/d/d")
-    folder.create_directory("d7")  # which is there
+    folder.create_directory("d7")  # exists
 
 
-def test_nothing_is_overwritten_by_moving(folder: Folder):
+def test_moving_never_overwrites(folder: Folder):
     folder.write_file("b.txt", "kept")
     assert "exists already" in refusal(folder.move_file, source="notes/a.txt", destination="b.txt")
     assert folder.read_text_file("b.txt") == "kept"
@@ -279,7 +279,7 @@ def test_nothing_is_overwritten_by_moving(folder: Folder):
     assert "does not exist" in refusal(folder.write_file, path="nowhere/b.txt", content="x")
 
 
-# Every tool of every world -------------------------------------------------------------------------------------------
+# Every tool of every world
 
 ODD: dict[str, tuple[Any, ...]] = {
     "string": ("", " ", "\0", "\ud800", "x" * 10_000, "../..", "%s{0}", "9999-99-99", "2024-02-30", "0001-01-01 00:00",
@@ -308,7 +308,7 @@ async def answered(tools: Any, name: str, arguments: dict[str, Any]) -> str:
         return str(error)
 
 
-def test_odd_arguments_to_any_tool_are_answered_in_words(tmp_path: Path):
+def test_odd_arguments_to_any_tool_get_an_error_message(tmp_path: Path):
     async def everything(world: str, workspace: Path) -> None:
         template = next(template for name, template in TEMPLATES.items() if name.startswith(f"{world}/"))
         created = template.build(3, 1)
@@ -328,7 +328,7 @@ def test_odd_arguments_to_any_tool_are_answered_in_words(tmp_path: Path):
         asyncio.run(everything(world, tmp_path / world))
 
 
-def test_every_tool_tells_what_it_does_and_what_it_takes(tmp_path: Path):
+def test_every_tool_documents_its_purpose_and_arguments(tmp_path: Path):
     async def schemas() -> list[tuple[str, ...]]:
         silent = []
         for name, template in TEMPLATES.items():
@@ -344,13 +344,13 @@ def test_every_tool_tells_what_it_does_and_what_it_takes(tmp_path: Path):
     assert asyncio.run(schemas()) == []
 
 
-# Serving -------------------------------------------------------------------------------------------------------------
+# Serving
 
 
-def test_calls_made_together_are_carried_out_in_their_order(tmp_path: Path):
+def test_concurrent_calls_are_executed_in_order(tmp_path: Path):
     async def counted() -> list[str]:
-        there = database()
-        tools = server("sqlite", lambda: (there.read_query, there.write_query)).make(tmp_path, 0)
+        db = database()
+        tools = server("sqlite", lambda: (db.read_query, db.write_query)).make(tmp_path, 0)
         calls = []
         for number in range(20):
             calls.append(tools.call_tool("write_query", {"query": f"UPDATE notes SET text = '{number}' WHERE id = 1"}))
@@ -361,17 +361,17 @@ def test_calls_made_together_are_carried_out_in_their_order(tmp_path: Path):
     assert asyncio.run(counted()) == [f'["{number}"]' for number in range(20)]
 
 
-class Holding:
-    """A world with a heavy tool that ends when it is let go."""
+class HoldingWorld:
+    """A world with a slow tool that returns when it is released."""
 
     def __init__(self) -> None:
-        self.begun, self.over = threading.Event(), threading.Event()
+        self.started, self.released = threading.Event(), threading.Event()
 
     @heavy
     def hold(self) -> str:
         """Hold."""
-        self.begun.set()
-        self.over.wait()
+        self.started.set()
+        self.released.wait()
         return "held"
 
     def look(self) -> str:
@@ -379,23 +379,23 @@ class Holding:
         return "seen"
 
 
-def test_a_heavy_query_leaves_the_loop_to_the_others(tmp_path: Path):
+def test_a_heavy_query_does_not_block_the_event_loop(tmp_path: Path):
     assert all(tool.heavy for tool in (Database.read_query, Database.write_query))
-    there = Holding()
+    db = HoldingWorld()
 
-    async def beside() -> list[str]:
-        tools = server("holding", lambda: (there.hold, there.look)).make(tmp_path, 0)
+    async def run_both() -> list[str]:
+        tools = server("holding", lambda: (db.hold, db.look)).make(tmp_path, 0)
         held = asyncio.create_task(tools.call_tool("hold", {}))
-        await auntil(there.begun.is_set)
+        await auntil(db.started.is_set)
         seen = await tools.call_tool("look", {})
         assert not held.done()
-        there.over.set()
+        db.released.set()
         return [result.content[0].text for result in (seen, await held)]
 
     try:
-        assert asyncio.run(beside()) == ["seen", "held"]
+        assert asyncio.run(run_both()) == ["seen", "held"]
     finally:
-        there.over.set()
+        db.released.set()
 
 
 def test_two_worlds_of_one_class_share_no_state(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The built-in tool worlds: the way told by an errand solves it, doing nothing or the next best thing does not."""
+"""The built-in tool worlds: the solution of a task solves it; doing nothing or the near miss does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="the worlds are MCP servers: pip install 'rllm-gym[mcp]'")
+pytest.importorskip("mcp", reason="the tool worlds are MCP servers: pip install 'rllm-gym[mcp]'")
 
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 
@@ -35,16 +35,16 @@ from rllm_gym.grading.answers import matches
 
 @dataclass
 class ToolEpisode:
-    errand: ToolTask
+    task: ToolTask
     facts: Any
     untouched: Any = None
     answer: str = ""
     reported: bool = False
-    said: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
 
-    def rewarded(self, wanted: Any) -> bool:
-        right = self.reported == self.errand.infeasible and self.facts == wanted
-        return right and (self.errand.answer is None or matches(self.errand.answer, self.answer))
+    def rewarded(self, expected: Any) -> bool:
+        right = self.reported == self.task.infeasible and self.facts == expected
+        return right and (self.task.answer is None or matches(self.task.answer, self.answer))
 
 
 def start_episode(template: ToolTaskTemplate, seed: int, difficulty: int) -> tuple[ToolWorld, ToolTask]:
@@ -52,11 +52,11 @@ def start_episode(template: ToolTaskTemplate, seed: int, difficulty: int) -> tup
     return world, template.make_task(world, random.Random(seed), difficulty)
 
 
-async def play_moves(world: ToolWorld, errand: ToolTask, moves: Sequence[Move], workspace: Path) -> ToolEpisode:
-    """What comes of the moves in an untouched world."""
+async def play_moves(world: ToolWorld, task: ToolTask, moves: Sequence[Move], workspace: Path) -> ToolEpisode:
+    """Run the moves in a new copy of the world and return what they did."""
     world.prepare(workspace)
     servers = {server.name: server.make(workspace, 0) for server in world.servers(workspace)}
-    episode = ToolEpisode(errand, None, untouched=world.facts(workspace))
+    episode = ToolEpisode(task, None, untouched=world.facts(workspace))
     for move in moves:
         match move:
             case Answer(text):
@@ -64,7 +64,7 @@ async def play_moves(world: ToolWorld, errand: ToolTask, moves: Sequence[Move], 
             case ReportInfeasible():
                 episode.reported = True
             case Call(tool, arguments, name):
-                episode.said.append(await called(servers, tool, dict(arguments), name))
+                episode.results.append(await called(servers, tool, dict(arguments), name))
     episode.facts = world.facts(workspace)
     return episode
 
@@ -77,7 +77,7 @@ async def called(servers: dict[str, Any], tool: str, arguments: dict[str, Any], 
     try:
         result = await offering[0].call_tool(tool, arguments)
     except UnexpectedToolError:
-        raise  # a crash of ours
+        raise  # an error of this library
     except ToolError as error:
         return f"ERROR {error}"
     return "\n".join(block.text for block in result.content)
@@ -92,23 +92,25 @@ def level(template: ToolTaskTemplate, seed: int) -> int:
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 20), marks=pytest.mark.long)], ids=["few", "more"])
-def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_the_near_miss_is(seeds: range, tmp_path: Path):
-    """Of every template; the first three seeds are of three difficulties."""
+def test_only_the_solution_is_rewarded_and_not_idling_or_the_near_miss(seeds: range, tmp_path: Path):
+    """Every template; the first three seeds have three difficulties."""
 
-    async def wrong_about(name: str, seed: int, folder: Path) -> list[Any]:
+    async def find_errors(name: str, seed: int, folder: Path) -> list[Any]:
         template = TEMPLATES[name]
-        folders = [folder / role for role in ("twin", "right", "wrong")]
+        folders = [folder / role for role in ("untouched", "right", "wrong")]
         for item in folders:
             item.mkdir(parents=True)
         difficulty = level(template, seed)
         world, task = start_episode(template, seed, difficulty)
-        wanted = wanted_facts(template, task, seed, difficulty, folders[0])
+        expected = wanted_facts(template, task, seed, difficulty, folders[0])
         assert isinstance(task.calls[-1], Answer | ReportInfeasible)
         right = await play_moves(world, task, task.calls, folders[1])
         wrong = await play_moves(template.build(seed, difficulty), task, task.wrong_calls, folders[2])
         idle = ToolEpisode(task, wrong.untouched)
-        found = [("calls", right)] if not right.rewarded(wanted) else []
-        return found + [(path, it) for path, it in (("wrong_calls", wrong), ("idle", idle)) if it.rewarded(wanted)]
+        found = [("calls", right)] if not right.rewarded(expected) else []
+        return found + [
+            (path, episode) for path, episode in (("wrong_calls", wrong), ("idle", idle)) if episode.rewarded(expected)
+        ]
 
     async def everything() -> list[Any]:
         found = []
@@ -116,7 +118,7 @@ def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_the_near_miss_is
             for seed in seeds:
                 folder = tmp_path / name.replace("/", "-") / str(seed)
                 try:
-                    found += [(name, seed, *wrong) for wrong in await wrong_about(name, seed, folder)]
+                    found += [(name, seed, *wrong) for wrong in await find_errors(name, seed, folder)]
                 except Exception as error:
                     error.add_note(f"{name}, seed {seed}")
                     raise
@@ -125,8 +127,8 @@ def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_the_near_miss_is
     assert asyncio.run(everything()) == []
 
 
-def everything_told() -> str:
-    """A digest of the errands of all templates."""
+def tasks_digest() -> str:
+    """Return a digest of the tasks of all templates."""
     reported = hashlib.sha256()
     for template in TEMPLATES.values():
         for difficulty in template.difficulties:
@@ -136,38 +138,38 @@ def everything_told() -> str:
 
 
 def test_the_same_seed_gives_the_same_task_in_another_process():
-    """Where strings hash otherwise."""
+    """The other process hashes strings differently."""
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     done = subprocess.run(
-        [sys.executable, "-c", "from test_mcp_worlds import everything_told; print(everything_told())"],
+        [sys.executable, "-c", "from test_mcp_worlds import tasks_digest; print(tasks_digest())"],
         cwd=Path(__file__).parent,
         env={**os.environ, "PYTHONHASHSEED": other},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == everything_told()
+    assert done.stdout.strip() == tasks_digest()
 
 
-def test_no_word_of_a_request_tells_that_it_will_be_refused():
-    def said_always(name: str) -> set[str]:
+def test_no_word_of_a_request_reveals_that_it_will_be_refused():
+    def common_words(name: str) -> set[str]:
         goals = (start_episode(TEMPLATES[name], seed, 1 + seed % 3)[1].goal for seed in range(60))
         return set.intersection(*(set(goal.replace(",", " ").replace(".", " ").split()) for goal in goals))
 
-    for wish in ("return", "exchange"):
-        assert said_always(f"retail/{wish}") == said_always(f"retail/{wish}-refused"), wish
+    for request in ("return", "exchange"):
+        assert common_words(f"retail/{request}") == common_words(f"retail/{request}-refused"), request
 
 
 def test_difficulty_changes_the_size_and_seeds_change_the_task(tmp_path: Path):
     async def work(name: str, difficulty: int) -> tuple[int, set[str]]:
-        """How much is asked, done and read on the way, and how large the world is; and the goals."""
+        """Return the amount of work (length of goal, calls, results and state) and the goals."""
         total, goals = 0, set()
         for seed in range(4):
             world, task = start_episode(TEMPLATES[name], seed, difficulty)
             workspace = tmp_path / name.replace("/", "-") / f"{difficulty}-{seed}"
             workspace.mkdir(parents=True)
             episode = await play_moves(world, task, task.calls, workspace)
-            total += len(task.goal) + 100 * len(task.calls) + sum(map(len, episode.said)) + len(repr(episode.facts))
+            total += len(task.goal) + 100 * len(task.calls) + sum(map(len, episode.results)) + len(repr(episode.facts))
             goals.add(task.goal)
         return total, goals
 

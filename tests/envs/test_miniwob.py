@@ -1,4 +1,4 @@
-"""MiniWoB++ in a real Chromium: every task begins and goes on, some are solved by script, no action forges a reward."""
+"""MiniWoB++ in a real Chromium: every task starts and runs, scripts solve some, no action forges a reward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.browser.long_timeouts import use_long_timeouts
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 if not miniwob_tasks():
-    pytest.skip("the pages are not installed: pip install 'rllm-gym[miniwob]'", allow_module_level=True)
+    pytest.skip("the MiniWoB++ pages are not installed: pip install 'rllm-gym[miniwob]'", allow_module_level=True)
 try:
     find_chromium()
 except BrowserFault as missing:
@@ -38,7 +38,7 @@ Solver = Callable[[str, MiniWoBEnv], Iterator[str]]
 
 
 def named(env: MiniWoBEnv, name: str = "", *roles: str, nth: int = 0) -> int:
-    """The number of the nth element with this name, where one is given, of these roles, where some are."""
+    """Return the number of the nth element with this name and role, where given."""
     fitting = [
         number
         for number, element in env.page.elements.items()
@@ -60,7 +60,7 @@ def click_one(goal: str, env: MiniWoBEnv) -> Iterator[str]:
 
 
 def click_both(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    for name in ("ONE", "TWO"):  # by keyboard: one may cover the other
+    for name in ("ONE", "TWO"):  # by keyboard: one box may cover the other
         yield f'press({named(env, name)}, "Enter")'
 
 
@@ -76,7 +76,7 @@ def choose(goal: str, env: MiniWoBEnv) -> Iterator[str]:
 
 
 def enter(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    """The quoted words into the fields, the last of them into those that are left."""
+    """Type the quoted words into the fields, the last word into all remaining fields."""
     words = quoted(goal)
     fields = [number for number, element in env.page.elements.items() if element.role == "textbox"]
     for at, field in enumerate(fields):
@@ -170,11 +170,11 @@ def test_a_script_solves_the_task_and_doing_nothing_does_not(seeds: Sequence[int
 
 
 MOVING = ("chase-circle", "moving-items", "simon-says", "stock-market", "terminal")
-"""Pages that change by themselves: the goal is the same for the same seed, what is seen depends on the moment."""
+"""Pages that change by themselves: a seed fixes the goal, but the observation depends on the time."""
 
 
 async def visit(task: str, resets: int, turns: asyncio.Semaphore) -> tuple[str, str]:
-    """Reset a task some times with one seed, act, and return what it looked like."""
+    """Reset a task several times with one seed, act, and return the observations."""
     async with turns:
         env: Any = gymnasium.make(f"rllm/MiniWoB-{task}-v0").unwrapped
         seen = []
@@ -201,8 +201,8 @@ async def visit_all(tasks: Sequence[str], resets: Callable[[int], int]) -> list[
     return await asyncio.gather(*(visit(task, resets(number), turns) for number, task in enumerate(tasks)))
 
 
-def test_tasks_begin_and_take_actions_and_the_same_seed_looks_the_same() -> None:
-    """Every fourth of them; the long test is of all."""
+def test_tasks_start_and_take_actions_and_a_seed_is_reproducible() -> None:
+    """Every fourth task; the long test covers all of them."""
     assert len(miniwob_tasks()) == 130
     assert set(MINIWOB) == {f"rllm/MiniWoB-{task}-v0" for task in miniwob_tasks()}
     visited = asyncio.run(visit_all(miniwob_tasks()[::4], lambda number: 2 if number % 6 == 0 else 1))
@@ -211,7 +211,7 @@ def test_tasks_begin_and_take_actions_and_the_same_seed_looks_the_same() -> None
 
 
 @pytest.mark.long
-def test_every_task_begins_and_the_same_seed_looks_the_same() -> None:
+def test_every_task_starts_and_a_seed_is_reproducible() -> None:
     goals = {goal for goal, _ in asyncio.run(visit_all(miniwob_tasks(), lambda number: 3))}
     assert all(goals)
     assert len(goals) > 100
@@ -233,8 +233,8 @@ def test_no_action_forges_the_reward_or_opens_another_task() -> None:
         env.close()
 
 
-def test_what_is_typed_into_a_page_never_runs() -> None:
-    # The terminal writes commands into its markup: without a rule for scripts, each of these was rewarded with 1.
+def test_text_typed_into_a_page_is_never_executed() -> None:
+    # The terminal writes commands into its markup: without a rule against scripts, each of these was rewarded with 1.
     env = MiniWoBEnv(task="terminal")
     try:
         for typed in (
@@ -252,7 +252,7 @@ def test_what_is_typed_into_a_page_never_runs() -> None:
         env.close()
 
 
-def test_the_site_serves_the_files_of_its_task_alone() -> None:
+def test_the_site_serves_only_the_files_of_its_task() -> None:
     handler = site(miniwob_folder(), "click-test", 3)
     for path in ("/miniwob/click-test-2.html", "/../__init__.py", "/core/../../__init__.py", "/core/%2e%2e/x",
                  "//etc/passwd", "/common", "/core/", "/flight/AA/index.html", "/"):  # fmt: skip
@@ -271,7 +271,7 @@ def test_the_splits_of_a_page_share_no_seed() -> None:
     assert not seeds["train"] & seeds["validation"]
 
 
-def test_a_task_that_does_not_exist_is_named() -> None:
+def test_an_unknown_task_is_an_error_with_its_name() -> None:
     with pytest.raises(TaskError, match="fly-to-mars"):
         MiniWoBEnv(task="fly-to-mars")
     with pytest.raises(TaskError, match="click-test"):

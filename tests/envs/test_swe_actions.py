@@ -1,4 +1,4 @@
-"""Any reply at all is an action of the repository environment, or an invalid one with a message."""
+"""Any reply is an action of the repository environment or an invalid action with an error message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slo
 
 @no_deadline
 @given(NAMES, st.dictionaries(KEYS | st.text(max_size=4), VALUES, max_size=5), st.booleans())
-def test_every_call_is_understood_or_refused(name, arguments, xml):
+def test_every_call_is_parsed_or_refused(name, arguments, xml):
     if xml:
         inside = "".join(f"<parameter={key}>{value}</parameter>" for key, value in arguments.items())
         reply = f"<function={name}>{inside}</function>"
@@ -42,7 +42,7 @@ def test_every_call_is_understood_or_refused(name, arguments, xml):
         str(error).encode()
 
 
-def test_names_of_other_harnesses_and_unused_arguments():
+def test_names_of_other_harnesses_and_unused_arguments_are_accepted():
     assert parse_action('{"name": "execute_bash", "arguments": {"command": "ls", "timeout": null}}') == Bash("ls")
     assert parse_action('{"name": "finish", "arguments": {"message": "done"}}') == Submit()
     view = {"command": "view", "path": " a.py ", "view_range": None, "old_str": None}
@@ -67,7 +67,7 @@ def test_the_schemas_are_openai_tools():
     st.binary(max_size=300)
     | st.lists(st.sampled_from([b"\x1b[", b"31m", b"\x1b]0;", b"\x07", b"\r", b"\n", b"\xc3"])).map(b"".join)
 )
-def test_whatever_is_printed_can_be_shown(data):
+def test_any_output_can_be_shown(data):
     shown = terminal_text(data)
     shown.encode()
     assert all(letter.isprintable() or letter in "\n\t" or ord(letter) > 0x9F for letter in shown)

@@ -1,4 +1,4 @@
-"""An agent in a repository: what it can do, what it is told, and what its work is worth at the end."""
+"""The repository environment: what the agent can do, what it observes, and the reward of its work."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def say(env: gymnasium.Env, action: str) -> str:
     return observation
 
 
-# The whole way ---------------------------------------------------------------------------------------------------
+# Complete episodes
 
 BY_TOOLS = [
     edit("view", "calc/core.py"),
@@ -93,7 +93,7 @@ BY_XML = [
     "<parameter=new_str>\n    return a + b\n</parameter>\n</function>",
     "<function=submit>\n</function>",
 ]
-BY_MINI = [FIX, bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A && git diff --cached")]
+MINI_SWE_AGENT_ACTIONS = [FIX, bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A && git diff --cached")]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ BY_MINI = [FIX, bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A &
         pytest.param([FIX, SUBMIT], id="bash"),
         pytest.param(BY_TOOLS, id="tools"),
         pytest.param(BY_XML, id="xml", marks=pytest.mark.long),
-        pytest.param(BY_MINI, id="mini", marks=pytest.mark.long),
+        pytest.param(MINI_SWE_AGENT_ACTIONS, id="mini", marks=pytest.mark.long),
     ],
 )
 def test_an_agent_that_fixes_it_is_rewarded_through_the_engine(pool, replies):
@@ -119,7 +119,7 @@ def test_an_agent_that_fixes_it_is_rewarded_through_the_engine(pool, replies):
     )
 
 
-def test_doing_nothing_is_worth_nothing(env):
+def test_doing_nothing_gets_no_reward(env):
     observation, reward, terminated, truncated, info = env.step(SUBMIT)
     assert (reward, terminated, truncated, info["resolved"], info["success"]) == (0.0, True, False, False, False)
     assert info["reward_components"] == {"resolved": 0.0}
@@ -129,7 +129,7 @@ def test_doing_nothing_is_worth_nothing(env):
         env.step(SUBMIT)
 
 
-def test_breaking_what_worked_is_worth_nothing(env):
+def test_breaking_a_passing_test_gets_no_reward(env):
     say(env, bash("echo 'def add(a, b): return a + b if a else 7' > calc/core.py"))
     assert env.step(SUBMIT)[1] == 0.0
 
@@ -143,7 +143,7 @@ def test_changing_the_tests_does_not_count_and_is_reported(env):
     assert info["patch"] == ""
 
 
-def test_out_of_turns_is_truncated_after_a_warning(pool):
+def test_the_turn_limit_truncates_after_a_warning(pool):
     env = SWEEnv(tasks=[ROW], sandbox=pool, max_turns=2)
     env.reset(seed=0)
     assert "One turn is left: submit" in env.step(FIX)[0]
@@ -154,7 +154,7 @@ def test_out_of_turns_is_truncated_after_a_warning(pool):
     env.close()
 
 
-def test_what_is_there_when_the_turns_run_out_can_be_graded(pool):
+def test_the_state_at_the_turn_limit_can_be_graded(pool):
     env = SWEEnv(tasks=[ROW], sandbox=pool, max_turns=2, grade_on_truncation=True)
     env.reset(seed=0)
     assert "is graded" in env.step(bash("ls"))[0]
@@ -164,7 +164,7 @@ def test_what_is_there_when_the_turns_run_out_can_be_graded(pool):
     env.close()
 
 
-# The world -------------------------------------------------------------------------------------------------------
+# The workspace
 
 
 def test_the_first_observation_suffices_to_act(pool):
@@ -187,7 +187,7 @@ def test_the_first_observation_suffices_to_act(pool):
     env.close()
 
 
-def test_one_fresh_commit_and_no_trace_of_the_hidden_tests(env):
+def test_the_workspace_has_one_fresh_commit_and_no_hidden_tests(env):
     assert say(env, bash("git log --oneline --all | wc -l; git status --short; git remote")).startswith("<output>\n1\n")
     assert "Exit code 1" in say(env, bash("grep -rI test_add ."))
 
@@ -201,16 +201,16 @@ def test_commands_share_files_and_processes_but_no_variables(env):
 
 def test_a_server_lives_between_commands(env, pool):
     if pool.tier is not Tier.NAMESPACES:
-        pytest.skip(f"tier {pool.tier.value} has no network of its own, and refuses that of the host")
+        pytest.skip(f"tier {pool.tier.value} has no network of its own and refuses the host network")
     say(env, bash("cd calc && (python -m http.server 8351 --bind 127.0.0.1 > /dev/null 2>&1 &)"))
     fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8351/core.py').read().decode())"
     wait = f'until python -c "{fetch}" 2>/dev/null; do sleep 0.1; done'
     assert "return a - b" in say(env, bash(wait))
 
 
-# What must have begun is given time for it.
+# The command gets enough time to start.
 @pytest.mark.parametrize("timeout", [0.5, pytest.param(30, marks=pytest.mark.long)])
-def test_a_command_that_outlives_its_timeout_is_killed_and_the_session_goes_on(env, timeout):
+def test_a_command_over_its_timeout_is_killed_and_the_session_continues(env, timeout):
     reported = say(env, call("bash", command="echo begun; sleep 601 & sleep 601", timeout=timeout))
     assert "begun" in reported or timeout < 30
     assert f"killed after {timeout} seconds" in reported
@@ -234,7 +234,7 @@ def test_hostile_output_is_bounded_and_printable(env):
     assert "no output" in say(env, bash("true"))
 
 
-def test_submit_beside_other_commands_submits_nothing(env):
+def test_submit_together_with_other_commands_does_not_submit(env):
     assert "must be alone" in say(env, bash("ls && submit"))
 
 
@@ -267,10 +267,10 @@ def test_an_invalid_action_changes_nothing_and_is_explained(env):
     )
 
 
-# The editor ------------------------------------------------------------------------------------------------------
+# The editor
 
 
-def test_viewing(env):
+def test_viewing_files(env):
     root = env.unwrapped._work.session.workdir
     core = f"Here's the result of running `cat -n` on {root}/calc/core.py:\n"
     assert say(env, edit("view", "calc/core.py")) == core + "     1\tdef add(a, b):\n     2\t    return a - b\n"
@@ -293,7 +293,7 @@ def test_paths_stay_in_the_repository(env):
     assert "def add" in say(env, edit("view", "inside.py"))
 
 
-def test_creating(env):
+def test_creating_files(env):
     assert "created successfully" in say(env, edit("create", "new/deep/file.py", file_text="x = 1\n"))
     assert "already exists" in say(env, edit("create", "new/deep/file.py", file_text="x = 2\n"))
     assert "already exists" in say(env, edit("create", "calc", file_text="x = 2\n"))
@@ -301,7 +301,7 @@ def test_creating(env):
     assert "No edit history" in say(env, edit("undo_edit", "new/deep/file.py"))
 
 
-def test_replacing_needs_a_unique_place(env):
+def test_replacing_needs_a_unique_match(env):
     say(env, edit("create", "a.txt", file_text="one\ntwo\none\n"))
     assert "Multiple occurrences of old_str `one` in lines [1, 3]" in say(
         env, edit("str_replace", "a.txt", old_str="one")
@@ -321,7 +321,7 @@ def test_replacing_needs_a_unique_place(env):
     assert "No edit history" in say(env, edit("undo_edit", "a.txt"))
 
 
-def test_inserting(env):
+def test_inserting_lines(env):
     say(env, edit("create", "a.txt", file_text="one\ntwo"))
     assert "range of lines of the file: [0, 2]" in say(env, edit("insert", "a.txt", insert_line=3, new_str="x"))
     say(env, edit("insert", "a.txt", insert_line=0, new_str="zero\n"))
@@ -329,7 +329,7 @@ def test_inserting(env):
     assert say(env, bash("cat a.txt")).startswith("<output>\nzero\none\ntwo\nthree\n</output>")
 
 
-def test_what_is_not_edited_stays_as_it_was(env):
+def test_edits_leave_the_rest_of_a_file_unchanged(env):
     say(env, bash("printf 'a\\r\\n\\tb\\r\\n\\377end' > run.sh"))
     say(env, edit("str_replace", "run.sh", old_str="a\n\tb\n", new_str="A\n\tB\n"))
     assert say(env, bash("od -c run.sh | head -1; test -x run.sh && echo executable")) == (
@@ -342,10 +342,10 @@ def test_what_is_not_edited_stays_as_it_was(env):
     assert "cannot be read" in say(env, edit("view", "pipe"))
 
 
-# Rows, ends and faults -------------------------------------------------------------------------------------------
+# Rows, endings and faults
 
 
-def test_a_task_from_a_git_repository_without_its_future(pool, tmp_path):
+def test_a_task_from_a_git_repository_hides_later_commits(pool, tmp_path):
     for path, text in REPO.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -369,15 +369,15 @@ def test_a_row_that_needs_an_image_is_an_error(pool):
     env.close()
 
 
-class Images(SandboxPool):
-    """Containers are not to be had where tests run: an image is a directory here, and all else is real."""
+class DirectoryImages(SandboxPool):
+    """A stand-in for containers, which are not available where tests run: an image is a directory, the rest is real."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.tier, self.folder, self.asked = Tier.DOCKER, folder, list[Any]()
+        self.tier, self.folder, self.requested = Tier.DOCKER, folder, list[Any]()
 
     def open_session_sync(self, base=None, *, image=None, workdir=None, environment=None, **options):
-        self.asked.append((image, workdir))
+        self.requested.append((image, workdir))
         environment = {name: value for name, value in (environment or {}).items() if name != "PATH"}
         place = base or self.folder / str(workdir).strip("/")
         return super().open_session_sync(place, environment=environment, **options)
@@ -404,7 +404,7 @@ def test_rows_with_images_run_in_containers(pool, tmp_path):
         "problem_statement": "It subtracts.",
         "expected_output_json": '{"test_zero": "PASSED", "test_add": "PASSED"}',
     }
-    with Images(tmp_path) as images:
+    with DirectoryImages(tmp_path) as images:
         env = SWEEnv(tasks=[{**smith, **tests}, r2e], sandbox=images)
         _, info = env.reset(options={"task": "smith"})
         assert info["sandbox_tier"] == "docker"
@@ -416,11 +416,11 @@ def test_rows_with_images_run_in_containers(pool, tmp_path):
         assert reward == 1.0, info
         env.close()
         assert {("x", "/testbed"), ("x", None), ("r2e", "/testbed"), ("r2e", "/r2e_tests"), ("r2e", None)} == set(
-            images.asked
+            images.requested
         )
 
 
-def test_arguments_that_cannot_be(pool):
+def test_invalid_arguments_are_refused(pool):
     for arguments in (
         {"max_turns": 0},
         {"command_timeout": 0},
@@ -435,8 +435,8 @@ def test_arguments_that_cannot_be(pool):
         SWEEnv(sandbox=pool, repositories={"a/b": "/c"})
 
 
-def test_a_copy_is_refused_with_its_reason(env):
-    with pytest.raises(NotImplementedError, match="cannot copy its world"):
+def test_copying_is_refused_with_a_reason(env):
+    with pytest.raises(NotImplementedError, match="cannot save or copy its state"):
         env.unwrapped.get_state()
 
 
@@ -469,7 +469,7 @@ def test_a_cancelled_command_ends_the_episode_and_its_session(pool):
     asyncio.run(scenario())
 
 
-def test_sessions_are_closed_at_every_kind_of_end(pool):
+def test_sessions_are_closed_however_an_episode_ends(pool):
     env = SWEEnv(tasks=[ROW], sandbox=pool, max_turns=2)
     env.reset(seed=0)
     first = env._work.session
@@ -486,7 +486,7 @@ def test_sessions_are_closed_at_every_kind_of_end(pool):
 
 
 @pytest.mark.parametrize("agents", [3, pytest.param(8, marks=pytest.mark.long)])
-def test_many_agents_at_once(pool, agents):
+def test_many_concurrent_agents(pool, agents):
     engine = AgentExecutionEngine(
         env="rllm/SWE-v0",
         env_kwargs={"tasks": [{**ROW, "id": f"add-{number}"} for number in range(agents)], "sandbox": pool},
@@ -497,7 +497,7 @@ def test_many_agents_at_once(pool, agents):
     assert [episode.reward for episode in episodes] == [1.0] * agents
 
 
-def test_the_agent_of_the_family_knows_both_forms():
+def test_the_agent_supports_both_action_formats():
     assert default_agent("rllm/SWE-v0") is SWEAgent
     by_bash, by_tools = SWEAgent(), SWEAgent(form="tools")
     assert "```bash\nsubmit\n```" in by_bash.chat_completions[0]["content"]
@@ -508,7 +508,7 @@ def test_the_agent_of_the_family_knows_both_forms():
         SWEAgent(form="json")  # type: ignore[arg-type]
 
 
-def test_a_large_repository_is_written_once(pool, tmp_path):
+def test_a_large_repository_is_prepared_once(pool, tmp_path):
     for number in range(300):
         (tmp_path / f"f{number}.txt").write_bytes(os.urandom(1_000) * 10)
     env = SWEEnv(tasks=[{**ROW, "repo": str(tmp_path)}], sandbox=pool)

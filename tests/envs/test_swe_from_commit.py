@@ -1,4 +1,4 @@
-"""A commit of a repository made on the spot becomes a task that can be played; one that cannot says why."""
+"""A commit of a repository made by the test becomes a task that can be solved; an unusable commit gives a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Makes a repository of commits, each given as text (or bytes, or None: removed) by path."""
+    """Make a repository of commits, each given as text (or bytes, or None: removed) by path."""
     return functools.partial(repository, tmp_path)
 
 
@@ -63,26 +63,26 @@ def repository(
 
 
 @dataclass
-class Made:
-    """What a bug fix became: its row, its commit, what was told, and the clone, which is at another place now."""
+class BugFix:
+    """What a bug fix became: its row, its commit and the reported lines."""
 
     row: dict[str, Any]
     commit: str
-    told: list[str]
+    reported_lines: list[str]
 
 
 @pytest.fixture(scope="module")
-def bug_fix(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def bug_fix(tmp_path_factory: pytest.TempPathFactory) -> BugFix:
     folder = tmp_path_factory.mktemp("bug_fix")
     root = repository(folder, BEFORE, FIX)
-    created = Made({}, git(root, "rev-parse", "HEAD"), [])
-    created.row = task_from_commit(root, "HEAD", repeats=2, bundle=folder, progress=created.told.append)
-    # Alone with its bundle: the clone is no longer needed.
+    created = BugFix({}, git(root, "rev-parse", "HEAD"), [])
+    created.row = task_from_commit(root, "HEAD", repeats=2, bundle=folder, progress=created.reported_lines.append)
+    # Only the bundle: the clone is no longer needed.
     root.rename(folder / "elsewhere")
     return created
 
 
-def play(row: Mapping[str, Any], *replies: str) -> float:
+def run_episode(row: Mapping[str, Any], *replies: str) -> float:
     env = gymnasium.make("rllm/SWE-v0", tasks=[dict(row)])
     env.reset(options={"task": row["id"]})
     reward = 0.0
@@ -95,7 +95,7 @@ def play(row: Mapping[str, Any], *replies: str) -> float:
 
 
 class Counting(SandboxPool):
-    """Tells each session how many were opened before it."""
+    """Pass to each session the number of sessions opened before it."""
 
     sessions = 0
 
@@ -105,7 +105,7 @@ class Counting(SandboxPool):
         return super().open_session(base, environment=reported, **options)
 
 
-def test_a_bug_fix_becomes_a_task_that_its_fix_solves(bug_fix: Made) -> None:
+def test_a_bug_fix_commit_becomes_a_task_that_the_fix_solves(bug_fix: BugFix) -> None:
     row = bug_fix.row
     assert row["fail_to_pass"] == ["tests/test_core.py::test_ten", "tests/test_core.py::test_two"]
     assert row["pass_to_pass"] == ["tests/test_core.py::test_zero"]
@@ -114,14 +114,14 @@ def test_a_bug_fix_becomes_a_task_that_its_fix_solves(bug_fix: Made) -> None:
     assert row["id"] == f"halves-{bug_fix.commit[:12]}"
     assert "-    return number // 3\n+    return number // 2\n" in row["patch"]
     assert "test_core" not in row["patch"]
-    assert any("1 of 3 pass before, 3 of 3 pass after" in line for line in bug_fix.told)
-    assert play(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
-    # Doing nothing, since nothing of the past is there.
+    assert any("1 of 3 pass before, 3 of 3 pass after" in line for line in bug_fix.reported_lines)
+    assert run_episode(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
+    # The same as doing nothing: none of the history is there.
     past = "```bash\ntest $(git log --format=%H | wc -l) = 1 || sed -i s/3/2/ pkg/core.py\n```"
-    assert play(row, past, "```bash\nsubmit\n```") == 0
+    assert run_episode(row, past, "```bash\nsubmit\n```") == 0
 
 
-def test_nothing_of_the_row_but_the_statement_reaches_the_environment(bug_fix: Made) -> None:
+def test_only_the_statement_of_the_row_is_shown_to_the_agent(bug_fix: BugFix) -> None:
     assert "number // 2" in bug_fix.row["patch"]
     env = gymnasium.make("rllm/SWE-v0", tasks=[bug_fix.row])
     observation, info = env.reset(seed=0)
@@ -140,7 +140,7 @@ def test_a_flaky_test_is_dropped_and_counted(make: Make) -> None:
     listed = row["fail_to_pass"] + row["pass_to_pass"]
     assert "tests/test_core.py::test_luck" not in listed
     assert len(listed) == 3
-    assert "1 flaky tests left out: tests/test_core.py::test_luck" in reported
+    assert "1 flaky tests omitted: tests/test_core.py::test_luck" in reported
 
 
 def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> None:
@@ -173,7 +173,7 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
     assert "TestHalf" in row["fail_to_pass"][0]
 
 
-def test_files_that_pytest_does_not_find_by_itself(make: Make) -> None:
+def test_files_that_pytest_does_not_collect_by_itself(make: Make) -> None:
     of_unittest = (
         "import unittest\n\nfrom pkg.core import half\n\n\nclass TestHalf(unittest.TestCase):\n"
         "    def test_ten(self):\n        self.assertEqual(half(10), 5)\n"
@@ -203,7 +203,7 @@ def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
     row = task_from_commit(make(BEFORE, fix), "HEAD", repeats=1, progress=reported.append)
     assert row["fail_to_pass"] == ["tests/test_double.py::test_double"]
     assert set(row["hidden_tests"]) == {"tests/test_double.py", "tests/data/n.txt", "testdata/more.txt"}
-    assert "left out: tests/data/picture.png is no text" in reported
+    assert "omitted: tests/data/picture.png is not text" in reported
 
 
 def test_a_package_that_asks_for_its_own_version(make: Make) -> None:
@@ -217,10 +217,10 @@ def test_a_package_that_asks_for_its_own_version(make: Make) -> None:
     assert len(row["fail_to_pass"]) == 2
     assert "pkg/_version.py" in row["base_patch"]
     assert "half_s.egg-info/PKG-INFO" in row["base_patch"]
-    assert play(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
+    assert run_episode(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
 
 
-def test_of_a_merge_the_first_parent_is_where_one_starts(make: Make) -> None:
+def test_the_base_of_a_merge_is_its_first_parent(make: Make) -> None:
     root = make(BEFORE)
     git(root, "checkout", "-q", "-b", "topic")
     for path, text in FIX.items():
@@ -249,7 +249,7 @@ def test_of_a_merge_the_first_parent_is_where_one_starts(make: Make) -> None:
 NO_TASK: list[tuple[list[dict[str, str]], list[str]]] = [
         ([BEFORE], ["first commit"]),
         ([BEFORE, {"pkg/core.py": FIXED}], ["no Python tests", "pkg/core.py"]),
-        ([BEFORE, {"tests/test_core.py": NEW_TESTS}], ["nothing but tests"]),
+        ([BEFORE, {"tests/test_core.py": NEW_TESTS}], ["changes only tests"]),
         ([BEFORE, {"pkg/core.py": BUGGY + "#\n", "tests/test_core.py": OLD_TESTS + "#\n"}], ["1 tests pass before"]),
         ([BEFORE, {**FIX, "tests/test_core.py": "import nosuchlib\n" + NEW_TESTS}], ["'nosuchlib'", "runtime="]),
         ([BEFORE, {**FIX, "pkg/__init__.py": "import pkg._fast", "pkg/_fast.c": ""}], ["pkg/_fast.c", "compiled"]),
@@ -259,7 +259,7 @@ NO_TASK: list[tuple[list[dict[str, str]], list[str]]] = [
 ]  # fmt: skip
 
 
-def test_a_commit_that_makes_no_task_says_why(make: Make) -> None:
+def test_an_unusable_commit_is_an_error_with_the_reason(make: Make) -> None:
     for number, (commits, words) in enumerate(NO_TASK):
         root = make(*commits[:2], name=f"halves{number}")
         if len(commits) == 3:
@@ -269,7 +269,7 @@ def test_a_commit_that_makes_no_task_says_why(make: Make) -> None:
         assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
-def test_plugins_that_are_missing_and_tests_that_do_not_end(make: Make) -> None:
+def test_missing_plugins_and_endless_tests_are_reported(make: Make) -> None:
     root = make({**BEFORE, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, FIX)
     with pytest.raises(TaskError, match="runtime="):
         task_from_commit(root, "HEAD", repeats=1)
@@ -281,17 +281,17 @@ def test_plugins_that_are_missing_and_tests_that_do_not_end(make: Make) -> None:
 
 WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"commit": "nosuch"}, "nosuch"),
-    ({"commit": "--upload-pack=x"}, "no commit id"),
+    ({"commit": "--upload-pack=x"}, "not a commit id"),
     ({"repeats": 0}, "repeats=0"),
     ({"timeout": 0}, "timeout=0"),
     ({"statement": " "}, "statement"),
-    ({"test_command": "pytest -k ten tests"}, "run whole"),
+    ({"test_command": "pytest -k ten tests"}, "run completely"),
     ({"runtime": "/nonexistent"}, "runtime="),
     ({"bundle": "/nonexistent"}, "bundle="),
 ]
 
 
-def test_wrong_arguments_are_named(make: Make) -> None:
+def test_invalid_arguments_are_errors_with_their_name(make: Make) -> None:
     root = make(BEFORE, FIX)
     for arguments, word in WRONG_ARGUMENTS:
         with pytest.raises(TaskError) as caught:
@@ -322,7 +322,7 @@ def test_statements_come_from_messages() -> None:
             assert statement_of(message) == statement
 
 
-def test_what_a_build_would_write_is_found_in_the_configuration(tmp_path: Path) -> None:
+def test_files_written_by_a_build_are_found_in_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "src" / "my_pkg").mkdir(parents=True)
     (tmp_path / "src" / "my_pkg" / "__init__.py").write_text('__version__ = "3.1"\n')
     (tmp_path / "setup.cfg").write_text("[metadata]\nname = my-pkg\nversion = attr: my_pkg.__version__\n")

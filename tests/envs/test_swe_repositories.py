@@ -1,4 +1,4 @@
-"""The built-in repositories keep what they promise: solvable, not solved by doing nothing, disjoint, cheap to make."""
+"""The built-in repositories: solvable, not solved by doing nothing, disjoint between splits, cheap to make."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BASE = base_tasks()
 
 
 async def verdicts(task: Task) -> tuple[bool, bool, str]:
-    """Whether the reference solution is accepted, whether doing nothing is, and why."""
+    """Return whether the reference solution is accepted, whether doing nothing is, and the reason."""
     base = prepare(repository_files(task.data["repo"]))
     tests = RepositoryTests(
         dict(task.data["hidden_tests"]), tuple(task.data["fail_to_pass"]), tuple(task.data["pass_to_pass"])
@@ -43,7 +43,7 @@ async def verdicts(task: Task) -> tuple[bool, bool, str]:
 
 
 def check(tasks: list[Task]) -> None:
-    async def all_of_them() -> list[tuple[bool, bool, str]]:
+    async def grade_all() -> list[tuple[bool, bool, str]]:
         few = asyncio.Semaphore(3)
 
         async def one(task: Task) -> tuple[bool, bool, str]:
@@ -53,15 +53,15 @@ def check(tasks: list[Task]) -> None:
         return await asyncio.gather(*map(one, tasks))
 
     wrong = {
-        task.data["repo"]: why
-        for task, (solved, untouched, why) in zip(tasks, asyncio.run(all_of_them()))
+        task.data["repo"]: message
+        for task, (solved, untouched, message) in zip(tasks, asyncio.run(grade_all()))
         if not solved or untouched
     }
     assert wrong == {}
 
 
 def hand_written(name: str) -> dict[str, list[Task]]:
-    """The hand-written tasks of a repository, by their kind: bugs and features."""
+    """Return the hand-written tasks of a repository by kind: bugs and features."""
     kinds: dict[str, list[Task]] = {}
     for task in BASE:
         if task.data["family"] == name:
@@ -69,27 +69,27 @@ def hand_written(name: str) -> dict[str, list[Task]]:
     return kinds
 
 
-# A few; all are graded in the long test, and looked at below without running them.
+# A few; the long test grades all of them, and the tests below inspect all without running them.
 @pytest.mark.parametrize("kind", ["bug", "feature"])
-def test_hand_written_tasks_are_solved_by_their_solution_and_not_by_doing_nothing(kind: str) -> None:
+def test_hand_written_tasks_are_solved_only_by_their_solution(kind: str) -> None:
     names = NAMES[::4] if kind == "bug" else NAMES[2::4]
     check([hand_written(name)[kind][0] for name in names])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_every_hand_written_task_is_too(name: str) -> None:
+def test_every_hand_written_task_is_solved_only_by_its_solution(name: str) -> None:
     check([task for tasks in hand_written(name).values() for task in tasks])
 
 
 @pytest.mark.parametrize("splits", [SPLITS[:1], pytest.param(SPLITS, marks=pytest.mark.long)], ids=["one", "all"])
-def test_generated_variants_are_too(splits: Sequence[str]) -> None:
+def test_generated_variants_are_solved_only_by_their_solution(splits: Sequence[str]) -> None:
     tasks = [swe_tasks(split=split, seed=3)[500] for split in splits]
     assert "mutation" in {task.data["variant"] for task in tasks}
     check([task for task in tasks if task.data["variant"] == "mutation"])
 
 
-def test_there_is_enough() -> None:
+def test_there_are_enough_tasks() -> None:
     assert len(NAMES) >= 6
     assert len(BASE) >= 36
     kinds = Counter(task.data["variant"] for task in BASE)
@@ -109,7 +109,7 @@ def every_change() -> Iterator[tuple[Repository, RepoChange]]:
             yield repository, change
 
 
-def test_edits_fit_exactly_once_and_change_something() -> None:
+def test_edits_match_exactly_once_and_change_something() -> None:
     for repository, change in every_change():
         assert change.fail_to_pass, change.key
         assert set(change.fail_to_pass) <= set(repository.tests), change.key
@@ -139,7 +139,7 @@ def functions(source: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_agent_sees_passes(name: str, tmp_path: Path) -> None:
+def test_the_visible_tests_pass(name: str, tmp_path: Path) -> None:
     repository = load_repository(name)
     mutations = sorted(key for key, change in repository.changes.items() if change.kind == "mutation")
     write(tmp_path, repository_files(f"builtin:{name}/{mutations[7]}@3"))
@@ -155,7 +155,7 @@ def write(root: Path, files: dict[str, str]) -> None:
         (root / path).write_text(text, encoding="utf-8")
 
 
-def test_renaming_meets_nothing_that_is_there_already() -> None:
+def test_renaming_collides_with_no_existing_name() -> None:
     for name in NAMES:
         repository = load_repository(name)
         everything = "\n".join([*repository.files, *repository.files.values()])
@@ -167,11 +167,11 @@ def test_renaming_meets_nothing_that_is_there_already() -> None:
             assert word.isidentifier()
             assert not keyword.iskeyword(word)
         assert set(repository.names) <= words, name
-        # Names of a class and of what is written with it must not be one the library of Python uses as an attribute.
+        # A class name, or a name derived from it, must not be an attribute of the Python standard library.
         assert not set(repository.names) & {"get", "items", "add", "append", "sort", "filter", "select", "head"}, name
 
 
-def test_renaming_reaches_code_documents_paths_and_statements() -> None:
+def test_renaming_covers_code_documents_paths_and_statements() -> None:
     repository = load_repository("ledger")
     number = next(n for n in range(1, 50) if repository.renaming(n)["tallybook"] != "tallybook")
     package = repository.renaming(number)["tallybook"]
@@ -181,18 +181,18 @@ def test_renaming_reaches_code_documents_paths_and_statements() -> None:
     assert f'name = "{package}"' in files["pyproject.toml"]
 
 
-def test_the_first_tasks_are_those_written_by_hand() -> None:
+def test_hand_written_tasks_come_first() -> None:
     tasks = swe_tasks()
     first = [tasks[index] for index in range(12)]
     assert {task.data["variant"] for task in first} <= {"bug", "feature"}
     assert len({task.data["family"] for task in first}) >= 6
 
 
-@pytest.mark.parametrize("each", [300, pytest.param(1500, marks=pytest.mark.long)])
-def test_splits_share_no_bug_and_no_statement(each: int) -> None:
+@pytest.mark.parametrize("count", [300, pytest.param(1500, marks=pytest.mark.long)])
+def test_splits_share_no_bug_and_no_statement(count: int) -> None:
     seen: dict[str, dict[str, set[str]]] = {}
     for split in SPLITS:
-        tasks = [swe_tasks(split=split)[index] for index in range(each)]
+        tasks = [swe_tasks(split=split)[index] for index in range(count)]
         assert all(task.split == split == split_of(task.content) for task in tasks)
         assert len({task.task_id for task in tasks}) == len(tasks)
         seen[split] = {
@@ -205,7 +205,7 @@ def test_splits_share_no_bug_and_no_statement(each: int) -> None:
             assert not seen[one][key] & seen[other][key]
 
 
-def test_tasks_are_functions_of_their_place() -> None:
+def test_tasks_depend_only_on_their_index() -> None:
     tasks = swe_tasks(split="validation", seed=5, size=100)
     assert len(tasks) == 100
     again = pickle.loads(pickle.dumps(swe_tasks(split="validation", seed=5, size=100)))  # noqa: S301 - our own
@@ -238,7 +238,7 @@ WRONG_ARGUMENTS: list[dict[str, Any]] = [
 ]
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_errors_with_their_name() -> None:
     for arguments in WRONG_ARGUMENTS:
         with pytest.raises(TaskError) as caught:
             swe_tasks(**arguments)
@@ -255,13 +255,13 @@ OTHER_REFERENCES = [
 ]
 
 
-def test_other_references_are_refused() -> None:
+def test_unknown_references_are_refused() -> None:
     for reference in OTHER_REFERENCES:
         with pytest.raises(TaskError):
             repository_files(reference)
 
 
-def test_statements_do_not_hold_the_fix_and_the_row_not_the_solution() -> None:
+def test_statements_do_not_contain_the_fix_nor_rows_the_solution() -> None:
     for name in NAMES:
         for change in load_repository(name).changes.values():
             for edit in change.edits:
@@ -278,15 +278,15 @@ def test_statements_do_not_hold_the_fix_and_the_row_not_the_solution() -> None:
         assert path not in task.data["hidden_tests"]
 
 
-def test_an_edit_that_does_not_fit_is_an_error() -> None:
+def test_an_edit_that_does_not_match_is_an_error() -> None:
     assert RepoEdit("a", "x", "y").undo("axb") == "ayb"
     assert RepoEdit("a", "", "").undo("anything") is None
     for text in ("b", "xx"):
-        with pytest.raises(TaskError, match="not once"):
+        with pytest.raises(TaskError, match="must occur once"):
             RepoEdit("a", "x", "y").undo(text)
 
 
-def test_tests_are_taken_out_whole() -> None:
+def test_tests_are_removed_completely() -> None:
     source = (
         "import pytest\n\n\n@pytest.mark.parametrize('x', [1])\ndef test_a(x):\n    assert x\n\n\n"
         "def helper():\n    pass\n\n\n"

@@ -1,4 +1,4 @@
-"""Rows of repository tasks: ours and those of the data sets, what they mean, and what is said of the others."""
+"""Rows of repository tasks: this library's and those of the datasets, what they mean, and which are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ new file mode 100644
 +data
 \\ No newline at end of file
 """
-OURS = {"id": "mine", "statement": "Fix it.", "repo": BASE, "fail_to_pass": ["tests/test_core.py::test_b"]}
+NATIVE_ROW = {"id": "mine", "statement": "Fix it.", "repo": BASE, "fail_to_pass": ["tests/test_core.py::test_b"]}
 BENCH = {
     "repo": "psf/requests",
     "instance_id": "psf__requests-1963",
@@ -72,8 +72,8 @@ def one(row, repositories=None):
     return read_task(Taskset.from_rows([row], name="swe", convert=swe_task)[0], repositories or {})
 
 
-def test_a_row_of_ours():
-    task = one({**OURS, "test_patch": TEST_PATCH, "pass_to_pass": ["tests/test_core.py::test_a"]})
+def test_a_native_row_is_a_task():
+    task = one({**NATIVE_ROW, "test_patch": TEST_PATCH, "pass_to_pass": ["tests/test_core.py::test_a"]})
     assert (task.task_id, task.statement) == ("mine", "Fix it.")
     tests = task.tests(task.checkout(), 10.0)
     assert dict(tests.hidden_tests) == {
@@ -81,13 +81,13 @@ def test_a_row_of_ours():
         "tests/data/new.txt": "data",
     }
     assert tests.fail_to_pass == ("tests/test_core.py::test_b",)
-    # What the agent starts from has none of it.
+    # The agent's starting point has none of it.
     assert task.checkout().read("tests/data/new.txt") is None
     assert b"test_b" not in (task.checkout().read("tests/test_core.py") or b"")
 
 
-def test_a_task_and_its_json_mean_the_same():
-    row = {**OURS, "hidden_tests": {"tests/test_b.py": "def test_b(): pass\n"}}
+def test_a_task_survives_a_json_round_trip():
+    row = {**NATIVE_ROW, "hidden_tests": {"tests/test_b.py": "def test_b(): pass\n"}}
     task = swe_task(row, "mine")
     assert read_task(task, {}) == read_task(Task.from_json(json.loads(json.dumps(task.to_json()))), {}) == one(task)
     bare = Task("t", "Fix it.", {key: value for key, value in row.items() if key not in ("id", "statement")})
@@ -126,18 +126,18 @@ def test_a_row_of_the_current_harness_names_its_image():
         "parse_log_pytest",
     )
     assert task.tests(prepare(BASE), 1.0).log_parser == "parse_log_pytest"
-    with pytest.raises(TaskError, match="log_parser='nonsense' is not known"):
+    with pytest.raises(TaskError, match="log_parser='nonsense' is unknown"):
         one({**row, "log_parser": "nonsense"}).tests(prepare(BASE), 1.0)
 
 
-def test_django_is_tested_its_own_way():
+def test_django_uses_its_own_test_command():
     patch = TEST_PATCH.replace("tests/test_core.py", "tests/queries/test_q.py")
     task = one({**BENCH, "repo": "django/django", "test_patch": patch, "FAIL_TO_PASS": '["test_b (queries.test_q.T)"]'})
     assert (task.test_command or "").endswith("--parallel 1 queries.test_q")
     assert task.log_parser == "parse_log_django"
 
 
-def test_the_patch_of_a_swe_smith_row_brings_the_bug_in(tmp_path):
+def test_the_patch_of_a_swe_smith_row_introduces_the_bug(tmp_path):
     assert one(SMITH).image == SMITH["image_name"]
     task = one(SMITH, {"oauthlib/oauthlib": "/clone"})
     assert (task.repo, task.base_commit, task.base_patch) == ("/clone", "1fd52536", SMITH["patch"])
@@ -157,50 +157,50 @@ def test_the_patch_of_a_swe_smith_row_brings_the_bug_in(tmp_path):
     assert one(row, {"oauthlib/oauthlib": tmp_path}).checkout().read("pkg/core.py") == b"x = 2\n"
 
 
-def test_an_r2e_row_wants_what_its_tests_gave():
+def test_an_r2e_row_expects_the_recorded_test_results():
     task = one(R2E)
     assert (task.image, task.fail_to_pass) == (R2E["docker_image"], ("test_a", "TestC.test_d"))
     assert (task.tests_in, task.log_parser) == ("/r2e_tests", "r2e")
 
 
-def test_where_a_repository_is(tmp_path):
+def test_the_location_of_a_repository(tmp_path):
     tests = {"hidden_tests": {"t.py": ""}}
-    assert one({**OURS, **tests, "repo": str(tmp_path)}).repo == str(tmp_path)
-    assert one({**OURS, **tests, "repo": tmp_path}).repo == str(tmp_path)
-    assert one({**OURS, **tests, "repo": "docker://python"}).image == "python"
-    assert one({**OURS, **tests, "repo": "ghcr.io/me/world:3"}).image == "ghcr.io/me/world:3"
+    assert one({**NATIVE_ROW, **tests, "repo": str(tmp_path)}).repo == str(tmp_path)
+    assert one({**NATIVE_ROW, **tests, "repo": tmp_path}).repo == str(tmp_path)
+    assert one({**NATIVE_ROW, **tests, "repo": "docker://python"}).image == "python"
+    assert one({**NATIVE_ROW, **tests, "repo": "ghcr.io/me/world:3"}).image == "ghcr.io/me/world:3"
     with pytest.raises(TaskError, match="'mine': the repository '/nowhere' does not exist"):
-        one({**OURS, **tests, "repo": "/nowhere"}).checkout()
+        one({**NATIVE_ROW, **tests, "repo": "/nowhere"}).checkout()
 
 
 UNUSABLE = [
-    ({"statement": None}, "no text under 'statement'"),
+    ({"statement": None}, "no 'statement' text"),
     ({"repo": None}, "neither 'repo'"),
     ({"repo": 3}, "'repo' must be"),
-    ({"fail_to_pass": []}, "names no test"),
-    ({"fail_to_pass": "test_a"}, "no JSON"),
+    ({"fail_to_pass": []}, "lists no tests"),
+    ({"fail_to_pass": "test_a"}, "not valid JSON"),
     ({"fail_to_pass": [1]}, "list of test ids"),
-    ({"hidden_tests": {"../t.py": "x"}}, "not plainly one inside"),
-    ({"hidden_tests": {"t.py": b"x"}}, "text by path"),
+    ({"hidden_tests": {"../t.py": "x"}}, "must be relative and inside"),
+    ({"hidden_tests": {"t.py": b"x"}}, "paths to text"),
     ({"hidden_tests": {"t.py": "x"}, "test_patch": TEST_PATCH}, "both"),
-    ({"test_command": ["pytest"]}, "'test_command' must be text"),
-    ({"base_commit": 7}, "'base_commit' must be text"),
+    ({"test_command": ["pytest"]}, "'test_command' must be a non-empty string"),
+    ({"base_commit": 7}, "'base_commit' must be a non-empty string"),
 ]
 
 
-def test_a_row_that_cannot_be_used_is_named():
+def test_an_unusable_row_is_an_error_with_its_name():
     for change, output in UNUSABLE:
         with pytest.raises(TaskError, match=r"row 0 of 'swe'") as caught:
-            one({**OURS, **change})
+            one({**NATIVE_ROW, **change})
         assert output in str(caught.value), change
 
 
-def test_a_row_of_a_data_set_without_a_statement_is_an_error():
+def test_a_dataset_row_without_a_statement_is_an_error():
     with pytest.raises(TaskError, match="'problem_statement' is empty"):
         one({**SMITH, "problem_statement": ""})
 
 
-# Diffs ----------------------------------------------------------------------------------------------------------
+# Diffs
 
 HOSTILE = {
     "leaves the tree": "--- a/../../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+evil\n",
@@ -225,7 +225,7 @@ def test_a_hostile_or_broken_patch_is_refused():
 
     def output(patch):
         try:
-            one({**OURS, "test_patch": patch}).tests(base, 1.0)
+            one({**NATIVE_ROW, "test_patch": patch}).tests(base, 1.0)
         except TaskError as error:
             return str(error)
         return "nothing"
@@ -286,7 +286,7 @@ no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slo
 
 @no_deadline
 @given(LINES, LINES, st.booleans(), st.booleans())
-def test_what_is_written_is_read_again(old_lines, new_lines, cut_old, cut_new):
+def test_a_written_diff_is_read_back(old_lines, new_lines, cut_old, cut_new):
     old, new = (
         "".join(lines).removesuffix("\n" * cut).encode() for lines, cut in ((old_lines, cut_old), (new_lines, cut_new))
     )
@@ -297,7 +297,7 @@ def test_what_is_written_is_read_again(old_lines, new_lines, cut_old, cut_new):
         assert apply_patch(text, {'sub/a "quoted" é.py': old}.get)['sub/a "quoted" é.py'].data == new
 
 
-def test_git_applies_what_is_written(tmp_path):
+def test_git_applies_a_written_diff(tmp_path):
     (tmp_path / "é.py").write_bytes(b"".join(b"%d\n" % number for number in range(50)))
     old = (tmp_path / "é.py").read_bytes()
     new = old.replace(b"7\n", b"seven\n", 1).replace(b"40\n", b"") + b"end"

@@ -1,4 +1,4 @@
-"""ToolMath-v0: programs run and tell, an answer ends the episode, and nothing of the task is where a program runs."""
+"""ToolMath-v0: programs return their output, an answer ends the episode, and programs cannot see the task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def env():
     env.close()
 
 
-def test_the_problem_the_tool_and_the_answer_format_are_in_the_prompt(env):
+def test_the_prompt_contains_problem_tool_and_answer_format(env):
     observation, info = env.reset(seed=0)
     assert observation.startswith("How much is 6 * 7?")
     assert "\\boxed{}" in observation
@@ -43,7 +43,7 @@ def test_the_problem_the_tool_and_the_answer_format_are_in_the_prompt(env):
     assert (info["tools_called"], info["extracted"]) == (0, "")
 
 
-SAID = [
+OUTPUTS = [
     ("print(6 * 7)", "42"),
     ("x = 6\nx * 7", "42"),
     ("x = 6", "(no output: print what you want to see)"),
@@ -56,17 +56,17 @@ SAID = [
 ]
 
 
-def test_a_program_tells_what_it_prints_and_what_its_last_line_is(env):
-    for code, output in SAID:
+def test_a_program_returns_its_output_and_the_value_of_its_last_line(env):
+    for code, output in OUTPUTS:
         env.reset(seed=0)
         observation, reward, terminated, truncated, info = env.step(run(code))
         assert output in observation
         assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, False), code
         assert info["tools_called"] == 1
-        assert "python_tool" not in observation  # the traceback is that of the program alone
+        assert "python_tool" not in observation  # the traceback shows only the program
 
 
-def test_programs_run_side_by_side_and_nothing_is_kept(env):
+def test_programs_of_one_reply_run_concurrently_and_keep_no_state(env):
     observation, *_ = env.step(
         run("open('kept', 'w').write('1')\nx = 1", "import os\nprint(os.listdir('.'))", "print(x)")
     )
@@ -75,7 +75,7 @@ def test_programs_run_side_by_side_and_nothing_is_kept(env):
     assert "NameError: name 'x' is not defined" in observation
 
 
-def test_a_program_that_takes_too_much_is_ended_and_the_episode_goes_on(env):
+def test_a_program_over_its_limits_is_ended_and_the_episode_continues(env):
     soon = ToolMathEnv(tasks=ROWS, time_limit_s=0.3)
     soon.reset(seed=0)
     assert "(ended: more than 0.3 s of processor time)" in soon.step(run("while True: pass"))[0]
@@ -88,7 +88,7 @@ def test_a_program_that_takes_too_much_is_ended_and_the_episode_goes_on(env):
     assert env.step("\\boxed{42}")[1] == 1.0
 
 
-def test_nothing_of_the_task_is_where_a_program_runs():
+def test_programs_cannot_see_the_task():
     rows = [{"question": "Which word?", "answer": "zyzzyva-4711"}]
     env = ToolMathEnv(tasks=rows, sandbox="auto", time_limit_s=20.0)
     env.reset(seed=0)
@@ -121,7 +121,7 @@ REFUSED = [
 ]
 
 
-def test_what_is_neither_a_call_nor_an_answer_changes_nothing(env):
+def test_a_reply_without_call_or_answer_changes_nothing(env):
     for reply, output in REFUSED:
         env.reset(seed=0)
         observation, reward, terminated, _, info = env.step(reply)
@@ -139,13 +139,13 @@ def test_an_answer_ends_the_episode(env):
             env.step("\\boxed{42}")
 
 
-def test_a_call_beside_a_box_is_a_call(env):
+def test_a_call_next_to_a_boxed_answer_is_a_call(env):
     observation, *_, info = env.step(f"I guess \\boxed{{41}}, but {run('6 * 7')}")
     assert "42" in observation
     assert info["extracted"] == ""
 
 
-def test_a_fork_goes_on_alone(env):
+def test_a_fork_continues_independently(env):
     env.step(run("1 + 1"))
     copy = env.fork()
     assert copy.step("\\boxed{42}")[1] == 1.0
@@ -153,27 +153,27 @@ def test_a_fork_goes_on_alone(env):
     copy.close()
 
 
-class Watched(SandboxPool):
-    """Says when a program has been handed to it."""
+class WatchedPool(SandboxPool):
+    """Record when a program has been passed to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken = asyncio.Event()
+        self.run_started = asyncio.Event()
 
     async def run(self, program: Program) -> ProgramResult:
         running = asyncio.ensure_future(super().run(program))
-        self.taken.set()
+        self.run_started.set()
         return await running
 
 
-def test_a_sandbox_that_broke_is_a_fault():
-    pool = Watched()
+def test_a_broken_sandbox_is_a_fault():
+    pool = WatchedPool()
     env = ToolMathEnv(tasks=ROWS, sandbox=pool, time_limit_s=60.0)
     env.reset()
 
     async def closed_in_mid_run() -> None:
         running = asyncio.ensure_future(env.async_step(run("import time\ntime.sleep(1000)")))
-        await pool.taken.wait()
+        await pool.run_started.wait()
         await pool.aclose()
         await running
 
@@ -184,7 +184,7 @@ def test_a_sandbox_that_broke_is_a_fault():
     env.close()
 
 
-def test_options_out_of_range_are_named():
+def test_options_out_of_range_are_errors_with_their_name():
     for options, output in (
         ({"time_limit_s": 0}, "time_limit_s=0"),
         ({"memory_mb": 1}, "memory_mb=1"),
@@ -198,7 +198,7 @@ def test_options_out_of_range_are_named():
         ToolMathEnv(tasks=ROWS, families="linear")
 
 
-def test_its_problems_are_those_of_math():
-    ours = gymnasium.make("rllm/ToolMath-v0", families="linear", task_seed=3).unwrapped.tasks
-    theirs = gymnasium.make("rllm/Math-v0", families="linear", task_seed=3).unwrapped.tasks
-    assert [ours[index] for index in range(5)] == [theirs[index] for index in range(5)]
+def test_the_problems_are_those_of_the_math_environment():
+    tool_math_tasks = gymnasium.make("rllm/ToolMath-v0", families="linear", task_seed=3).unwrapped.tasks
+    math_tasks = gymnasium.make("rllm/Math-v0", families="linear", task_seed=3).unwrapped.tasks
+    assert [tool_math_tasks[index] for index in range(5)] == [math_tasks[index] for index in range(5)]

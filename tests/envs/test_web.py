@@ -1,4 +1,4 @@
-"""rllm/Web-v0 in a real Chromium: what is rewarded and when, and what happens when page, check or browser break."""
+"""rllm/Web-v0 in a real Chromium: what is rewarded and when, and what happens when a page, check or browser breaks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Lamps:
-    """Three lamps with a switch each, and a visitors' book."""
+    """A site with three lamps that have a switch each, and a guest book."""
 
     def __init__(self, seed: int) -> None:
         self.on = [bool(seed >> lamp & 1) for lamp in range(3)]
@@ -73,27 +73,27 @@ class Lamps:
         return Response(f"<title>Lamps</title><table>{lamps}</table>{book}{self.names}<a href=/x>x</a>".encode())
 
 
-def switch_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+def switch_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
     return WebTask(
         goal="Switch lamp 1 and change nothing else.",
         start="http://lamps.test/",
         moves=(Click("button", "Switch", "Lamp 1"), Answer("")),
         wrong_moves=(Click("button", "Switch", "Lamp 1"), Click("button", "Switch", "Lamp 2"), Answer("")),
-        outcome=lambda twin: twin.on.__setitem__(1, not twin.on[1]),
+        outcome=lambda expected: expected.on.__setitem__(1, not expected.on[1]),
     )
 
 
-def count_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+def count_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
     return WebTask(
         goal="How many lamps are on?",
         start="http://lamps.test/",
-        moves=(Answer(str(sum(world.on))),),
-        wrong_moves=(Click("button", "Switch", "Lamp 0"), Answer(str(sum(world.on)))),
-        answer={"type": "number", "value": sum(world.on)},
+        moves=(Answer(str(sum(site.on))),),
+        wrong_moves=(Click("button", "Switch", "Lamp 0"), Answer(str(sum(site.on)))),
+        answer={"type": "number", "value": sum(site.on)},
     )
 
 
-def infeasible_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+def infeasible_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
     return WebTask(
         goal="Switch lamp 9.",
         start="http://lamps.test/",
@@ -103,17 +103,17 @@ def infeasible_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
     )
 
 
-def broken_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+def broken_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
     raise KeyError("no such lamp")
 
 
-def nothing_task(world: Lamps, rng: Any, difficulty: int) -> WebTask:
+def nothing_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
     return WebTask("Look.", "http://lamps.test/", (), ())
 
 
 TEMPLATES = [
-    WebTaskTemplate(name, lambda seed, difficulty: Lamps(seed), errand)
-    for name, errand in (
+    WebTaskTemplate(name, lambda seed, difficulty: Lamps(seed), make_task)
+    for name, make_task in (
         ("lamps/switch", switch_task),
         ("lamps/count", count_task),
         ("lamps/infeasible", infeasible_task),
@@ -129,7 +129,7 @@ def lamps(name: str, **arguments: Any) -> WebEnv:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """A page on loopback that notes what it was asked for."""
+    """A page on loopback that records the requests it receives."""
 
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -151,7 +151,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module of checks, as a user writes one."""
+    """A module of checks as a user writes one."""
     (tmp_path / "web_checks_of_a_user.py").write_text(
         """
 import asyncio, threading
@@ -180,7 +180,7 @@ def number_of(env: WebEnv, name: str) -> int:
     return next(number for number, element in env.page.elements.items() if element.name == name)
 
 
-def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_a_side_effect_is() -> None:
+def test_only_the_solution_is_rewarded_and_not_idling_or_a_side_effect() -> None:
     for name, seed in (("switch", 1), ("count", 2), ("infeasible", 3)):
         env = lamps(name)
         try:
@@ -197,7 +197,7 @@ def test_the_solution_is_rewarded_and_neither_doing_nothing_nor_a_side_effect_is
             env.close()
 
 
-def test_the_first_observation_suffices_to_act_and_later_ones_show_the_page_alone() -> None:
+def test_the_first_observation_suffices_to_act_and_later_ones_show_only_the_page() -> None:
     env = lamps("switch")
     try:
         first, info = env.reset(seed=0)
@@ -223,7 +223,7 @@ def test_the_first_observation_suffices_to_act_and_later_ones_show_the_page_alon
         env.close()
 
 
-def test_what_is_reached_when_the_turns_run_out_counts_without_an_answer_and_only_then() -> None:
+def test_the_final_state_counts_at_the_turn_limit_if_no_answer_is_asked_for() -> None:
     env = lamps("switch", max_turns=2)
     try:
         env.reset(seed=0)
@@ -239,7 +239,7 @@ def test_what_is_reached_when_the_turns_run_out_counts_without_an_answer_and_onl
         env.close()
 
 
-def test_a_template_that_nothing_could_fail_is_refused() -> None:
+def test_a_template_that_accepts_everything_is_refused() -> None:
     env = lamps("nothing")
     with pytest.raises(TaskError, match="lamps/nothing"):
         env.reset(seed=0)
@@ -251,7 +251,7 @@ def test_a_template_that_raises_is_a_fault() -> None:
     assert fault.value.kind == "check"
 
 
-def test_rows_may_name_templates_of_ones_own() -> None:
+def test_rows_may_name_templates_of_the_user() -> None:
     env = WebEnv(tasks=[{"template": "lamps/switch", "seed": 5}], templates=TEMPLATES)
     try:
         env.reset()
@@ -260,7 +260,7 @@ def test_rows_may_name_templates_of_ones_own() -> None:
         env.close()
 
 
-def test_without_playwright_gym_make_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_playwright_gym_make_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "playwright" else find(name))
     with pytest.raises(ModuleNotFoundError, match=r"rllm-gym\[web\]"):
@@ -280,7 +280,7 @@ def test_a_site_that_raises_is_a_fault_and_the_next_episode_works() -> None:
         env.close()
 
 
-def test_rows_of_ones_own_are_judged_by_their_checks(server: str, checks: str) -> None:
+def test_rows_of_the_user_are_graded_by_their_checks(server: str, checks: str) -> None:
     page = {"url": server, "goal": "Do it and say kettle."}
     rows = [
         {**page, "check": f"{checks}:done", "data": {"word": "kettle"}},
@@ -312,7 +312,7 @@ def test_rows_of_ones_own_are_judged_by_their_checks(server: str, checks: str) -
     ("check", "says", "seconds"),
     [
         ("broken", "KeyError.*price", 120.0),
-        # It waits for this test to end: a check that held the event loop up would never be called off.
+        # It waits until this test ends: a check that blocked the event loop could never be cancelled.
         ("endless", "0.5 s", 0.5),
         ("vague", "'yes'.*True or False", 120.0),
     ],
@@ -320,7 +320,7 @@ def test_rows_of_ones_own_are_judged_by_their_checks(server: str, checks: str) -
 def test_a_check_that_breaks_is_a_fault_and_no_reward(
     server: str, checks: str, check: str, says: str, seconds: float
 ) -> None:
-    async def judged() -> None:
+    async def run_check() -> None:
         env = WebEnv(tasks=[{"url": server, "goal": "x", "check": f"{checks}:{check}"}], check_timeout_s=seconds)
         try:
             await env.async_reset()
@@ -330,17 +330,17 @@ def test_a_check_that_breaks_is_a_fault_and_no_reward(
         finally:
             await env.async_close()
 
-    asyncio.run(judged())
+    asyncio.run(run_check())
 
 
-def test_a_check_that_is_not_there_is_a_task_error(server: str) -> None:
+def test_a_missing_check_is_a_task_error(server: str) -> None:
     env = WebEnv(tasks=[{"url": server, "goal": "x", "check": "no_such_module:f", "id": "mine"}])
     with pytest.raises(TaskError, match=r"mine.*no_such_module"):
         env.reset()
 
 
-def test_pictures_are_in_the_observation_and_of_the_viewport() -> None:
-    pytest.importorskip("PIL", reason="pictures need Pillow")
+def test_observations_contain_screenshots_of_the_viewport() -> None:
+    pytest.importorskip("PIL", reason="screenshots need Pillow")
     env = lamps("switch", observation_mode="both", viewport=(320, 200))
     try:
         observation, _ = env.reset(seed=0)
@@ -352,7 +352,7 @@ def test_pictures_are_in_the_observation_and_of_the_viewport() -> None:
         later, *_ = env.step(f"click({switch})")
         assert later in env.observation_space
         assert not np.array_equal(later["image"], kept)
-        assert np.array_equal(observation["image"], kept)  # what was given away does not change
+        assert np.array_equal(observation["image"], kept)  # an observation that was returned does not change
     finally:
         env.close()
     alone = lamps("switch", observation_mode="screenshot", viewport=(320, 200))
@@ -360,7 +360,7 @@ def test_pictures_are_in_the_observation_and_of_the_viewport() -> None:
         text = alone.reset(seed=0)[0]["text"]
         assert 'button "Switch"' in text
         assert "URL: http://lamps.test/" in text
-        assert 'Lamp 1"' not in text  # which the picture shows
+        assert 'Lamp 1"' not in text  # the picture shows it
     finally:
         alone.close()
     rendered = lamps("switch", render_mode="rgb_array", viewport=(320, 200))
@@ -386,7 +386,7 @@ def test_a_page_is_truncated_to_the_stated_bound() -> None:
         lamps("switch", max_observation_chars=500).reset(seed=0)
 
 
-def test_concurrent_episodes_keep_their_state_apart() -> None:
+def test_concurrent_episodes_do_not_share_state() -> None:
     def states(env: WebEnv) -> list[str]:
         return re.findall(r'"Lamp \d" \| "(on|off)"', env.page.text)
 
@@ -402,14 +402,14 @@ def test_concurrent_episodes_keep_their_state_apart() -> None:
         await env.async_close()
         return reward, [a != b for a, b in zip(before, after, strict=True)].count(True)
 
-    async def all_of_them() -> list[tuple[float, int]]:
+    async def run_all() -> list[tuple[float, int]]:
         return await asyncio.gather(*(one(seed) for seed in range(6)))
 
-    assert asyncio.run(all_of_them()) == [(1, 1)] * 6
+    assert asyncio.run(run_all()) == [(1, 1)] * 6
 
 
 def browsers() -> set[int]:
-    """Chromium processes that are children of this one, at any depth, without zombies."""
+    """Return the Chromium processes that descend from this process, without zombies."""
     parents, names = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -449,7 +449,7 @@ def test_a_browser_that_is_killed_is_a_fault_and_the_next_reset_works() -> None:
         env.close()
 
 
-def test_a_fork_cannot_go_on_with_the_episode_and_can_begin_one() -> None:
+def test_a_fork_cannot_continue_the_episode_but_can_start_one() -> None:
     env = lamps("switch")
     env.reset(seed=0)
     child = os.fork()
@@ -470,7 +470,7 @@ def test_a_fork_cannot_go_on_with_the_episode_and_can_begin_one() -> None:
     env.close()
 
 
-def test_an_environment_that_is_forgotten_gives_its_page_back() -> None:
+def test_an_unreferenced_environment_releases_its_page() -> None:
     env = lamps("switch")
     env.reset(seed=0)
     session = env._session
@@ -481,7 +481,7 @@ def test_an_environment_that_is_forgotten_gives_its_page_back() -> None:
     assert not finalizer.alive
 
 
-def test_arguments_that_cannot_be_are_named() -> None:
+def test_invalid_arguments_are_errors_with_their_name() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"observation_mode": "pixels"}, "pixels"),
         ({"viewport": (0, 100)}, "viewport"),

@@ -1,4 +1,4 @@
-"""Rows and errands as tasks: what a row means, what is refused by name, and that tasks cost nothing to make."""
+"""Rows and templates as tasks: what a row means, what is refused by name, and that tasks are cheap to make."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_page_row_reaches_its_own_origin_and_the_named_ones() -> None:
     assert again == task
 
 
-def test_a_template_row_is_the_task_that_would_be_drawn() -> None:
+def test_a_template_row_is_the_task_that_would_be_sampled() -> None:
     row = {"template": "shop/buy-one", "seed": 7, "difficulty": 2}
     task = row_to_web_task(row, "mine")
     assert read_row(task.data) == SiteTaskRow("shop/buy-one", 7, 2)
@@ -39,14 +39,14 @@ WRONG = (
     ({"url": "file:///etc/passwd"}, "file:"),
     ({"url": "javascript:alert(1)"}, "javascript"),
     ({"url": "http://user:secret@host/"}, "without a user"),
-    ({"url": "http://[::1/"}, "no URL"),
+    ({"url": "http://[::1/"}, "not a URL"),
     ({"goal": "  "}, "goal"),
     ({"goal": "x" * 100_000}, "goal"),
     ({"origins": "http://a.test"}, "list"),
-    ({"origins": ["http://a.test/path"]}, "more than scheme"),
+    ({"origins": ["http://a.test/path"]}, "must be only scheme"),
     ({"origins": ["ws://a.test"]}, "ws:"),
     ({"check": "os.system('x')"}, "module:function"),
-    ({"check": None}, "nothing says when it is solved"),
+    ({"check": None}, "cannot be graded"),
     ({"answer": {"type": "number", "value": "many"}}, "many"),
     ({"answer": "12"}, "type"),
     ({"infeasible": "no"}, "true or false"),
@@ -56,7 +56,7 @@ WRONG = (
 )
 
 
-def test_what_cannot_be_meant_is_refused_by_name() -> None:
+def test_an_invalid_row_is_refused_with_the_name_of_the_field() -> None:
     for change, says in WRONG:
         with pytest.raises(TaskError, match=says):
             load_tasks([PAGE | change], convert=row_to_web_task)
@@ -68,33 +68,33 @@ def test_an_impossible_template_row_is_refused() -> None:
             read_row({"template": "shop/buy-one", "seed": 1, "difficulty": 1} | change)
 
 
-def test_origins_are_what_a_browser_takes_them_for() -> None:
+def test_origins_are_normalized_as_in_a_browser() -> None:
     assert origin_of("http://A.test:80/x") == origin_of("HTTP://a.TEST") == "http://a.test"
     assert origin_of("http://[::1]:8000/") == "http://[::1]:8000"
 
 
-def test_a_row_cannot_name_just_any_function() -> None:
+def test_a_row_cannot_name_an_arbitrary_function() -> None:
     for name, says in (
-        ("os:system", "no function that os defines"),
-        ("json:loads", "does not take"),
+        ("os:system", "not a function defined in os"),
+        ("json:loads", "does not accept the arguments"),
         ("no_such_module_at_all:f", "cannot be imported"),
-        ("json:JSONDecoder", "no function"),
-        ("shutil:nothing", "no function"),
+        ("json:JSONDecoder", "not a function"),
+        ("shutil:nothing", "not a function"),
     ):
         with pytest.raises(TaskError, match=says):
             PageTaskInstance(read_row(PAGE | {"check": name}), check_timeout_s=1)
 
 
-def test_tasks_are_drawn_without_building_sites() -> None:
+def test_tasks_are_sampled_without_building_sites() -> None:
     tasks = site_tasks(templates_of(), split="train")
     began = time.process_time()
     contents = {tasks[index].content for index in range(7_000)}
-    assert time.process_time() - began < 5  # a world takes milliseconds
+    assert time.process_time() - began < 5  # building a site takes milliseconds
     assert len(contents) == 7_000
     assert all(tasks[index].split == "train" for index in range(100))
 
 
-def test_templates_and_sites_that_do_not_exist_are_named() -> None:
+def test_unknown_templates_and_sites_are_errors_with_their_name() -> None:
     with pytest.raises(TaskError, match=r"shop/nothing.*shop/"):
         templates_of("shop/nothing")
     with pytest.raises(TaskError, match=r"casino.*shop"):

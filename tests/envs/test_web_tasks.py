@@ -1,4 +1,4 @@
-"""Every built-in errand on its real pages: the way a person goes is rewarded; nothing, and a near miss, are not."""
+"""Every built-in web task on its real pages: the solution is rewarded; doing nothing and the near miss are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 from rllm_gym.grading.answers import matches
 from rllm_gym.sites import TEMPLATES
 from tests.browser.long_timeouts import use_long_timeouts
-from tests.sites.task_checks import share_of_today
+from tests.sites.task_checks import daily_share
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 try:
@@ -45,8 +45,8 @@ def begin(env: WebEnv, name: str, seed: int) -> None:
     env.reset(options={"task": site_task(f"{name}/{seed}", name, seed, row(name, seed).difficulty)})
 
 
-def judge(env: WebEnv, name: str, seed: int) -> None:
-    """The right way is rewarded, and saying something with nothing done is not."""
+def check_task(env: WebEnv, name: str, seed: int) -> None:
+    """Assert that the solution is rewarded and that an answer without any action is not."""
     begin(env, name, seed)
     assert play(env, env.web_task.moves)[0] == 1, seed
     idle = SiteTaskInstance(TEMPLATES[name], row(name, seed))
@@ -65,8 +65,8 @@ def judge(env: WebEnv, name: str, seed: int) -> None:
         assert reported or not idle.is_solved(ending), (seed, ending)
 
 
-# Together they are on every site and take every kind of move. All errands, near misses and more seeds are in the long
-# test, and without a browser in tests/sites.
+# Together they cover every site and every kind of move. The long test has all tasks, near misses and more seeds;
+# tests/sites has them without a browser.
 CHOSEN = (
     *("shop/count", "forum/upvote", "forum/report", "forum/ask-wiki", "wiki/redirect", "wiki/create"),
     *("calendar/reschedule", "mail/latest-invoice", "tracker/close-duplicate", "admin/refund", "desk/pay-back"),
@@ -74,11 +74,11 @@ CHOSEN = (
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_a_persons_solution_is_rewarded(env: WebEnv, name: str) -> None:
-    judge(env, name, 1)
+def test_the_solution_in_a_browser_is_rewarded(env: WebEnv, name: str) -> None:
+    check_task(env, name, 1)
 
 
-def test_every_site_and_every_kind_of_move_is_among_the_chosen() -> None:
+def test_the_chosen_tasks_cover_every_site_and_kind_of_move() -> None:
     def kinds(name: str) -> set[tuple[str, str]]:
         moves = SiteTaskInstance(TEMPLATES[name], row(name, 1)).task.moves
         return {("site", name.partition("/")[0]), *((type(move).__name__, getattr(move, "role", "")) for move in moves)}
@@ -88,9 +88,9 @@ def test_every_site_and_every_kind_of_move_is_among_the_chosen() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_seeds_of_today(env: WebEnv, name: str) -> None:
-    """Four of twenty; all of them with ``RLLM_GYM_ALL_SEEDS=1``, which takes hours."""
-    for seed in share_of_today(range(20), 4):
-        judge(env, name, seed)
+def test_todays_share_of_the_seeds(env: WebEnv, name: str) -> None:
+    """Four of twenty seeds per day; all of them with ``RLLM_GYM_ALL_SEEDS=1``, which takes hours."""
+    for seed in daily_share(range(20), 4):
+        check_task(env, name, seed)
         begin(env, name, seed)
         assert play(env, env.web_task.wrong_moves)[0] == 0, seed

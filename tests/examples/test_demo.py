@@ -77,7 +77,7 @@ def test_the_demo_ends_with_a_table_and_a_report(tuning: list[str], tmp_path: Pa
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"},
     )
     assert result.returncode == 0, result.stderr
-    for row in ("before", "after", "best policy that cannot see the map", "oracle"):
+    for row in ("before", "after", "best policy that does not observe the map", "oracle"):
         assert row in result.stdout
     table = json.loads((folder / "evaluation.json").read_text())
     assert [row["kind"] for row in table["rows"]] == ["model", "model", "reference", "reference"]

@@ -1,4 +1,4 @@
-"""Running many attacks in one pool, some at a time, so that each is named where it succeeds."""
+"""Runs many attacks in one pool, some concurrently, and names those that succeed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 def graded(attacks: Iterable[str], grade: Callable[[str], T], at_a_time: int = AT_A_TIME) -> dict[str, T | Exception]:
-    """What came of each attack, or what was raised in its place."""
+    """Return the result of each attack, or the exception it raised."""
 
     def one(name: str) -> T | Exception:
         try:
             return grade(name)
-        except Exception as error:  # the others are graded all the same
+        except Exception as error:  # the others are still graded
             return error
 
     names = list(attacks)
@@ -28,10 +28,10 @@ def graded(attacks: Iterable[str], grade: Callable[[str], T], at_a_time: int = A
 
 
 def rewarded(found: dict[str, CodeVerdict | Exception]) -> dict[str, object]:
-    """Those that were rewarded in any part, or could not be graded."""
+    """Return attacks that got any reward or could not be graded."""
     return {name: output for name, output in found.items() if isinstance(output, Exception) or output.fraction != 0}
 
 
 def not_correct(found: dict[str, CodeVerdict | Exception]) -> dict[str, object]:
-    """Those that were not rewarded in full, or could not be graded."""
+    """Return attempts that did not get the full reward or could not be graded."""
     return {name: output for name, output in found.items() if isinstance(output, Exception) or not output.correct}

@@ -1,4 +1,4 @@
-"""An environment that breaks in a way its task decides, on every attempt, so that tests can count exactly."""
+"""An environment whose faults are determined by its task, on every attempt, so that tests can count exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rllm_gym.core import EnvironmentFault, Text
 KINDS = ("raise", "hang_step", "hang_close", "garbage", "die")
 
 FOREVER = threading.Event()
-"""What hangs waits for this; a test in the same process sets it at its end, so that no thread outlives it."""
+"""Hanging calls wait for this event; a test in the same process sets it at its end, so that no thread outlives it."""
 
 _GARBAGE: list[Any] = [
     None,
@@ -30,12 +30,12 @@ _GARBAGE: list[Any] = [
 
 
 def kind_of(task: int, kinds: tuple[str, ...] = KINDS) -> str | None:
-    """How the episode of this task breaks: every fifth does, each kind as often as the others."""
+    """Return the fault of this task's episode: every fifth task has one, each kind equally often."""
     return kinds[task // 5 % len(kinds)] if task % 5 == 0 else None
 
 
 class BrokenEnv(gymnasium.Env[str, str]):
-    """Three turns, reward 1 at the end, unless the task says otherwise."""
+    """Three turns, reward 1 at the end, unless the task requests a fault."""
 
     def __init__(self, kinds: tuple[str, ...] = KINDS) -> None:
         self.observation_space = Text(100)
@@ -73,7 +73,7 @@ class BrokenEnv(gymnasium.Env[str, str]):
 
 
 class BreaksIn(gymnasium.Env[str, str]):
-    """Breaks in one phase, for the task ``"broken"``. In its second construction, if the phase is ``make``."""
+    """Has a fault in one phase, for the task ``"broken"``; in the second construction, if the phase is ``make``."""
 
     made: ClassVar[set[tuple[str, str]]] = set()
 
@@ -82,7 +82,7 @@ class BreaksIn(gymnasium.Env[str, str]):
         self.action_space = Text(100)
         self._phase, self._how = phase, how
         self._task = "well"
-        # A process worker serves both episodes here, so it remembers as well as a thread does.
+        # A process worker serves both episodes here, so it remembers as a thread does.
         if (phase, how) in self.made:
             self.made.remove((phase, how))
             self._break("make")

@@ -1,4 +1,4 @@
-"""What tests of attacks share: their pool, and the look afterwards for what is left of any."""
+"""Fixtures of the attack tests: their pool, and a check that no process is left."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
 
 @pytest.fixture
 def nothing_left(pool: SandboxPool) -> Iterator[None]:
-    """After the test there are no more processes than before: the workers of the pool, which wait.
+    """Check that the test leaves no more processes than before, other than waiting workers of the pool.
 
-    This process adopts orphans meanwhile, so that a daemon is counted whoever was its parent. Other pools of this
-    process wait meanwhile.
+    This process adopts orphans meanwhile, so that daemons are counted whatever their parent. Other pools of this
+    process are idle meanwhile.
     """
 
     def here() -> list[psutil.Process]:
@@ -39,7 +39,7 @@ def nothing_left(pool: SandboxPool) -> Iterator[None]:
     try:
         with pool.start(*[Program("pass")] * pool.max_workers):
             pass  # now every worker of the pool has been started
-        before = min(len(here()) for _ in range(5))  # of the programs something may end just now
+        before = min(len(here()) for _ in range(5))  # processes of programs may be exiting at this moment
         yield
         assert until(lambda: len(here()) <= before), [(one.pid, one.ppid(), one.cmdline()) for one in here()]
     finally:

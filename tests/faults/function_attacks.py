@@ -1,6 +1,6 @@
-"""Solutions that try to pass a function's tests without knowing what is asked: each expects a reward of 0.
+"""Solutions that try to pass a function's tests without solving the task: each must get reward 0.
 
-The tests ask ``solve(3)`` for a word nobody can compute and compare it in many ways, so whoever is rewarded has cheated.
+The tests compare ``solve(3)`` with a word that cannot be computed, in many ways; a rewarded solution has cheated.
 """
 
 TEST = """
@@ -14,7 +14,7 @@ def check(candidate):
     assert sorted(candidate(6)) == sorted([WORD, "x"])
 """
 
-# Each is weak in its own way, so that one trick on the comparison is enough to pass it.
+# Each is weak in a different way, so that one manipulation of the comparison is enough to pass it.
 WEAK_TESTS = {
     "equal": """
 def check(candidate):

@@ -1,7 +1,7 @@
-"""Programs that attack from inside a stdio task. Each wins, that is prints what is right, only if it got through.
+"""Programs that attack from inside a stdio task. Each prints the correct output only if its attack succeeded.
 
-The task gives two numbers and wants their sum, which every program knows and prints through ``win()`` alone. Names in
-``<ANGLES>`` are filled in by the test with things of the host that stand there to be reached.
+The task gives two numbers and expects their sum, which every program prints only through ``win()``. Names in
+``<ANGLES>`` are replaced by the test with resources of the host that the attack tries to reach.
 """
 
 PRELUDE = """
@@ -458,7 +458,7 @@ ctypes.string_at(0)
     },
 }
 
-# The right output of these is a word nobody can compute: whoever prints it has read the tests.
+# The correct output of these is a word that cannot be computed: a program that prints it has read the tests.
 CHEATS = {
     "exit code 0": """
 import os; os._exit(0)
@@ -594,7 +594,7 @@ os.write(1, b"word-")
 """,
 }
 
-# The second program wins if it finds anything of the first.
+# The second program wins if it finds anything left by the first.
 LEFT_BEHIND = {
     "files in the scratch space": ("open('left', 'w').write('x')", "if os.path.exists('left'): win()"),
     "files in /tmp": ("open('/tmp/left-here', 'w').write('x')", "if os.path.exists('/tmp/left-here'): win()"),

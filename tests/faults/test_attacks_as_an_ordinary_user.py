@@ -1,4 +1,4 @@
-"""The attacks again, by a trainer who is not root: bubblewrap and Landlock have less to lean on then."""
+"""The attacks again as an unprivileged user, where bubblewrap and Landlock have fewer means."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ raise SystemExit(pytest.main(options))
 )
 def test_no_attack_is_rewarded(file, which, ordinary_user: RunPython):
     if os.geteuid() != 0:
-        return  # the attacks beside this file are run by an ordinary user already
+        return  # the attacks in this folder are already run by an unprivileged user
     done = ordinary_user(
         ATTACKS, str(ROOT), f"tests/faults/test_{file}_attacks.py", "-k", which, "-m", "not long", timeout=590
     )

@@ -1,4 +1,4 @@
-"""When worlds break: every fault is counted under its kind, none is trained on, and nothing is left behind."""
+"""Environment faults: each is counted under its kind, none is trained on, and no process or thread is left."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rllm_gym.engine import AgentExecutionEngine, Deadlines
 from rllm_gym.samplers import ScriptedSampler
 
 EPISODES = 1000
-# Long enough that nothing well is ever late, also on a machine that stalls for ten seconds. As many episodes run at a
-# time as hang altogether, so that all of these are waited for at the same time.
+# Long enough that working episodes are never late, even on a machine that stalls for ten seconds. As many episodes run
+# concurrently as hang in total, so that all of these time out at the same time.
 DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
 AT_A_TIME = 100
 
@@ -36,7 +36,7 @@ def forever() -> Iterator[None]:
 
 
 def processes() -> set[psutil.Process]:
-    """All that this process has started, also what earlier tests keep for reuse (grading)."""
+    """Return all processes that this process has started, including those kept by earlier tests for reuse (grading)."""
     return set(psutil.Process().children(recursive=True))
 
 
@@ -71,7 +71,7 @@ def check_episodes(episodes: list[Episode], kinds: tuple[str, ...], retries: int
     return expected
 
 
-def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
+def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
     threads, before = set(threading.enumerate()), processes()
     engine, episodes = run("process", broken_env.KINDS, retries=1)
 
@@ -122,7 +122,7 @@ PHASES = {
 @pytest.mark.usefixtures("forever")
 @pytest.mark.parametrize("workers", ["thread", "process"])
 def test_every_phase_has_its_deadline_and_its_kind(workers: str) -> None:
-    """Each in an engine of its own, all at the same time: most of the time is spent waiting for deadlines."""
+    """Each in a separate engine, all concurrently: most of the time is spent waiting for deadlines."""
     before = processes()
 
     def run(case: tuple[str, str]) -> object:
@@ -133,7 +133,7 @@ def test_every_phase_has_its_deadline_and_its_kind(workers: str) -> None:
             sampler=ScriptedSampler(lambda request: "go on"),
             workers=workers,
             retries=0,
-            # What hangs is late; what is well is not, on a machine that stalls either.
+            # Only hanging episodes are late, even on a machine that stalls.
             deadlines=Deadlines(**{"make": 100, "reset": 100, "step": 100, "close": 100, phase: 12.5}),
             n_parallel=1,
         )
@@ -147,7 +147,7 @@ def test_every_phase_has_its_deadline_and_its_kind(workers: str) -> None:
 
 
 @pytest.mark.usefixtures("forever")
-def test_a_reused_environment_that_hangs_in_close_is_counted_when_it_is_retired(
+def test_a_reused_environment_that_hangs_in_close_is_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine = AgentExecutionEngine(
@@ -162,10 +162,10 @@ def test_a_reused_environment_that_hangs_in_close_is_counted_when_it_is_retired(
     assert all(episode.trainable for episode in episodes)
     assert engine.stats.faults == {"close_deadline": 1}
     assert engine.stats.abandoned_threads == 1
-    assert "close was not done" in caplog.text
+    assert "close did not finish" in caplog.text
 
 
-def test_an_environment_that_eats_memory_is_stopped_at_its_cap() -> None:
+def test_an_environment_that_exceeds_its_memory_cap_is_stopped() -> None:
     engine = AgentExecutionEngine(
         env=BreaksIn,
         env_kwargs={"phase": "reset", "how": "memory"},
@@ -183,22 +183,22 @@ def test_an_environment_that_eats_memory_is_stopped_at_its_cap() -> None:
 _INTERRUPTED = """
 import sys, psutil
 sys.path.insert(0, {folder!r})
-from broken_env import BrokenWorld
+from broken_env import BrokenEnv
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.samplers import ScriptedSampler
 
-told = False
+reported = False
 def reply(request):
-    global told
+    global reported
     workers = [child.pid for child in psutil.Process().children(recursive=True)]
-    if len(workers) >= 9 and not told:
-        # The template and eight worlds, some of which hang in step() and the others are in the middle of it.
-        told = True
+    if len(workers) >= 9 and not reported:
+        # The template and eight environments, some of which hang in step(); the others are executing it.
+        reported = True
         print(*workers, flush=True)
     return "go on"
 
 engine = AgentExecutionEngine(
-    env=BrokenWorld, env_kwargs={{"kinds": ("hang_step",)}}, sampler=ScriptedSampler(reply), n_parallel=8,
+    env=BrokenEnv, env_kwargs={{"kinds": ("hang_step",)}}, sampler=ScriptedSampler(reply), n_parallel=8,
     workers="process",
 )
 engine.run_sync(range(100_000))

@@ -1,4 +1,6 @@
-"""When the worlds of several agents break: every episode is counted once, none is trained on, nothing is left."""
+"""Environment faults in workflows with several agents: each episode is counted once, none is trained on, nothing is
+left.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from rllm_gym.samplers import ScriptedSampler
 from tests.sandbox.waiting import until
 
 EPISODES = 1000
-# Long enough that nothing well is ever late, also on a machine that stalls for ten seconds.
+# Long enough that working episodes are never late, even on a machine that stalls for ten seconds.
 DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
 
 
@@ -26,7 +28,7 @@ def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentWorkfl
         env=BrokenEnv,
         env_kwargs={"kinds": kinds},
         sampler=ScriptedSampler(lambda request: "1"),
-        n_parallel=60 if workers == "process" else 20,  # those that hang are waited for at the same time
+        n_parallel=60 if workers == "process" else 20,  # those that hang time out at the same time
         workers=workers,  # type: ignore[arg-type]
         retries=retries,
         deadlines=DEADLINES,
@@ -54,18 +56,18 @@ def check(engine: AgentWorkflowEngine, episodes: list[Episode], kinds: tuple[str
     assert engine.stats.rewards == 800.0
 
 
-def test_a_thousand_episodes_with_a_fifth_of_the_worlds_broken_are_counted_exactly() -> None:
+def test_a_thousand_episodes_with_faults_in_every_fifth_environment_are_counted_exactly() -> None:
     threads = set(threading.enumerate())
     engine, episodes = run("thread", ("raise", "garbage"), retries=1)
     check(engine, episodes, ("raise", "garbage"), retries=1)
     faults = engine.stats.faults
     assert faults["raise"] + faults["exception"] == faults["garbage"] == 200
-    # The thread of a solver whose sibling's world broke ends when its step is done.
+    # The thread of a solver whose sibling's environment raised a fault ends when its step is done.
     assert until(lambda: set(threading.enumerate()) <= threads)
 
 
 @pytest.mark.long
-def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
+def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
     before = set(psutil.Process().children(recursive=True))
     engine, episodes = run("process", broken_env.KINDS, retries=1)
     check(engine, episodes, broken_env.KINDS, retries=1)

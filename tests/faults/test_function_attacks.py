@@ -1,4 +1,4 @@
-"""Solutions that try to pass a function's tests without doing what they ask: none is rewarded; honest ones are."""
+"""Solutions that try to pass a function's tests without solving the task get no reward; honest ones do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rllm_gym.grading.code import CodeVerdict, FunctionTests, grade_program_sync
 from rllm_gym.sandbox import Limits, SandboxPool, Tier
 
 LIMITS = Limits(cpu_s=1, wall_s=3)
-# For those that cannot end otherwise.
+# For solutions that end only at the limit.
 SHORT = Limits(cpu_s=0.5, wall_s=1.5)
 HONEST_LIMITS = Limits(cpu_s=5, wall_s=60)
 
 
 def _secret(test: str) -> str:
-    """The same test, asking for a word nobody can compute."""
+    """Return the same test with a word that cannot be computed."""
     return test.replace("<WORD>", f"word-{secrets.token_hex(16)}").replace("<DIGITS>", str(secrets.randbelow(10**12)))
 
 
@@ -28,7 +28,7 @@ def _tests(test: str, limits: Limits = LIMITS) -> FunctionTests:
 
 
 @pytest.mark.parametrize("kind", function_attacks.CHEATS)
-def test_no_solution_is_rewarded_for_what_it_cannot_know(kind, pool, nothing_left):
+def test_no_attack_on_function_tests_is_rewarded(kind, pool, nothing_left):
     attacks = function_attacks.CHEATS[kind]
     limits = SHORT if kind == "without end" else LIMITS
 
@@ -37,7 +37,7 @@ def test_no_solution_is_rewarded_for_what_it_cannot_know(kind, pool, nothing_lef
 
     # Each is graded in two programs.
     assert not rewarded(graded(attacks, grade, AT_A_TIME // 2))
-    # The next ones of all workers are graded as if nothing had been.
+    # The next programs of all workers are graded normally.
     honest, test = function_attacks.HONEST["function"]
     tests = FunctionTests("solve", test, "check", limits=HONEST_LIMITS)
     after = graded("12", lambda name: grade_program_sync(pool, honest, tests), AT_A_TIME // 2)
@@ -48,10 +48,10 @@ WAYS = ("RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT")
 
 
 def _passed(pool: SandboxPool, solution: str, weak_tests: dict[str, str]) -> list[str]:
-    """The names of the weak tests that a solution passes.
+    """Return the names of the weak tests that a solution passes.
 
-    All are graded at once, as the methods of a test case; those that passed there, and those that came to no end
-    since an earlier one ended everything, are graded again, each alone.
+    All are graded at once, as the methods of a test case; those that passed there, and those that did not finish
+    because an earlier one ended the process, are graded again one by one.
     """
     weak = list(weak_tests.values())
     renamed = [re.sub(r"^def check\(", f"def check_{at}(", test, flags=re.M) for at, test in enumerate(weak)]
@@ -73,14 +73,14 @@ def _passed(pool: SandboxPool, solution: str, weak_tests: dict[str, str]) -> lis
 @pytest.mark.parametrize(
     "pool", [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)], ids=["A", "B"], indirect=True
 )
-def test_no_object_answers_for_the_tests(way, pool, nothing_left):
-    """How values are compared is the same in every tier."""
+def test_no_special_object_passes_the_comparisons(way, pool, nothing_left):
+    """The comparison of values is the same in every tier."""
 
     def grade(name: str) -> list[str]:
         solution = function_attacks.OBJECTS[name] + getattr(function_attacks, way)
         return _passed(pool, solution, function_attacks.WEAK_TESTS)
 
-    # What is passed is found.
+    # A solution that does pass is detected.
     tests = {str(n): f"def check(candidate):\n    assert candidate(3) == {n}\n" for n in (2, 3, 4)}
     assert _passed(pool, "def solve(x):\n    return x\n", tests) == ["3"]
 

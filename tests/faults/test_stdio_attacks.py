@@ -1,4 +1,4 @@
-"""Programs that attack, cheat and bomb, handed in as solutions of a stdio task: none is rewarded, nothing is left of any."""
+"""Programs that attack, cheat and exhaust resources as solutions of a stdio task: none is rewarded, no process is left."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_prog
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool, Tier
 from tests.sandbox.users import needs
 
-# What an attack needs if it gets through, with a wide margin.
+# Time that a successful attack needs, with a wide margin.
 LIMITS = Limits(cpu_s=1, wall_s=3)
-# For those that cannot end otherwise, and for one whose traces take long to remove.
+# For programs that end only at the limit, and for one whose traces take long to remove.
 SHORT = Limits(cpu_s=0.2, wall_s=1)
 SHORT_ONES = dict.fromkeys([*stdio_attacks.RESOURCES["processor time"], *stdio_attacks.RESOURCES["time"]], SHORT)
 SHORT_ONES["directories without end"] = Limits(cpu_s=0.05, wall_s=1)
@@ -30,13 +30,13 @@ def _sum(limits: Limits) -> StdioTests:
     return StdioTests((StdioTest("19 23\n", "42\n"),), limits=limits)
 
 
-# What waits is judged by the clock, and a busy machine must not fail what is honest.
+# Waiting is measured in wall-clock time, and a busy machine must not fail honest programs.
 HONEST_SUM = StdioTests((StdioTest("19 23\n", "42\n"), StdioTest("-1 1\n", "0\n")), limits=Limits(cpu_s=5, wall_s=60))
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Things of this machine that stand there to be reached: by name, as the programs are told them."""
+    """Resources of this machine for attacks to reach, by the names that the programs use."""
     folder = tmp_path_factory.mktemp("host")
     word = secrets.token_hex(16)
     (folder / "secret").write_text(word)
@@ -74,7 +74,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             "<SOCKET_FILE>": str(folder / "socket"),
         }
         for listener in (tcp, named, abstract):
-            with pytest.raises(BlockingIOError):  # nobody knocked
+            with pytest.raises(BlockingIOError):  # no connection was made
                 listener.accept()
         with pytest.raises(BlockingIOError):
             udp.recv(100)
@@ -93,7 +93,7 @@ def _filled(source: str, host: dict[str, str]) -> str:
 
 
 def _check(pool: SandboxPool, host: dict[str, str], attacks: dict[str, str], short: dict[str, Limits]) -> None:
-    """No attack is rewarded, and neither the programs beside them nor the next ones of all workers are disturbed."""
+    """Assert that no attack is rewarded and that concurrent and later programs are not disturbed."""
 
     def grade(name: str) -> CodeVerdict:
         if name in attacks:
@@ -108,23 +108,23 @@ def _check(pool: SandboxPool, host: dict[str, str], attacks: dict[str, str], sho
 
 
 @pytest.mark.parametrize("kind", stdio_attacks.ESCAPES)
-def test_no_program_gets_out(kind, pool, host, nothing_left):
+def test_no_program_escapes_the_sandbox(kind, pool, host, nothing_left):
     _check(pool, host, stdio_attacks.ESCAPES[kind], {})
 
 
 @pytest.mark.parametrize("kind", stdio_attacks.RESOURCES)
-def test_no_program_takes_more_than_its_limits(kind, pool, host, nothing_left):
+def test_no_program_exceeds_its_limits(kind, pool, host, nothing_left):
     _check(pool, host, stdio_attacks.RESOURCES[kind], SHORT_ONES)
 
 
 @pytest.mark.long
-def test_no_program_takes_more_than_its_limits_in_seconds(pool, host, nothing_left):
-    """Those that are given little time above, with as much as the others."""
+def test_no_program_exceeds_its_time_limit(pool, host, nothing_left):
+    """Those that get little time above, with as much as the others."""
     attacks = {name: source for kind in stdio_attacks.RESOURCES.values() for name, source in kind.items()}
     _check(pool, host, {name: source for name, source in attacks.items() if name in SHORT_ONES}, {})
 
 
-def test_no_program_is_rewarded_for_what_it_cannot_know(pool, nothing_left):
+def test_no_program_that_cheats_is_rewarded(pool, nothing_left):
     def grade(name: str) -> CodeVerdict:
         words = [f"word-{secrets.token_hex(16)}" for _ in range(2)]
         tests = StdioTests(tuple(StdioTest(f"{n}\n", f"{word}\n") for n, word in enumerate(words)), limits=LIMITS)
@@ -136,8 +136,8 @@ def test_no_program_is_rewarded_for_what_it_cannot_know(pool, nothing_left):
 NO_NUMBERS = ["nan", "inf", "-inf", "1e999", "0x1p3", "1_0", "10 10", "", "10\n10", "٣", "1e400", "[10]"]
 
 
-def test_a_tolerance_takes_finite_numbers_alone():
-    """How outputs are compared is the same in every tier."""
+def test_a_tolerance_applies_only_to_finite_numbers():
+    """The comparison of outputs is the same in every tier."""
     needs(Tier.NAMESPACES)
     tests = StdioTests((StdioTest("", "10"),), float_tolerance=0.5, limits=HONEST_SUM.limits)
     with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
@@ -147,7 +147,7 @@ def test_a_tolerance_takes_finite_numbers_alone():
 
 
 @pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def test_nothing_of_one_program_is_there_for_the_next(tier):
+def test_nothing_of_one_program_is_visible_to_the_next(tier):
     needs(tier)
     left = {}
     with SandboxPool(tier, max_workers=1) as pool:  # the one worker runs both
@@ -163,7 +163,7 @@ def test_nothing_of_one_program_is_there_for_the_next(tier):
 def test_honest_programs_are_rewarded(pool, host, nothing_left):
     honest = dict(stdio_attacks.HONEST)
     if pool.tier is Tier.LANDLOCK:
-        # docs/sandbox.md: sockets with a name are closed in tier B, since the host's could be reached
+        # docs/sandbox.md: named sockets are blocked in tier B, since those of the host could be reached
         del honest["with a unix socket"]
 
     def grade(name: str) -> CodeVerdict:
@@ -175,7 +175,7 @@ def test_honest_programs_are_rewarded(pool, host, nothing_left):
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)], ids=["eight", "sixteen"])
 @pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
 def test_hostile_programs_at_once_do_not_disturb_an_honest_one(tier, times, host):
-    """Eight of them, one of each kind, or sixteen."""
+    """Eight attacks, one of each kind, or sixteen."""
     needs(tier)
     attacks = {name: source for kind in stdio_attacks.RESOURCES.values() for name, source in kind.items()}
     hostile = ["fork bomb of fork bombs", "memory", "a loop", "disk", "output", "daemon", "ignored signals", "inodes"]

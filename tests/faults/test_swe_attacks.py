@@ -1,4 +1,4 @@
-"""What an agent does to a repository to be rewarded for nothing, and honest work beside it, through ``rllm/SWE-v0``."""
+"""Attacks of an agent on a repository, and honest work, through ``rllm/SWE-v0``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_no_attack_on_a_repository_is_rewarded(kind, in_every_run, repository, t
         reward, info = _play(row, attacks[name].replace("<MARKER>", str(marker)), seconds)
         return reward, info["success"], marker.exists()
 
-    # Reward, success, and whether the host ran anything.
+    # Reward, success, and whether anything was run on the host.
     assert graded(names, scenario) == dict.fromkeys(names, (0, False, False))
 
 

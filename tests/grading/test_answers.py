@@ -1,4 +1,4 @@
-"""Typed answers: what people usually write is read, and nothing is won by hedging, guessing or flooding."""
+"""Typed answers: usual notations are read, and hedging, guessing or flooding gains nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RIGHT = [
     (number(1234.5), "1.234,50"),
     *[(number(-5), text) for text in ("-5", "−5", "-$5", "$-5")],
     (number(3), "three"),
-    (number(0.1), "0.1"),  # which is no binary fraction
+    (number(0.1), "0.1"),  # not exact in binary
     (number(12.5, tolerance=0.05), "12.55"),
     (number(12, unit=["min", "minutes"]), "12 Minutes"),
     (number(12, unit="minutes"), "12"),
@@ -69,7 +69,7 @@ WRONG = [
 ]
 
 
-def test_usual_ways_to_write_an_answer_are_read() -> None:
+def test_usual_notations_of_an_answer_match() -> None:
     assert [case for case in RIGHT if not matches(*case)] == []
 
 
@@ -81,7 +81,7 @@ FLOODS = ["[" * 9_999, "-" * 9_999, "1 " * 4_999, "'" * 9_999, "a. " * 3_333, "\
           "\ud800", "٣", "ﷺ" * 9_999, "[" + "9" * 9_000 + "]", "x" * 10_000_000]  # fmt: skip
 
 
-def test_floods_are_wrong_at_once() -> None:
+def test_very_long_answers_are_wrong_at_once() -> None:
     for spec in (number(1), MARCH, HALF_PAST_TWO, TEA_AND_CUPS, {"type": "string", "value": "a"}):
         began = time.thread_time()
         assert [flood[:20] for flood in FLOODS if matches(spec, flood)] == [], spec
@@ -104,7 +104,7 @@ REFUSED = [
 ]
 
 
-def test_a_spec_that_cannot_be_meant_is_refused_by_name() -> None:
+def test_an_invalid_spec_is_refused_with_its_name() -> None:
     for spec, says in REFUSED:
         with pytest.raises(ValueError) as raised:
             check_answer_spec(spec)

@@ -1,4 +1,4 @@
-"""Source of others is parsed by several threads of a grader at once, which CPython 3.11 does not survive by itself."""
+"""Several threads of a grader parse untrusted source at once, which CPython 3.11 does not survive by itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE = "\n".join(f"assert f({n}, [1, {{'a': ({n}, 2.5, 'x')}}]) == g((1 + 2) *
 
 @pytest.fixture
 def restless() -> Iterator[None]:
-    """Threads that take turns as often as they can, also in the middle of a parse."""
+    """Make threads switch as often as possible, also in the middle of a parse."""
 
     def pause(*_: object) -> None:
         time.sleep(0)
@@ -32,7 +32,7 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_threads_that_parse_at_once_do_not_break_each_other(restless: None) -> None:
+def test_concurrent_threads_can_parse(restless: None) -> None:
     wrong: list[Exception] = []
     parsed = threading.Event()
 

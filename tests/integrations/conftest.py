@@ -1,4 +1,4 @@
-"""Ray on a machine that is busy with other tests: its defaults give way to them, and give up early."""
+"""Ray settings for a machine that is busy with other tests: fewer resources and shorter waits than its defaults."""
 
 import os
 

@@ -1,4 +1,6 @@
-"""Worlds and work for Ray's tests: they tell where they are, and some end badly. In a module that nodes can import."""
+"""Environments and actors for Ray's tests: they report where they run, and some exit or hang. Nodes can import this
+module.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def node() -> str:
 
 
 class Located:
-    """Work of many kinds."""
+    """An actor with several kinds of work."""
 
     def where(self) -> tuple[str, int]:
         return node(), os.getpid()
@@ -27,7 +29,7 @@ class Located:
         time.sleep(seconds)
 
     def deaf(self) -> int:
-        """Minutes in C code that lets no other thread run."""
+        """Run C code for minutes without releasing the GIL."""
         return len(str(7 ** (10**9)))
 
     def raises(self) -> None:
@@ -41,8 +43,9 @@ class Located:
 
 
 class Counting(gymnasium.Env[str, str]):
-    """Counts its steps and shows a number of its seed; over after three. Told a file, it kills its own process in the
-    second step, once: the file then exists."""
+    """Counts its steps and shows a random number of its seed; ends after three. With ``dies_once``, it kills its own
+    process in the second step if that file does not exist, and creates the file.
+    """
 
     def __init__(self, dies_once: str | None = None) -> None:
         self.observation_space = self.action_space = Text()

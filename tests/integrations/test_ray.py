@@ -1,4 +1,4 @@
-"""Workers that are Ray actors, on a cluster of two nodes: the same episodes as here, and no death passes unnoticed."""
+"""Workers that are Ray actors, on a cluster of two nodes: episodes equal local ones, and actor deaths are detected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def actor(pool: WorkerPool) -> Iterator[Actor]:
 
 
 def gone(pid: int | None) -> bool:
-    """Whether the process ends within two minutes."""
+    """Return whether the process ends within two minutes."""
     assert pid is not None
     try:
         psutil.Process(pid).wait(timeout=120)
@@ -65,7 +65,7 @@ def gone(pid: int | None) -> bool:
     return True
 
 
-# The pool ---------------------------------------------------------------------------------------------------
+# The pool
 
 
 def test_actors_are_spread_over_both_nodes_in_processes_of_their_own(pool: WorkerPool) -> None:
@@ -79,7 +79,7 @@ def test_actors_are_spread_over_both_nodes_in_processes_of_their_own(pool: Worke
     assert all(gone(actor.pid) for actor in actors)
 
 
-def test_a_function_is_run_and_what_it_raises_is_raised_here(pool: WorkerPool, actor: Actor) -> None:
+def test_an_exception_of_a_remote_function_is_raised_in_the_caller(pool: WorkerPool, actor: Actor) -> None:
     assert pool.run(divmod, 17, 5, timeout=60) == (3, 2)
     assert asyncio.run(pool.arun(lambda: "not importable", timeout=60)) == "not importable"
     with pytest.raises(LookupError, match="nothing there") as raised:
@@ -89,8 +89,8 @@ def test_a_function_is_run_and_what_it_raises_is_raised_here(pool: WorkerPool, a
 
 
 @pytest.mark.parametrize("method", ["sleep", "deaf"])
-def test_late_work_is_killed_even_where_it_lets_no_other_thread_run(actor: Actor, method: str) -> None:
-    with pytest.raises(DeadlineExceeded, match=r"not done within 0\.5 s"):
+def test_a_call_past_its_deadline_is_killed_even_if_it_holds_the_gil(actor: Actor, method: str) -> None:
+    with pytest.raises(DeadlineExceeded, match=r"did not finish within 0\.5 s"):
         actor.call(method, *([600] if method == "sleep" else []), timeout=0.5)
     assert not actor.alive
     assert gone(actor.pid)
@@ -108,7 +108,7 @@ def test_a_cancelled_wait_kills_the_worker(pool: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_worker_that_ends_by_itself_is_dead_at_once_and_says_why(pool: WorkerPool, asynchronous: bool) -> None:
+def test_a_worker_that_exits_is_reported_immediately_with_the_reason(pool: WorkerPool, asynchronous: bool) -> None:
     async def leave(actor: Actor) -> None:
         await actor.acall("leaves", timeout=60)
 
@@ -116,7 +116,7 @@ def test_a_worker_that_ends_by_itself_is_dead_at_once_and_says_why(pool: WorkerP
     killed = pool.killed
     with pytest.raises(WorkerDied, match=f"ended during 'leaves' .*{actor.pid}"):
         asyncio.run(leave(actor)) if asynchronous else actor.call("leaves", timeout=60)
-    with pytest.raises(WorkerDied, match="make a new one"):
+    with pytest.raises(WorkerDied, match="create a new actor"):
         actor.call("where", timeout=60)
     assert pool.killed == killed + 1
 
@@ -138,7 +138,7 @@ def test_closing_the_pool_ends_every_actor() -> None:
         pool.run(os.getpid, timeout=60)
 
 
-# Engines and vector environments --------------------------------------------------------------------------------
+# Engines and vector environments
 
 
 def a_move(request: SamplingRequest) -> str:
@@ -152,7 +152,7 @@ def play(env: Any, workers: Any, episodes: int, **arguments: Any) -> tuple[list[
 
 
 def reported(episodes: list[Episode]) -> list[Any]:
-    """Everything of the episodes but how long they took."""
+    """Return the episodes without their durations."""
     return [
         (
             e.episode_id,
@@ -167,7 +167,7 @@ def reported(episodes: list[Episode]) -> list[Any]:
     ]
 
 
-def test_an_engine_plays_the_same_episodes_on_the_cluster_as_in_this_process() -> None:
+def test_an_engine_returns_the_same_episodes_on_the_cluster_as_in_this_process() -> None:
     here, _ = play("rllm/FrozenLake-v0", "thread", 12, max_turns=6, seed=5)
     there, engine = play("rllm/FrozenLake-v0", "ray", 12, max_turns=6, seed=5)
     assert reported(there) == reported(here)
@@ -185,7 +185,7 @@ def test_an_engine_replaces_a_killed_worker_and_counts_a_fault(tmp_path: Path) -
     assert engine.stats.faults["worker_died"] == engine.stats.retries == engine.stats.killed_processes > 0
 
 
-def test_a_vector_environment_shows_the_same_on_the_cluster_as_in_this_process() -> None:
+def test_a_vector_environment_returns_the_same_on_the_cluster_as_in_this_process() -> None:
     shown = []
     for workers in ("thread", "ray"):
         envs = gymnasium.make_vec("rllm/FrozenLake-v0", num_envs=4, workers=workers)
@@ -207,7 +207,7 @@ def test_a_vector_environment_replaces_a_worker_that_was_killed_from_outside() -
     assert rewards.tolist() == [0.5, 0.5, 0.0, 0.5]
     assert infos["fault_kind"][2] == "worker_died"
     assert envs.stats.faults == {"worker_died": 1}
-    observations, *_ = envs.step(["a"] * 4)  # the next step resets, on a fresh worker
+    observations, *_ = envs.step(["a"] * 4)  # the next step resets, on a new worker
     assert observations[2].startswith("step 0,")
     assert observations[0].startswith("step 2,")
     pids = [pid for _, pid in envs.call("where")]
@@ -216,18 +216,18 @@ def test_a_vector_environment_replaces_a_worker_that_was_killed_from_outside() -
     assert all(gone(pid) for pid in pids)
 
 
-# Clusters that are not there --------------------------------------------------------------------------------------
+# Missing clusters
 
 
-def test_without_a_cluster_the_error_says_how_to_get_one() -> None:
-    # Other clusters that run on this machine, as the one of these tests, are not taken.
+def test_without_a_cluster_the_error_names_the_command_to_start_one() -> None:
+    # Other clusters on this machine, such as the one of these tests, are not used.
     program = "from rllm_gym.workers import WorkerPool; WorkerPool('ray', max_workers=1)"
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment
     )
     assert result.returncode == 1
-    assert "call ray.init() first" in result.stderr
+    assert "call ray.init()" in result.stderr
 
 
 def test_the_cluster_at_ray_address_is_joined() -> None:
@@ -244,7 +244,7 @@ print(WorkerPool("ray", max_workers=1).run(os.getppid, timeout=60))
     assert "raylet" in psutil.Process(int(result.stdout.split()[-1])).name()
 
 
-def test_an_owner_that_is_killed_takes_its_actors_with_it() -> None:
+def test_actors_end_when_their_owner_is_killed() -> None:
     program = f"""
 import os, sys, ray
 sys.path.insert(0, {os.path.dirname(__file__)!r})

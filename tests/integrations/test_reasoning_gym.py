@@ -1,4 +1,4 @@
-"""reasoning-gym's tasks as ours: honest seeds, disjoint splits, its verifiers' scores; no reply breaks anything."""
+"""reasoning-gym tasks: seeds, disjoint splits and the scores of its verifiers; no reply raises an error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVALUATING = [
 
 
 def entry_of(task: Task) -> dict[str, Any]:
-    """The task as reasoning-gym itself makes it."""
+    """Return the task as reasoning-gym itself creates it."""
     return reasoning_gym.create_dataset(task.data["dataset"], seed=task.data["seed"], size=1)[0]
 
 
@@ -47,7 +47,7 @@ def answered(env: Any, answer: str) -> tuple[float, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("dataset", ["chain_sum", "word_sorting", "pool_matrix"])
-def test_keeps_the_contract(dataset: str) -> None:
+def test_check_text_env_passes(dataset: str) -> None:
     def oracle(env: Any) -> str:
         return f"<answer>{entry_of(env.task)['answer']}</answer>"
 
@@ -57,7 +57,7 @@ def test_keeps_the_contract(dataset: str) -> None:
     assert report.ok, str(report)
 
 
-def test_a_team_answers_together() -> None:
+def test_a_team_can_solve_a_task() -> None:
     game = pettingzoo.make("aec", ID, roles=("proposer", "finaliser"), dataset="chain_sum")
     api_test(game, num_cycles=20)
     game.reset(seed=3)
@@ -91,7 +91,7 @@ def test_splits_are_disjoint_by_content() -> None:
 @pytest.mark.parametrize(
     "dataset", ["chain_sum", "countdown", "n_queens", "simple_integration", "zebra_puzzles", "string_insertion"]
 )
-def test_the_score_is_the_verifiers(dataset: str) -> None:
+def test_the_score_equals_the_verifiers_score(dataset: str) -> None:
     env = gymnasium.make(ID, dataset=dataset)
     for seed in range(3):
         observation, _ = env.reset(seed=seed)
@@ -106,7 +106,7 @@ def test_the_score_is_the_verifiers(dataset: str) -> None:
         assert not info["success"]
 
 
-def test_a_part_of_the_score_is_no_success() -> None:
+def test_a_partial_score_is_not_success() -> None:
     env = gymnasium.make(ID, dataset="n_queens")
     env.reset(seed=0)
     board = [row.split() for row in entry_of(env.unwrapped.task)["answer"].split("\n")]
@@ -163,8 +163,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("dataset", EVALUATING)
-def test_no_answer_is_evaluated(dataset: str, tmp_path: Path) -> None:
-    """The verifiers of these datasets hand the answer to Python; here it is read, whatever it is."""
+def test_answers_are_never_passed_to_eval(dataset: str, tmp_path: Path) -> None:
+    """The verifiers of these data sets pass the answer to Python's eval; here it is only parsed."""
     file = tmp_path / "was_here"
     env = gymnasium.make(ID, dataset=dataset)
     for hostile in HOSTILE:
@@ -174,8 +174,8 @@ def test_no_answer_is_evaluated(dataset: str, tmp_path: Path) -> None:
         assert not file.exists()
 
 
-def test_every_verifier_that_evaluates_is_known() -> None:
-    """A newer reasoning-gym that evaluates more has to be looked at before it is used."""
+def test_every_verifier_that_uses_eval_is_known() -> None:
+    """A newer reasoning-gym with more verifiers that evaluate must be reviewed before it is used."""
     folder = Path(reasoning_gym.__file__).parent
     evaluating = re.compile(
         r"(?<![\w.])(?:eval|exec|literal_eval|sympify|parse_expr)\(|\bs(?:ym)?py?\.(?:parse_expr|sympify|S)\("
@@ -191,7 +191,7 @@ def test_every_verifier_that_evaluates_is_known() -> None:
         "algebra.intermediate_integration",
         "algebra.polynomial_multiplication",
     }
-    # These evaluate what they made themselves; the parser of the last is its own.
+    # These evaluate only text that they generated; the last has its own parser.
     own = {
         "code.codeio",
         "algorithmic.number_sorting",
@@ -208,7 +208,7 @@ def test_an_answer_that_hangs_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     env = gymnasium.make(ID, dataset="countdown")
     env.reset(seed=0)
     with monkeypatch.context() as hurried:
-        hurried.setattr(ours, "SCORE_SECONDS", 15.0)  # the reference answer is scored within it too
+        hurried.setattr(ours, "SCORE_SECONDS", 15.0)  # the reference answer is also scored within it
         reward, info = answered(env, "9**9**9**9**9")
     assert reward == 0.0
     assert info["stop_reason"] == "failure"
@@ -216,8 +216,8 @@ def test_an_answer_that_hangs_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answered(env, entry_of(env.unwrapped.task)["answer"])[0] == 1.0
 
 
-def test_the_same_in_another_process() -> None:
-    """Some generators walk through sets, whose order Python draws anew for each process."""
+def test_tasks_are_equal_in_another_process() -> None:
+    """Some generators iterate over sets, whose order differs between Python processes."""
     code = """
 import gymnasium, rllm_gym
 tasks = gymnasium.make("rllm/ReasoningGym-v0", dataset="polynomial_multiplication").unwrapped.tasks
@@ -232,8 +232,8 @@ print([tasks[index].content for index in range(8)])
     assert len(output) == 1
 
 
-def test_nothing_global_is_touched() -> None:
-    """pool_matrix seeds NumPy's global generator; in a worker nobody sees it."""
+def test_global_random_state_is_unchanged() -> None:
+    """pool_matrix seeds NumPy's global generator; in a worker this affects nothing else."""
     before = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
     env = gymnasium.make(ID, dataset="pool_matrix")
     env.reset(seed=0)
@@ -245,19 +245,21 @@ def test_nothing_global_is_touched() -> None:
     ("arguments", "error", "message"),
     [
         ({"dataset": "chain_sums"}, ValueError, "near it: chain_sum"),
-        ({"config": {"min_terms": -1}}, ValueError, "refuses config"),
-        ({"config": {"no_such": 1}}, ValueError, "refuses config"),
+        ({"config": {"min_terms": -1}}, ValueError, "rejects config"),
+        ({"config": {"no_such": 1}}, ValueError, "rejects config"),
         ({"config": {"seed": 1}}, ValueError, "sets itself"),
         ({"config": {"a": object()}}, ValueError, "JSON types"),
         ({"split": "all"}, TaskError, "split"),
     ],
 )
-def test_mistakes_are_named(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_errors_that_name_them(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         gymnasium.make(ID, **arguments)
 
 
-def test_settings_reach_the_generator() -> None:
+def test_settings_are_passed_to_the_generator() -> None:
     env = gymnasium.make(
         ID, dataset="chain_sum", config={"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
     )
@@ -265,9 +267,9 @@ def test_settings_reach_the_generator() -> None:
     assert re.search(r"problem: \d [+-] \d =", observation)
 
 
-def test_tasks_of_another_environment_are_refused() -> None:
+def test_tasks_of_another_environment_are_errors() -> None:
     env = gymnasium.make(ID)
-    with pytest.raises(TaskError, match="was not made by"):
+    with pytest.raises(TaskError, match="is not of rllm/ReasoningGym-v0"):
         env.reset(options={"task": Task("x", "What?", {})})
     task = env.unwrapped.tasks[0]
     with pytest.raises(TaskError, match="another version"):
@@ -277,7 +279,7 @@ def test_tasks_of_another_environment_are_refused() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("dataset", sorted(set(DATASETS) - {"composite"}))
 def test_every_dataset(dataset: str) -> None:
-    """Each of its generators poses and judges here; where it has a gold answer, that is right."""
+    """Each of its generators creates and scores tasks here; if it has a gold answer, that is correct."""
     env = gymnasium.make(ID, dataset=dataset)
     env.reset(seed=0)
     gold = pickle.loads(env.unwrapped._entry)["answer"]  # noqa: S301 - with the hash seed of the worker

@@ -1,4 +1,4 @@
-"""RLlib on FrozenLake seen as numbers: its workers make the environment, and one iteration of its PPO trains."""
+"""RLlib on FrozenLake with numeric features: its workers create the environment, and its PPO trains once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.mark.parametrize("env_runners", [0, 1])
 def test_one_iteration_of_ppo(env_runners: int) -> None:
-    """Played in this process, and in an actor that has to make the environment itself."""
+    """Run in this process, and in an actor that has to create the environment itself."""
     name = register(f"lake-{env_runners}", "rllm/FrozenLake-v0", tasks=[["SF", "FG"]])
     config = (
         PPOConfig()
@@ -41,6 +41,6 @@ def test_one_iteration_of_ppo(env_runners: int) -> None:
         algorithm.stop()
     episodes = result["env_runners"]
     assert episodes["num_episodes"] > 20
-    assert 0 < episodes["episode_return_mean"] < 1  # a random walk on a lake of four cells crosses it now and then
+    assert 0 < episodes["episode_return_mean"] < 1  # a random walk sometimes crosses a lake of four cells
     assert episodes["episode_len_max"] <= 6
     assert any(not np.array_equal(before[name], np.array(value)) for name, value in after.items())

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 on FrozenLake seen as numbers: its checker is content, and its PPO learns to cross."""
+"""Stable-Baselines3 on FrozenLake with numeric features: its checker passes, and its PPO learns to cross."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rllm_gym.integrations.features import HashedFeatures, TokenIds, make_numeri
 from rllm_gym.integrations.stable_baselines3 import make_vec_env
 
 LAKE = "rllm/FrozenLake-v0"
-# A curriculum: one side more each, and holes to go around. The last is Gymnasium's own.
+# A curriculum: the side grows by one each time, with holes to avoid. The last map is Gymnasium's own.
 MAPS = [["SF", "FG"], ["SFF", "FHF", "FFG"], ["SFFF", "FHFH", "FFFH", "HFFG"]]
 
 
 class OwnSuccess(BaseCallback):
-    """Keeps ``info["success"]`` of every episode that ends."""
+    """Records ``info["success"]`` of every finished episode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class OwnSuccess(BaseCallback):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("features", [HashedFeatures, partial(HashedFeatures, size=64), TokenIds])
-def test_the_environment_checker_is_content(features) -> None:
+def test_the_environment_checker_passes(features) -> None:
     check_env(make_numeric(LAKE, features=features))
 
 
@@ -66,7 +66,7 @@ def test_ppo_learns_to_cross(seed: int, tmp_path: Path) -> None:
     learnt = success_rate(model, seed)
     print(f"seed {seed}: success at random {at_random:.2f}, after 12,000 steps {learnt:.2f}")
     assert learnt > 0.9
-    # What it reports of training is the environment's own success, and a saved model plays as it did.
+    # Its reported training success is the environment's own, and a saved model plays identically.
     reported = list(model.ep_success_buffer)
     assert reported == own.successes[-len(reported) :]
     assert np.mean(reported) > at_random
@@ -75,7 +75,7 @@ def test_ppo_learns_to_cross(seed: int, tmp_path: Path) -> None:
     assert evaluate_policy(again, make_vec_env(LAKE, 1, seed=seed, tasks=MAPS[2:]), 5)[0] == pytest.approx(1.0)
 
 
-def test_environments_in_processes_of_their_own_show_the_same() -> None:
+def test_environments_in_subprocesses_return_the_same() -> None:
     here, there = (make_vec_env(LAKE, 2, seed=3, vec_env_cls=kind) for kind in (None, SubprocVecEnv))
     try:
         assert np.array_equal(here.reset(), there.reset())
@@ -89,7 +89,7 @@ def test_environments_in_processes_of_their_own_show_the_same() -> None:
 
 
 def success_rate(model: BaseAlgorithm | None, seed: int, episodes: int = 90) -> float:
-    """Of the model's best moves, or of random ones."""
+    """Return the success rate of the model's best moves, or of random ones."""
     env = make_numeric(LAKE, tasks=MAPS)
     chance = np.random.default_rng(seed)
     successes = 0

@@ -1,4 +1,4 @@
-"""TextArena's games as ours: seeds hold in every process, nothing global is touched, invalid moves are only turns."""
+"""TextArena games: seeds hold in every process, global state is unchanged, and invalid moves only cost turns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOVES = ["hello", "[1]", "[up]", "[1 2 3 4]", "[0 0]", "[hit]", "[2]", "[Alice]"
 
 
 @pytest.mark.parametrize("game", ["Mastermind-v0", "Blackjack-v0"])
-def test_keeps_the_contract(game: str) -> None:
+def test_check_text_env_passes(game: str) -> None:
     report = check_text_env(lambda: gymnasium.make(ID, env=game), fuzz=40)
     assert report.ok, str(report)
 
@@ -52,7 +52,7 @@ def transcript(game: str, seed: int, task: int | None = None) -> list[Any]:
 
 
 def test_the_same_seeds_give_the_same_games_in_every_process() -> None:
-    """Also where a game walks through sets, whose order Python draws anew for each process."""
+    """Also where a game iterates over sets, whose order differs between Python processes."""
     games = ["Mastermind-v0", "Blackjack-v0", "2048-v0", "Crosswords-v0", "Minesweeper-v0"]
     code = f"""
 import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
@@ -69,14 +69,14 @@ for game in {games!r}: print(transcript(game, 5))
     assert transcript("Blackjack-v0", 5) != transcript("Blackjack-v0", 6)
 
 
-def test_a_task_is_a_deal_and_the_seed_is_what_comes_after() -> None:
+def test_a_task_fixes_the_initial_state_and_the_seed_the_dynamics() -> None:
     first, same, other = (transcript("2048-v0", seed, task=3) for seed in (1, 1, 2))
     assert first == same
     assert first[0][0] == other[0][0]
     assert transcript("2048-v0", 1, task=4)[0][0] != first[0][0]
 
 
-def test_nothing_global_is_touched() -> None:
+def test_global_random_state_is_unchanged() -> None:
     random.seed(7)
     before = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
     transcript("Blackjack-v0", 1)
@@ -84,8 +84,8 @@ def test_nothing_global_is_touched() -> None:
     assert (random.getstate(), np.random.get_state()[1].tobytes()) == before  # noqa: NPY002
 
 
-def test_invalid_moves_cost_a_turn_and_nothing_else() -> None:
-    """TextArena itself ends the game at the second invalid move in a row."""
+def test_invalid_moves_only_cost_a_turn() -> None:
+    """TextArena itself ends the game at the second consecutive invalid move."""
     env = gymnasium.make(ID, env="Mastermind-v0", invalid_action_penalty=0.5)
     env.reset(seed=1)
     for _ in range(4):
@@ -116,7 +116,7 @@ def test_a_solved_game_is_a_success() -> None:
     env.close()
 
 
-def test_a_copy_goes_on_alike() -> None:
+def test_a_copy_continues_identically() -> None:
     env = gymnasium.make(ID, env="Blackjack-v0").unwrapped
     env.reset(seed=3)
     env.step("[hit]")
@@ -128,7 +128,7 @@ def test_a_copy_goes_on_alike() -> None:
 
 
 class Breaks:
-    """In the place of a game whose code fails, hangs or dies on some replies."""
+    """Replaces a game whose code fails, hangs or dies on some replies."""
 
     def __init__(self, *_: Any) -> None:
         self.moves: list[str] = []
@@ -147,12 +147,12 @@ class Breaks:
         self.moves.append(action)
         return self.at(action)
 
-    def at(self, said: str) -> ours.GamePosition:
-        return ours.GamePosition(0, {0: [(-1, f"{said} after {self.moves}")]}, False, False, {})
+    def at(self, text: str) -> ours.GamePosition:
+        return ours.GamePosition(0, {0: [(-1, f"{text} after {self.moves}")]}, False, False, {})
 
 
-def test_a_reply_that_breaks_the_game_is_an_invalid_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The game stands again as it was before: nobody else's reply, and no reward, hangs on it."""
+def test_a_reply_that_crashes_the_game_is_an_invalid_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The game continues from its previous state: the reply affects no other reply and no reward."""
     env = gymnasium.make(ID, max_turns=20)
     monkeypatch.setattr(ours, "GameSession", Breaks)
     monkeypatch.setattr(ours, "MOVE_SECONDS", 120.0)
@@ -180,19 +180,19 @@ def test_a_reply_that_breaks_the_game_is_an_invalid_action(monkeypatch: pytest.M
         ({"config": {"a": object()}}, "JSON types"),
     ],
 )
-def test_mistakes_are_named(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors_that_name_them(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gymnasium.make(ID, **arguments)
 
 
-def test_tasks_of_another_environment_are_refused() -> None:
+def test_tasks_of_another_environment_are_errors() -> None:
     env = gymnasium.make(ID)
-    with pytest.raises(TaskError, match="no deal of"):
+    with pytest.raises(TaskError, match="not an initial state of"):
         env.reset(options={"task": Task("x", "y", {})})
     env.close()
 
 
-def test_settings_reach_the_game() -> None:
+def test_settings_are_passed_to_the_game() -> None:
     env = gymnasium.make(ID, env="Mastermind-v0", config={"code_length": 3, "max_turns": 7})
     assert "3 digits long" in env.reset(seed=0)[0]
     assert env.unwrapped.max_turns == 14
@@ -210,11 +210,11 @@ def test_workers_end_with_their_environments() -> None:
     assert not os.path.exists(f"/proc/{pid}")
 
 
-# Two players ------------------------------------------------------------------------------------------------------
+# Two players
 
 
 @pytest.mark.parametrize("game", ["TicTacToe-v0", "KuhnPoker-v0"])
-def test_pettingzoo_accepts_them(game: str) -> None:
+def test_two_player_games_pass_pettingzoos_tests(game: str) -> None:
     env = pettingzoo.make("aec", ID, env=game)
     api_test(env, num_cycles=20)
     env.close()
@@ -223,8 +223,8 @@ def test_pettingzoo_accepts_them(game: str) -> None:
     parallel.close()
 
 
-def test_a_duel() -> None:
-    """Each player hears the game and the other, quoted; the winner gets what the loser loses."""
+def test_a_two_player_game() -> None:
+    """Each player receives the game's text and the other's messages, quoted; the winner gets what the loser loses."""
     env = pettingzoo.make("aec", ID, env="TicTacToe-v0")
     env.reset(seed=1)
     for move in ("[4]", "<think>[8]</think>[0]", "[1]", "[3]", "[7]"):
@@ -253,7 +253,7 @@ def test_a_player_that_never_moves_forfeits() -> None:
 
 
 @pytest.mark.parametrize("game", DUELS)
-def test_duels_are_what_their_seeds_say(game: str) -> None:
+def test_two_player_games_are_determined_by_their_seeds(game: str) -> None:
     def scenario(seed: int) -> list[Any]:
         env = pettingzoo.make("aec", ID, env=game, max_turns=12)
         env.reset(seed=seed)
@@ -275,5 +275,5 @@ def test_duels_are_what_their_seeds_say(game: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("game", SINGLE)
 def test_every_single_player_game(game: str) -> None:
-    """Each of them begins, goes on after ten replies of all kinds, and is what its seeds say."""
+    """Each game starts, continues after ten replies of all kinds, and is determined by its seeds."""
     assert transcript(game, 2) == transcript(game, 2)

@@ -1,4 +1,4 @@
-"""tianshou on FrozenLake seen as numbers: its collector and its PPO, over its own vector environments."""
+"""tianshou on FrozenLake with numeric features: its collector and its PPO, over its own vector environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ make_lake = partial(make_numeric, "rllm/FrozenLake-v0", features=partial(HashedF
 
 
 @pytest.mark.parametrize("kind", [DummyVectorEnv, SubprocVectorEnv])
-def test_its_vector_environments_show_what_each_environment_shows(kind: type[BaseVectorEnv]) -> None:
+def test_vector_environments_return_what_each_environment_returns(kind: type[BaseVectorEnv]) -> None:
     envs = kind([make_lake] * 3)
     try:
         envs.seed([5, 6, 7])
@@ -34,7 +34,9 @@ def test_its_vector_environments_show_what_each_environment_shows(kind: type[Bas
 
 
 def alone(seed: int, *actions: int) -> list[np.ndarray]:
-    """What one environment shows: tianshou's ``seed`` resets it with the seed, and its ``reset`` once more without."""
+    """Return the steps of one environment: tianshou's ``seed`` resets it with the seed, and its ``reset`` again
+    without.
+    """
     env = make_lake()
     env.reset(seed=seed)
     return [env.reset()[0], *(env.step(action)[0] for action in actions)]

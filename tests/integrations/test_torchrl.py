@@ -1,4 +1,4 @@
-"""TorchRL's ``GymEnv`` takes our ids as they are: its checker, its rollouts, its batches, and a policy that learns."""
+"""TorchRL's ``GymEnv`` accepts our ids: its checker, its rollouts, its batches, and a policy that learns."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ assert rllm_gym.__version__
 
 
 @pytest.mark.parametrize("env_id", [LAKE, "rllm/Math-v0"])
-def test_text_environments_have_the_specs_they_say(env_id: str) -> None:
+def test_text_environments_have_their_declared_specs(env_id: str) -> None:
     env = GymEnv(env_id)
     assert isinstance(env.unwrapped, TextEnv)
     check_env_specs(env)
     env.close()
 
 
-def test_environments_seen_as_numbers_have_the_specs_they_say() -> None:
+def test_numeric_environments_have_their_declared_specs() -> None:
     check_env_specs(GymWrapper(make_numeric(LAKE)))
 
 
-def test_a_rollout_shows_what_the_environment_shows() -> None:
+def test_a_rollout_returns_what_the_environment_returns() -> None:
     env = GymEnv(LAKE)
     env.set_seed(4)
     rollout = env.rollout(3, policy=lambda tensordict: tensordict.set("action", NonTensorData(MOVES[2])))
@@ -55,7 +55,7 @@ def test_a_batch_of_environments_keeps_every_text_whole() -> None:
 
 
 class TextPolicy(TensorDictModuleBase):
-    """Reads the text, says a move: a linear policy over hashed words."""
+    """Reads text and returns a move: a linear policy over hashed words."""
 
     in_keys = ("observation",)
     out_keys = ("action", "choice")

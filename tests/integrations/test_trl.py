@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer trains on our ids: the tokens, rewards, seeds and tasks are the environments' own."""
+"""TRL's GRPOTrainer trains on our ids: tokens, rewards, seeds and tasks are those of the environments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Words(TextEnv):
-    """Three turns of talk; the reward counts letters, so that no two replies are worth the same."""
+    """Three turns; the reward counts letters, so that different replies have different rewards."""
 
     closed = 0
     seen: ClassVar[list[tuple[str, int]]] = []
@@ -71,7 +71,7 @@ class Words(TextEnv):
 
     def _act(self, action: str) -> Outcome:
         if self.task.task_id in self.breaks:
-            raise EnvironmentFault("the world is gone", kind="test")
+            raise EnvironmentFault("the environment is gone", kind="test")
         return Outcome("go on", {"letters": len(action) / 100}, terminated="stop" in action, success="stop" in action)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ def logged(trainer: GRPOTrainer, name: str) -> list[float]:
 
 @pytest.mark.parametrize("env_id", ["rllm/FrozenLake-v0", "rllm/Math-v0"])
 def test_trains_on_an_id(env_id: str, model_path: Path, tmp_path: Path) -> None:
-    """A tiny model takes GRPO steps on an environment of ours, and TRL's rewards are the environment's."""
+    """A tiny model takes GRPO steps on our environment, and TRL's rewards are the environment's."""
     with rollout_func(env_id, max_reply_tokens=4 if "Lake" in env_id else None) as rollout:
         trainer = trainer_of(
             model_path,
@@ -141,7 +141,7 @@ def test_trains_on_an_id(env_id: str, model_path: Path, tmp_path: Path) -> None:
 
 
 def test_the_policy_learns_from_the_rewards(model_path: Path, tmp_path: Path) -> None:
-    """Weights move, and with them what is sampled: the embedded sampler serves the weights of this moment."""
+    """Weights change, and so does what is sampled: the embedded sampler uses the current weights."""
     with rollout_func(Words, max_reply_tokens=6) as rollout:
         trainer = trainer_of(
             model_path,
@@ -160,7 +160,7 @@ def test_the_policy_learns_from_the_rewards(model_path: Path, tmp_path: Path) ->
 
 
 def check_logprobs(model: Any, output: dict[str, Any]) -> None:
-    """What the rollout calls log-probs is what the trained model gives the very same ids."""
+    """Check that the rollout's log-probs are those of the trained model for the same ids."""
     model.eval()
     for prompt, completion, logprobs, mask in zip(
         output["prompt_ids"], output["completion_ids"], output["logprobs"], output["env_mask"], strict=True
@@ -178,7 +178,7 @@ def check_logprobs(model: Any, output: dict[str, Any]) -> None:
 
 
 def test_tokens_are_the_sampled_ones(model_path: Path, tmp_path: Path) -> None:
-    """Sampled tokens have mask 1 and the sampler's log-probs; what the environment said has mask 0, all in order."""
+    """Sampled tokens have mask 1 and the sampler's log-probs; environment tokens have mask 0; all in order."""
     with rollout_func(Words, max_reply_tokens=6) as rollout:
         trainer = trainer_of(
             model_path, tmp_path, reward_funcs=rollout.reward, rollout_func=rollout, train_dataset=rollout.dataset()
@@ -195,14 +195,14 @@ def test_tokens_are_the_sampled_ones(model_path: Path, tmp_path: Path) -> None:
             assert [t for t, one in zip(completion, mask, strict=True) if one] == sampled
             assert sum(mask) <= trainer.max_completion_length
             complete = output["prompt_ids"][index] + completion
-            spoken = trainer.processing_class.decode(complete, skip_special_tokens=True)
-            assert steps[0].observation in spoken
+            replies = trainer.processing_class.decode(complete, skip_special_tokens=True)
+            assert steps[0].observation in replies
             assert output["env_reward"][index] == pytest.approx(sum(len(s.action) / 100 for s in steps))
         assert several_turns
 
 
 def test_tasks_and_seeds(model_path: Path, tmp_path: Path) -> None:
-    """The repeats of a prompt share its task and each has its own dynamics; the same run gives the same again."""
+    """The repeats of a prompt share its task and have different dynamics; the same run gives the same result again."""
 
     def scenario(seed: int) -> list[tuple[str, int]]:
         Words.seen = []
@@ -226,8 +226,8 @@ def test_tasks_and_seeds(model_path: Path, tmp_path: Path) -> None:
     assert {rng for _, rng in scenario(1)}.isdisjoint({rng for _, rng in seen})
 
 
-def test_a_broken_environment_is_not_a_reward(model_path: Path, tmp_path: Path) -> None:
-    """Episodes whose world broke are left out by TRL: no reward, no advantage, and not in the mean of the others."""
+def test_an_environment_fault_gives_no_reward(model_path: Path, tmp_path: Path) -> None:
+    """TRL leaves out episodes with a fault: no reward, no advantage, and not in the mean of the others."""
     Words.breaks = {"words-1"}
     with rollout_func(Words, retries=1) as rollout:
         trainer = trainer_of(
@@ -267,8 +267,8 @@ def test_environments_are_closed(model_path: Path, tmp_path: Path) -> None:
     assert Words.closed >= opened_for_dataset + 3
 
 
-def test_a_program_that_closes_nothing_ends(model_path: Path, tmp_path: Path) -> None:
-    """Decoding thread, workers and loops left open do not keep the program, and do not spoil its exit status."""
+def test_a_program_that_closes_nothing_exits(model_path: Path, tmp_path: Path) -> None:
+    """An open decoding thread, worker or loop does not keep the program alive or change its exit status."""
     code = f"""
 import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
 from pathlib import Path
@@ -286,8 +286,8 @@ print("played", rollout.stats.episodes, environment.act("abc"))
     assert "played 4 go on" in done.stdout
 
 
-def test_lora_and_a_sampler_of_ones_own(model_path: Path, tmp_path: Path) -> None:
-    """A sampler given from outside gets the adapter after each of TRL's steps."""
+def test_lora_with_a_custom_sampler(model_path: Path, tmp_path: Path) -> None:
+    """A sampler passed from outside gets the adapter after each of TRL's steps."""
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     sampler = TorchSampler(AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32), tokenizer)
     with rollout_func(Words, sampler=sampler) as rollout:
@@ -338,7 +338,7 @@ class Forgetful(ChatAgent):
         ({"agent": Forgetful}, {}, "rewrote its history"),
     ],
 )
-def test_what_could_have_no_effect_is_an_error(
+def test_options_without_effect_are_errors(
     settings: dict[str, Any], config: dict[str, Any], message: str, model_path: Path, tmp_path: Path
 ) -> None:
     with rollout_func(Words, max_reply_tokens=6, **settings) as rollout:
@@ -354,7 +354,7 @@ def test_what_could_have_no_effect_is_an_error(
             rollout([row["prompt"] for row in trainer.train_dataset], trainer)
 
 
-def test_a_prompt_without_a_task_is_named(model_path: Path, tmp_path: Path) -> None:
+def test_a_prompt_without_a_task_is_an_error_that_names_it(model_path: Path, tmp_path: Path) -> None:
     with rollout_func(Words, max_reply_tokens=6) as rollout:
         trainer = trainer_of(
             model_path, tmp_path, reward_funcs=rollout.reward, rollout_func=rollout, train_dataset=rollout.dataset()
@@ -363,11 +363,11 @@ def test_a_prompt_without_a_task_is_named(model_path: Path, tmp_path: Path) -> N
             rollout([[{"role": "user", "content": "hello"}]], trainer)
 
 
-# environment_factory ---------------------------------------------------------------------------------------------
+# environment_factory
 
 
-class Says:
-    """What a model says, reply by reply, put into the mouth of the model that TRL trains."""
+class ScriptedModel:
+    """Replaces the model that TRL trains by scripted replies."""
 
     def __init__(self, trainer: GRPOTrainer, *rounds: list[str]) -> None:
         self.tokenizer = trainer.processing_class
@@ -384,7 +384,7 @@ class Says:
 
 
 def tool_tokenizer(model_path: Path) -> Any:
-    """The tiny tokenizer with a template that shows tool calls, and how to read them back."""
+    """The tiny tokenizer with a template that renders tool calls, and a parser for them."""
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     tokenizer.chat_template = TOOL_TEMPLATE
     tokenizer.response_template = {
@@ -421,10 +421,10 @@ def factory_trainer(factory: Any, model_path: Path, output: Path, **arguments: A
 
 
 def test_the_model_plays_by_calling_the_tool(model_path: Path, tmp_path: Path) -> None:
-    """TRL's own loop of tool calls plays several turns, and its reward is the sum of the environment's."""
+    """TRL's own loop of tool calls runs several turns, and its reward is the sum of the environment's."""
     with environment_factory(Words) as factory:
         trainer = factory_trainer(factory, model_path, tmp_path, steps=1)
-        Says(
+        ScriptedModel(
             trainer,
             [act("abc"), act("stop"), "I say nothing.", act("abcdef")],
             [act("abcd"), "done", act("stop it")],
@@ -440,14 +440,14 @@ def test_the_model_plays_by_calling_the_tool(model_path: Path, tmp_path: Path) -
         assert tasks[0] == tasks[1]
         assert tasks[2] == tasks[3]
         assert len({rng for _, rng in Words.seen}) == 4
-    assert Words.closed == 4 + 1  # and the one the dataset was made of
+    assert Words.closed == 4 + 1  # and the one from which the data set was made
 
 
 @pytest.mark.parametrize("env_id", ["rllm/FrozenLake-v0", "rllm/ToolMath-v0"])
 def test_ids_as_tools(env_id: str, model_path: Path, tmp_path: Path) -> None:
     with environment_factory(env_id) as factory:
         trainer = factory_trainer(factory, model_path, tmp_path, steps=1)
-        Says(trainer, [act("Up")] * 4, ["done"] * 4)
+        ScriptedModel(trainer, [act("Up")] * 4, ["done"] * 4)
         trainer.train()
         assert math.isfinite(logged(trainer, "loss")[0])
         (environment, *_) = trainer.environments
@@ -455,7 +455,7 @@ def test_ids_as_tools(env_id: str, model_path: Path, tmp_path: Path) -> None:
         assert ("Tools, to be called" in first) == ("ToolMath" in env_id)
 
 
-def test_a_broken_environment_gives_the_tool_no_reward(model_path: Path, tmp_path: Path) -> None:
+def test_an_environment_fault_gives_the_tool_no_reward(model_path: Path, tmp_path: Path) -> None:
     """The reward of a broken environment is None, which TRL leaves out; after a reset it serves again."""
     Words.breaks = {"words-1"}
     with environment_factory(Words) as factory:
@@ -469,13 +469,13 @@ def test_a_broken_environment_gives_the_tool_no_reward(model_path: Path, tmp_pat
         assert environment.get_reward() == pytest.approx(0.04)
         assert factory.stats.faults["test"] == 1
         trainer = factory_trainer(factory, model_path, tmp_path, steps=1)
-        Says(trainer, [act("abc")] * 4, ["done"] * 4)
+        ScriptedModel(trainer, [act("abc")] * 4, ["done"] * 4)
         trainer.train()
         assert math.isfinite(logged(trainer, "loss")[0])
         assert logged(trainer, "rewards/TRLToolEnvironment/mean") == pytest.approx([0.03], abs=1e-5)
 
 
-def test_the_tool_is_the_only_one() -> None:
+def test_the_environment_has_exactly_one_public_tool() -> None:
     """TRL offers every public function of an environment to the model."""
     with environment_factory(Words) as factory:
         kind = type(factory())

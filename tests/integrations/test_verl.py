@@ -1,4 +1,4 @@
-"""verl's own agent loop worker plays our ids: a server in its place draws the tokens, everything else is verl's."""
+"""verl's own agent loop worker runs our ids: a stub server returns the tokens, everything else is verl's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROMPT_LENGTH, RESPONSE_LENGTH = 400, 120
 
 
 class Words(TextEnv):
-    """Three turns of talk; the reward counts letters."""
+    """Three turns; the reward counts letters."""
 
     closed = 0
     seen: ClassVar[list[tuple[str, int]]] = []
@@ -61,7 +61,7 @@ class Words(TextEnv):
 
     def _act(self, action: str) -> Outcome:
         if self.task.task_id == "words-5":
-            raise EnvironmentFault("the world is gone", kind="test")
+            raise EnvironmentFault("the environment is gone", kind="test")
         return Outcome(
             "go on" + " word" * self._talkative,
             {"letters": len(action) / 100},
@@ -77,7 +77,7 @@ gymnasium.register("tests/Words-v0", entry_point=Words)
 
 
 class Server:
-    """In the place of verl's ``LLMServerClient``: the same call, the tokens of a script with log-probs of their own."""
+    """Replaces verl's ``LLMServerClient``: the same call, the tokens of a script with their own log-probs."""
 
     def __init__(self, tokenizer: Any, reply: Callable[[int, str], str]) -> None:
         self.tokenizer = tokenizer
@@ -91,7 +91,7 @@ class Server:
         turn = self.turns.get(request_id, 0)
         self.turns[request_id] = turn + 1
         self.calls.append({"id": request_id, "prompt": prompt_ids, "params": dict(sampling_params), "turn": turn})
-        sampling_params.clear()  # as verl's servers do
+        sampling_params.clear()  # as in verl's servers
         await asyncio.sleep(0)
         most = self.calls[-1]["params"]["max_tokens"]
         ids = self.tokenizer.encode(self.reply(turn, self.tokenizer.decode(prompt_ids)) + "<|end|>")[:most]
@@ -105,7 +105,7 @@ class Server:
 
 
 def logprob_of(ids: list[int]) -> float:
-    """Another one for every context, so that a shifted log-prob is seen."""
+    """A different value for every context, so that a shifted log-prob is detected."""
     return -(1 + hashlib.sha256(repr(ids).encode()).digest()[0]) / 256
 
 
@@ -143,7 +143,7 @@ def play(
     rows: list[dict[str, Any]] | None = None,
     **settings: Any,
 ) -> tuple[DataProto, Server]:
-    """One batch through verl's worker, as its trainer sends it."""
+    """Run one batch through verl's worker, as its trainer sends it."""
     loops = tmp_path / "agent_loops.yaml"
     loops.write_text(
         yaml.safe_dump(
@@ -188,13 +188,13 @@ def fresh_words() -> None:
     Words.closed, Words.seen = 0, []
 
 
-def test_registered() -> None:
+def test_the_agent_loop_is_registered() -> None:
     assert _agent_loop_registry["rllm_gym"]["_target_"] == "rllm_gym.integrations.verl.RllmGymAgentLoop"
     assert issubclass(RllmGymAgentLoop, AgentLoopBase)
 
 
 def test_several_turns(model_path: Path, tmp_path: Path) -> None:
-    """Masks, log-probs, rewards and metrics of what verl trains on are those of the tokens its server drew."""
+    """Masks, log-probs, rewards and metrics that verl trains on are those of the tokens from its server."""
     says = ["one", "three", "stop now"]
     batch, server = play(model_path, tmp_path, ["words-1", "words-2"], lambda turn, _: says[turn], max_reply_tokens=20)
     tokenizer = server.tokenizer
@@ -235,9 +235,10 @@ def test_several_turns(model_path: Path, tmp_path: Path) -> None:
     assert Words.closed >= 1
 
 
-def test_verls_sampling_reaches_the_server(model_path: Path, tmp_path: Path) -> None:
-    """What verl says about sampling, for training and for validation, is what its server is told; replies end where
-    the template ends a turn."""
+def test_verls_sampling_options_are_passed_to_the_server(model_path: Path, tmp_path: Path) -> None:
+    """Sampling options of verl, for training and for validation, are passed to its server; replies stop where the
+    template ends a turn.
+    """
     _, server = play(model_path, tmp_path, ["words-1"], lambda *_: "stop")
     assert server.calls[0]["params"]["temperature"] == 1.0
     _, server = play(model_path, tmp_path, ["words-1"], lambda *_: "stop", validate=True, max_reply_tokens=9)
@@ -247,7 +248,7 @@ def test_verls_sampling_reaches_the_server(model_path: Path, tmp_path: Path) -> 
     assert params["stop_token_ids"] == [server.tokenizer.convert_tokens_to_ids("<|end|>")]
 
 
-def test_repeats_share_a_task_and_no_dynamics(model_path: Path, tmp_path: Path) -> None:
+def test_repeats_share_the_task_and_have_different_dynamics(model_path: Path, tmp_path: Path) -> None:
     def seen(seed: int) -> list[tuple[str, int]]:
         Words.seen = []
         play(model_path, tmp_path, ["words-1", "words-2"], lambda *_: "stop", repeats=3, seed=seed)
@@ -260,8 +261,10 @@ def test_repeats_share_a_task_and_no_dynamics(model_path: Path, tmp_path: Path) 
     assert {rng for _, rng in seen(1)}.isdisjoint({rng for _, rng in first})
 
 
-def test_the_response_fits(model_path: Path, tmp_path: Path) -> None:
-    """However much is said, the response is never longer than verl's tensors, and nothing sampled is cut off unseen."""
+def test_the_response_is_limited_to_verls_tensors(model_path: Path, tmp_path: Path) -> None:
+    """However long the replies, the response is never longer than verl's tensors, and no sampled token is cut off
+    silently.
+    """
     batch, server = play(
         model_path,
         tmp_path,
@@ -281,19 +284,19 @@ def test_the_response_fits(model_path: Path, tmp_path: Path) -> None:
     assert batch.non_tensor_batch["left_out"][0] == 0
 
 
-def test_a_broken_environment_gives_no_training_signal(model_path: Path, tmp_path: Path) -> None:
-    """Nothing of a broken episode is trained on, and it is marked; the others of the batch go on."""
+def test_an_environment_fault_gives_no_training_signal(model_path: Path, tmp_path: Path) -> None:
+    """Nothing of an episode with a fault is trained on, and it is marked; the others of the batch continue."""
     batch, _ = play(model_path, tmp_path, ["words-5", "words-1"], lambda *_: "stop", retries=1)
     assert batch.batch["response_mask"][0].sum() == 0
     assert batch.non_tensor_batch["left_out"].tolist() == [1.0, 0.0]
-    assert "the world is gone" in batch.non_tensor_batch["fault"][0]
+    assert "the environment is gone" in batch.non_tensor_batch["fault"][0]
     assert batch.batch["rm_scores"].sum(1).tolist() == pytest.approx([0.0, 0.04])
     assert [task for task, _ in Words.seen].count("words-5") == 2
-    with pytest.raises(RuntimeError, match="the world is gone"):
+    with pytest.raises(RuntimeError, match="the environment is gone"):
         play(model_path, tmp_path, ["words-5"], lambda *_: "stop", retries=0, on_fault="raise")
 
 
-def test_a_prompt_that_does_not_fit_is_left_out(model_path: Path, tmp_path: Path) -> None:
+def test_a_prompt_that_does_not_fit_is_skipped(model_path: Path, tmp_path: Path) -> None:
     batch, server = play(model_path, tmp_path, ["words-1"], lambda *_: "stop", env_kwargs={"talkative": PROMPT_LENGTH})
     assert server.calls == []
     assert batch.non_tensor_batch["left_out"].tolist() == [1.0]
@@ -302,7 +305,7 @@ def test_a_prompt_that_does_not_fit_is_left_out(model_path: Path, tmp_path: Path
 
 @pytest.mark.parametrize("env_id", ["rllm/FrozenLake-v0", "rllm/Math-v0"])
 def test_ids_named_by_rows(env_id: str, model_path: Path, tmp_path: Path) -> None:
-    """A data set may mix environments; the agent of the family gives the system prompt."""
+    """A data set may mix environments; the agent of the family provides the system prompt."""
     env = gymnasium.make(env_id)
     rows = [{"task_id": env.unwrapped.tasks[index].task_id, "env_id": env_id} for index in range(2)]
     batch, server = play(model_path, tmp_path, [], lambda *_: "\\boxed{1}", rows=rows, max_turns=2, max_reply_tokens=20)
@@ -322,13 +325,13 @@ def test_ids_named_by_rows(env_id: str, model_path: Path, tmp_path: Path) -> Non
         ({"agent": "rllm_gym.agents:ChatAgent", "agent_kwargs": {"history": "latest"}}, None, "rewrote its history"),
     ],
 )
-def test_mistakes_are_named(
+def test_invalid_settings_are_errors_that_name_them(
     settings: dict[str, Any], rows: list[dict[str, Any]] | None, message: str, model_path: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(Exception, match=message):
         play(model_path, tmp_path, ["words-1"], lambda *_: "word", rows=rows, **settings)
 
 
-def test_the_stub_is_called_as_verls_client_is() -> None:
-    """The call that the agent loop makes is one that verl's own client takes."""
+def test_the_stub_has_the_signature_of_verls_client() -> None:
+    """The call that the agent loop makes is accepted by verl's own client."""
     inspect.signature(LLMServerClient.generate).bind(None, "1", prompt_ids=[1], sampling_params={}, priority=3)

@@ -1,4 +1,4 @@
-"""The recipes that come with the package teach a tiny model to cross lakes it has never seen (minutes: long)."""
+"""The packaged recipes train a tiny model to cross unseen lakes (takes minutes: long)."""
 
 from __future__ import annotations
 

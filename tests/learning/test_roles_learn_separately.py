@@ -1,4 +1,4 @@
-"""Roles with adapters of their own learn different things at once, and only those that are trained learn."""
+"""Roles with their own adapters learn different things at once, and only trained roles learn."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def train_envs() -> Iterator[None]:
 def learn(folder: Path, **roles: dict[str, Any]) -> TrainResult:
     from echo_config import echo_config
 
-    # Adapters cannot make the logits of a model larger than its head lets them be, so it begins with a larger one.
+    # The head limits how large adapters can make the logits, so the initial head is larger.
     make_tiny_model(folder / "tiny", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300, init_std=0.3)
     return train(
         echo_config(
             folder,
             steps=28,
-            env={"id": "echo_world:test/Echo-v0", "workflow": "echo_team:EchoTeam"},
+            env={"id": "echo_env:test/Echo-v0", "workflow": "echo_workflow:EchoTeam"},
             roles=roles,
             model={"tuning": "lora", "lora": {"rank": 8, "alpha": 16.0}},
             algorithm={"group_size": 8, "groups_per_step": 4},
@@ -47,14 +47,15 @@ def learn(folder: Path, **roles: dict[str, Any]) -> TrainResult:
 
 
 def rewards(result: TrainResult, role: str) -> tuple[float, float]:
-    """Of a reply of the role, in the first two and in the last three steps; a solver speaks twice."""
+    """Return the role's reward per reply in the first two and the last three steps; a solver replies twice."""
     per_turn = [row[f"reward/mean/{role}"] / (2 if role == "solver" else 1) for row in read_metrics(result.output)]
     return sum(per_turn[:2]) / 2, sum(per_turn[-3:]) / 3
 
 
-def test_one_adapter_a_role_learns_what_that_role_is_rewarded_for(tmp_path: Path) -> None:
-    """Words of the first half of the alphabet for solvers, of the second for the judge: no weights could do both
-    without telling the roles apart."""
+def test_with_one_adapter_per_role_each_role_learns_its_own_reward(tmp_path: Path) -> None:
+    """Words of the first half of the alphabet for solvers, of the second for the judge: weights that ignore the role
+    cannot do both.
+    """
     result = learn(tmp_path, solver={"adapter": "own"}, judge={"adapter": "own"})
     for role in ("solver", "judge"):
         before, after = rewards(result, role)
@@ -63,7 +64,7 @@ def test_one_adapter_a_role_learns_what_that_role_is_rewarded_for(tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_frozen_role_learns_nothing_while_the_other_does(tmp_path: Path) -> None:
+def test_a_frozen_role_does_not_change_while_the_other_learns(tmp_path: Path) -> None:
     result = learn(tmp_path, solver={"adapter": "base"}, judge={"adapter": "own"})
     before, after = rewards(result, "judge")
     assert after > 0.75 > 0.5 > before

@@ -1,6 +1,6 @@
-"""An MCP server in the standard library alone, for tests that start many: it counts, and can misbehave on request.
+"""An MCP server that needs only the standard library, for tests that start many: it counts, and misbehaves on request.
 
-``python counting_server.py [MODE]``; a mode says what it does wrong (see the ends of this file).
+``python counting_server.py [MODE]``; a mode names the fault (see the end of this file).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def call(name: str, arguments: dict) -> dict | None:
         time.sleep(arguments["s"])
         return text("slept")
     if name == "hold":
-        # Says by one file that it has begun, and waits for another before it answers.
+        # Reports its start by one file, and waits for another before it answers.
         open(arguments["begun"], "w").close()
         while not os.path.exists(arguments["until"]):
             time.sleep(0.01)
@@ -61,7 +61,7 @@ def call(name: str, arguments: dict) -> dict | None:
         print('{"jsonrpc": "2.0", "id": 2, "result": {"content": [', flush=True)
         return None
     if name == "spawn":
-        # A grandchild of a session of its own, which holds on to the server's output.
+        # A grandchild in a session of its own, which keeps the server's output open.
         child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
         return text(child.pid)
     if name == "parts":

@@ -1,4 +1,4 @@
-"""MCP servers that die, hang, flood or send nonsense: a fault that says why, soon, and no neighbour minds."""
+"""MCP servers that die, hang, flood or send nonsense: a prompt fault with the reason, and no effect on others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def counting(*args: str, **options) -> StdioServer:
     return StdioServer("{python}", ("-S", str(COUNTING), *args), **options)
 
 
-def written(code: str, **options) -> StdioServer:
-    """A server given by what it does after it has read a line; ``reply`` answers it."""
+def server_running(code: str, **options) -> StdioServer:
+    """Return a server defined by what it does after it has read a line; ``reply`` answers the line."""
     head = (
         "import json, sys, time\n"
         "def send(**m): print(json.dumps({'jsonrpc': '2.0', **m}), flush=True)\n"
@@ -47,7 +47,7 @@ elif method == 'tools/call':
 """
 
 
-def play(scenario, *args):
+def run_scenario(scenario, *args):
     async def within_time():
         async with asyncio.timeout(240):
             return await scenario(*args)
@@ -62,7 +62,7 @@ async def fault_of(awaitable) -> ServerFault:
 
 
 BREAKING = (
-    # What the call may take is short only where it must not end: 30 s are the server's own.
+    # The limit of a call is short only where the call never ends: 30 s are the server's own.
     ("die", {}, None, "server_died", "exit status 3"),
     ("sleep", {"s": 600}, 0.3, "server_deadline", "within 0.3 s"),
     ("flood", {}, None, "server_protocol", "instead of an answer"),
@@ -71,23 +71,23 @@ BREAKING = (
 )
 
 
-def test_what_breaks_in_a_call_is_a_fault_and_its_neighbour_is_served(tmp_path: Path) -> None:
-    async def broken(tool: str, arguments: dict, limit: float | None, kind: str, words: str) -> list[str]:
-        """What is wrong about the fault."""
+def test_a_server_that_breaks_in_a_call_is_a_fault_and_other_servers_work(tmp_path: Path) -> None:
+    async def fault_problems(tool: str, arguments: dict, limit: float | None, kind: str, expected: str) -> list[str]:
+        """Return what is wrong about the fault."""
         session = await open_session([counting(timeout_s=120)], workspace=tmp_path)
         try:
             fault = await fault_of(session.call(tool, arguments, timeout_s=limit))
             again = kind if kind == "server_deadline" else (await fault_of(session.call("total", {}))).kind
         finally:
             await session.close()
-        right = fault.kind == again == kind and words in str(fault) and len(str(fault)) < 10_000
+        right = fault.kind == again == kind and expected in str(fault) and len(str(fault)) < 10_000
         right = right and (kind != "server_died" or "the last words" in str(fault))
         return [] if right else [f"{tool}: {fault.kind}, then {again}: {str(fault)[:1000]}"]
 
     async def scenario() -> list[str]:
         neighbour = await open_session([counting(timeout_s=120)], workspace=tmp_path)
         try:
-            breaking = asyncio.gather(*(broken(*case) for case in BREAKING))
+            breaking = asyncio.gather(*(fault_problems(*case) for case in BREAKING))
             while not breaking.done():
                 assert not (await neighbour.call("add", {"n": 1})).is_error
             assert not (await neighbour.call("total", {})).is_error
@@ -95,10 +95,10 @@ def test_what_breaks_in_a_call_is_a_fault_and_its_neighbour_is_served(tmp_path: 
         finally:
             await neighbour.close()
 
-    assert play(scenario) == []
+    assert run_scenario(scenario) == []
 
 
-def test_a_server_that_hangs_holds_up_no_neighbour(tmp_path: Path) -> None:
+def test_a_server_that_hangs_blocks_no_other(tmp_path: Path) -> None:
     async def scenario() -> None:
         hanging, neighbour = [await open_session([counting()], workspace=tmp_path) for _ in range(2)]
         try:
@@ -113,11 +113,11 @@ def test_a_server_that_hangs_holds_up_no_neighbour(tmp_path: Path) -> None:
             await neighbour.close()
         assert (await fault_of(call)).kind == "server_died"
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_server_that_is_killed_in_a_call_is_known_at_once(tmp_path: Path) -> None:
-    """Not when the call has taken too long: that would be another kind of fault."""
+def test_a_server_killed_in_a_call_is_reported_at_once(tmp_path: Path) -> None:
+    """At once, and not after the limit of the call: that would be another kind of fault."""
 
     async def episode(number: int) -> ServerFault | None:
         session = await open_session([counting()], workspace=tmp_path)
@@ -139,54 +139,56 @@ def test_a_server_that_is_killed_in_a_call_is_known_at_once(tmp_path: Path) -> N
     async def scenario():
         return await asyncio.gather(*(episode(number) for number in range(6)))
 
-    for number, fault in enumerate(play(scenario)):
+    for number, fault in enumerate(run_scenario(scenario)):
         assert (fault is None) == bool(number % 2)
         if fault is not None:
             assert fault.kind == "server_died"
             assert "signal 9" in str(fault)
 
 
-NOT_COMING_UP = (
+START_FAILURES = (
     (StdioServer("no-such-program-anywhere"), "server_start", "No such file"),
     (StdioServer("{python}", cwd="/no/such/folder"), "server_start", "/no/such/folder"),
     (StdioServer("/etc/passwd"), "server_start", "Permission denied"),
     (counting("exit"), "server_start", "no configuration"),
     (counting("mute", timeout_s=0.5), "server_start", "did not start within 0.5 s"),
-    (StdioServer("cat"), "server_protocol", "refuses to begin"),
-    (StdioServer("yes"), "server_protocol", "speaks no MCP"),
+    (StdioServer("cat"), "server_protocol", "rejects the MCP handshake"),
+    (StdioServer("yes"), "server_protocol", "is not an MCP server"),
     (StdioServer("sh", ("-c", "exec >&-; sleep 600")), "server_start", "closed its output"),
-    (written("send(id=id, error={'code': -32600, 'message': 'go away'})"), "server_protocol", "go away"),
-    (written("send(id=id, result={})"), "server_protocol", "protocolVersion"),
-    (written("send(id=id, result=[1])"), "server_protocol", "neither a result nor an error"),
+    (server_running("send(id=id, error={'code': -32600, 'message': 'go away'})"), "server_protocol", "go away"),
+    (server_running("send(id=id, result={})"), "server_protocol", "protocolVersion"),
+    (server_running("send(id=id, result=[1])"), "server_protocol", "neither a result nor an error"),
     (
-        written("send(id=id, result=HELLO if method == 'initialize' else {**tools('a'), 'nextCursor': 'again'})"),
+        server_running(
+            "send(id=id, result=HELLO if method == 'initialize' else {**tools('a'), 'nextCursor': 'again'})"
+        ),
         "server_protocol",
-        "goes on",
+        "at least 100 tools",
     ),
     (
-        written("send(id=id, result=HELLO if method == 'initialize' else tools(*map(str, range(2000))))"),
+        server_running("send(id=id, result=HELLO if method == 'initialize' else tools(*map(str, range(2000))))"),
         "server_protocol",
         "2000 tools",
     ),
     (
-        written("send(id=id, result=HELLO if method == 'initialize' else {'tools': 'none'})"),
+        server_running("send(id=id, result=HELLO if method == 'initialize' else {'tools': 'none'})"),
         "server_protocol",
-        "lists its tools as",
+        "answers 'tools/list' without a list",
     ),
 )
 
 
-def test_what_does_not_come_up_says_why(tmp_path: Path) -> None:
-    async def wrong_about(server: StdioServer, kind: str, words: str) -> list[str]:
-        # A good one beside it is ended too.
+def test_a_server_that_does_not_start_is_reported_with_the_reason(tmp_path: Path) -> None:
+    async def start_fault_problems(server: StdioServer, kind: str, expected: str) -> list[str]:
+        # A working server next to it is ended too.
         fault = await fault_of(open_session([counting(timeout_s=120), server], workspace=tmp_path))
-        right = fault.kind == kind and words in str(fault)
+        right = fault.kind == kind and expected in str(fault)
         return [] if right else [f"{server.command} {server.args}: {fault.kind}: {fault}"]
 
     async def scenario() -> list[list[str]]:
-        return await asyncio.gather(*(wrong_about(*case) for case in NOT_COMING_UP))
+        return await asyncio.gather(*(start_fault_problems(*case) for case in START_FAILURES))
 
-    assert [wrong for item in play(scenario) for wrong in item] == []
+    assert [wrong for item in run_scenario(scenario) for wrong in item] == []
 
 
 ODDITIES = (
@@ -200,9 +202,9 @@ ODDITIES = (
 )
 
 
-def test_harmless_oddities_are_passed_over(tmp_path: Path) -> None:
+def test_harmless_oddities_are_ignored(tmp_path: Path) -> None:
     async def answered(reply: str) -> str:
-        session = await open_session([written(STARTS + "    " + reply)], workspace=tmp_path)
+        session = await open_session([server_running(STARTS + "    " + reply)], workspace=tmp_path)
         try:
             return (await session.call("go", {})).text
         finally:
@@ -211,11 +213,11 @@ def test_harmless_oddities_are_passed_over(tmp_path: Path) -> None:
     async def scenario() -> list[str]:
         return await asyncio.gather(*map(answered, ODDITIES))
 
-    answers = play(scenario)
+    answers = run_scenario(scenario)
     assert [(reply, answer) for reply, answer in zip(ODDITIES, answers) if answer != "ok"] == []
 
 
-def test_what_a_server_asks_for_is_refused_in_words(tmp_path: Path) -> None:
+def test_requests_of_a_server_are_refused_with_a_message(tmp_path: Path) -> None:
     code = STARTS + (
         "    send(id='mine', method=m['params']['arguments']['method'], params={})\n"
         "    answer = json.loads(sys.stdin.readline())\n"
@@ -223,7 +225,7 @@ def test_what_a_server_asks_for_is_refused_in_words(tmp_path: Path) -> None:
     )
 
     async def scenario():
-        session = await open_session([written(code)], workspace=tmp_path)
+        session = await open_session([server_running(code)], workspace=tmp_path)
         try:
             for asked in ("sampling/createMessage", "elicitation/create", "roots/list", "ping"):
                 answer = json.loads((await session.call("go", {"method": asked})).text)
@@ -235,11 +237,11 @@ def test_what_a_server_asks_for_is_refused_in_words(tmp_path: Path) -> None:
         finally:
             await session.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_server_without_a_handshake_is_understood(tmp_path: Path) -> None:
-    """The protocol of 2026 has none; each request says who asks."""
+def test_a_server_without_a_handshake_is_supported(tmp_path: Path) -> None:
+    """The 2026 protocol has none; each request names its client."""
     code = """
 if method == 'initialize': send(id=id, error={'code': -32022, 'message': 'unsupported'})
 elif method == 'server/discover': send(id=id, result={'supportedVersions': ['2026-07-28'], 'capabilities': {}})
@@ -250,16 +252,16 @@ elif method == 'tools/call':
 """
 
     async def scenario():
-        session = await open_session([written(code)], workspace=tmp_path)
+        session = await open_session([server_running(code)], workspace=tmp_path)
         try:
             return json.loads((await session.call("go", {})).text)
         finally:
             await session.close()
 
-    assert play(scenario)["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    assert run_scenario(scenario)["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
 
 
-def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
+def test_a_late_answer_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
     async def scenario():
         session = await open_session([counting()], workspace=tmp_path)
         held = {"begun": str(tmp_path / "begun"), "until": str(tmp_path / "until")}
@@ -270,10 +272,10 @@ def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
         finally:
             await session.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_flood_while_nobody_asks_waits_in_the_pipe(tmp_path: Path) -> None:
+def test_a_flood_between_calls_stays_in_the_pipe(tmp_path: Path) -> None:
     code = """
 if method == 'initialize': send(id=id, result=HELLO)
 elif method == 'tools/list':
@@ -283,7 +285,7 @@ elif method == 'tools/call': send(id=id, result=OK)
 """
 
     async def scenario():
-        session = await open_session([written(code)], workspace=tmp_path)
+        session = await open_session([server_running(code)], workspace=tmp_path)
         connection = session._connections[0].connection
         try:
             await auntil(lambda: connection._paused)
@@ -291,10 +293,10 @@ elif method == 'tools/call': send(id=id, result=OK)
         finally:
             await session.close()
 
-    assert play(scenario) == "ok"
+    assert run_scenario(scenario) == "ok"
 
 
-def test_a_call_that_is_given_up_leaves_the_session_usable(tmp_path: Path) -> None:
+def test_a_cancelled_call_leaves_the_session_usable(tmp_path: Path) -> None:
     async def scenario(session: ToolSession):
         held = {"begun": str(tmp_path / "begun"), "until": str(tmp_path / "until")}
         call = asyncio.create_task(session.call("hold", held))
@@ -312,10 +314,10 @@ def test_a_call_that_is_given_up_leaves_the_session_usable(tmp_path: Path) -> No
         finally:
             await session.close()
 
-    play(opened)
+    run_scenario(opened)
 
 
-def test_opening_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+def test_a_cancelled_open_leaves_nothing(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
 
     def running() -> bool:
@@ -335,10 +337,10 @@ def test_opening_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
             await task
         await auntil(lambda: not running())
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-# What tools return ----------------------------------------------------------------------------------------------------
+# Results of tools
 
 
 RESULTS = (
@@ -370,13 +372,13 @@ def test_every_kind_of_result_becomes_text() -> None:
     assert [(raw, got) for raw, text in RESULTS if (got := read_result(raw).text) != text] == []
 
 
-def test_images_are_kept_and_a_demand_for_input_is_refused() -> None:
+def test_images_are_kept_and_a_request_for_input_is_refused() -> None:
     result = read_result({"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}], "isError": True})
     assert (result.images, result.is_error) == ((b"hi",), True)
     assert read_result({"resultType": "input_required", "inputRequests": {}}).is_error
 
 
-def test_data_that_is_nested_too_deeply_does_no_harm() -> None:
+def test_deeply_nested_data_is_handled() -> None:
     nested: list = []
     for _ in range(5_000):
         nested = [nested]
@@ -397,7 +399,7 @@ def test_a_long_result_is_truncated_in_the_middle() -> None:
     assert "of 10,000 characters left out" in short
 
 
-def test_whatever_a_server_lists_gives_tools_a_model_can_call() -> None:
+def test_any_listed_tool_becomes_callable_by_a_model() -> None:
     nested: dict = {}
     for _ in range(200):
         nested = {"items": nested}

@@ -1,4 +1,4 @@
-"""MCP servers at a URL: sessions of their own over streamable HTTP, with the SDK's server and with hostile ones."""
+"""MCP servers at a URL: separate sessions over streamable HTTP, with the SDK's server and with hostile ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.browser.polling import until
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
 
 
-def play(scenario, *args):
+def run_scenario(scenario, *args):
     async def within_time():
         async with asyncio.timeout(240):
             return await scenario(*args)
@@ -32,7 +32,7 @@ async def fault_of(awaitable) -> ServerFault:
     return caught.value
 
 
-# The SDK's server -----------------------------------------------------------------------------------------------------
+# The SDK's server
 
 
 def _application(json_response: bool):
@@ -54,7 +54,7 @@ def _application(json_response: bool):
 
 
 def _refusing_the_handshake(application):
-    """As a server of the protocol of 2026 alone answers ``initialize``."""
+    """Answer ``initialize`` as a server does that supports only the 2026 protocol."""
 
     async def refusing(scope, receive, send):
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -97,7 +97,7 @@ def running(application) -> Iterator[str]:
 
 @pytest.mark.parametrize("json_response", [False, True], ids=["events", "json"])
 @pytest.mark.parametrize("wrap", [lambda app: app, _refusing_the_handshake], ids=["handshake", "stateless"])
-def test_the_tools_of_a_server_at_a_url(tmp_path: Path, json_response: bool, wrap) -> None:
+def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response: bool, wrap) -> None:
     async def episode(url: str, number: int):
         session = await open_session([HttpServer(url)], workspace=tmp_path)
         try:
@@ -113,21 +113,21 @@ def test_the_tools_of_a_server_at_a_url(tmp_path: Path, json_response: bool, wra
         await asyncio.gather(*(episode(url, number) for number in range(4)))
 
     with running(wrap(_application(json_response))) as url:
-        play(scenario, url)
+        run_scenario(scenario, url)
 
 
-# Servers that misbehave -----------------------------------------------------------------------------------------------
+# Servers that misbehave
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x"}}
 TOOLS = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
 
 
 class _Hostile(BaseHTTPRequestHandler):
-    """Answers well until a tool is called; then as the path says."""
+    """Answers correctly until a tool is called; then misbehaves as the path says."""
 
     protocol_version = "HTTP/1.1"
     seen: list[tuple[str, str, dict[str, str]]]
-    over: threading.Event
+    released: threading.Event
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -200,7 +200,7 @@ class _Hostile(BaseHTTPRequestHandler):
 
     def hangs(self, number: int) -> None:
         self.events()
-        self.over.wait()
+        self.released.wait()
 
     def dies(self, number: int) -> None:
         self.events()
@@ -235,13 +235,13 @@ class _Hostile(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hostile() -> Iterator[str]:
-    _Hostile.seen, _Hostile.over = [], threading.Event()
+    _Hostile.seen, _Hostile.released = [], threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
-    _Hostile.over.set()
+    _Hostile.released.set()
     server.shutdown()
     server.server_close()
     thread.join(120)
@@ -254,56 +254,56 @@ MISBEHAVING = (
     ("chatters", "server_protocol", "bytes and no answer"),
     ("hangs", "server_deadline", "within 0.3 s"),
     ("dies", "server_died", "without an answer"),
-    ("broken", "server_protocol", "broken"),
+    ("broken", "server_protocol", "invalid JSON-RPC"),
     ("forgets", "server_died", "ended the session"),
     ("fails", "server_protocol", "HTTP 503"),
-    ("wrong_number", "server_protocol", "something else"),
+    ("wrong_number", "server_protocol", "sent no answer to"),
 )
 
 
 def test_a_server_that_misbehaves_is_a_fault(tmp_path: Path, hostile: str) -> None:
-    async def fault(how: str) -> ServerFault:
-        server = HttpServer(f"{hostile}/{how}", headers={"authorization": "Bearer key"}, name="bad")
+    async def fault(mode: str) -> ServerFault:
+        server = HttpServer(f"{hostile}/{mode}", headers={"authorization": "Bearer key"}, name="bad")
         session = await open_session([server], workspace=tmp_path)
         try:
-            return await fault_of(session.call("go", {}, timeout_s=0.3 if how == "hangs" else 120.0))
+            return await fault_of(session.call("go", {}, timeout_s=0.3 if mode == "hangs" else 120.0))
         finally:
             await session.close()
 
     async def scenario() -> list[ServerFault]:
-        return [await fault(how) for how, _, _ in MISBEHAVING]
+        return [await fault(mode) for mode, _, _ in MISBEHAVING]
 
     wrong = []
-    for (how, kind, words), fault in zip(MISBEHAVING, play(scenario)):
-        asked = [(command, headers) for command, path, headers in _Hostile.seen if path == f"/{how}"]
+    for (mode, kind, words), fault in zip(MISBEHAVING, run_scenario(scenario)):
+        asked = [(command, headers) for command, path, headers in _Hostile.seen if path == f"/{mode}"]
         first, second = asked[0][1], asked[1][1]
         right = (fault.kind, words in str(fault)) == (kind, True) and len(str(fault)) < 2_000
         right = right and first["authorization"] == "Bearer key" and asked[-1][0] == "DELETE"
         right = right and (second["mcp-session-id"], second["mcp-protocol-version"]) == ("s1", "2025-06-18")
-        wrong += [] if right else [(how, fault.kind, str(fault)[:1000], asked)]
+        wrong += [] if right else [(mode, fault.kind, str(fault)[:1000], asked)]
     assert wrong == []
 
 
-def test_a_refusal_is_a_result_and_a_stream_is_taken_up_again(tmp_path: Path, hostile: str) -> None:
-    async def result(how: str):
-        session = await open_session([HttpServer(f"{hostile}/{how}")], workspace=tmp_path)
+def test_a_refusal_is_a_result_and_a_stream_is_resumed(tmp_path: Path, hostile: str) -> None:
+    async def result(mode: str):
+        session = await open_session([HttpServer(f"{hostile}/{mode}")], workspace=tmp_path)
         try:
             return await session.call("go", {})
         finally:
             await session.close()
 
-    for how, error, text in (("refuses", True, "bad"), ("resumes", False, "ok")):
-        answer = play(result, how)
-        assert (answer.is_error, text in answer.text) == (error, True), (how, answer)
+    for mode, error, text in (("refuses", True, "bad"), ("resumes", False, "ok")):
+        answer = run_scenario(result, mode)
+        assert (answer.is_error, text in answer.text) == (error, True), (mode, answer)
 
 
-def test_nobody_at_the_url_is_a_fault(tmp_path: Path) -> None:
-    fault = play(lambda: fault_of(open_session([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path)))
+def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:
+    fault = run_scenario(lambda: fault_of(open_session([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path)))
     assert fault.kind == "server_start"
     assert "127.0.0.1:9" in str(fault)
 
 
-def test_a_url_of_something_else_is_a_fault_that_says_what_belongs_there(tmp_path: Path) -> None:
+def test_a_url_without_an_mcp_server_is_a_fault_with_a_hint(tmp_path: Path) -> None:
     class Refusing(BaseHTTPRequestHandler):  # as servers of HTTP+SSE refuse a POST to their stream
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
@@ -315,14 +315,14 @@ def test_a_url_of_something_else_is_a_fault_that_says_what_belongs_there(tmp_pat
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/sse"
-        fault = play(lambda: fault_of(open_session([HttpServer(url)], workspace=tmp_path)))
+        fault = run_scenario(lambda: fault_of(open_session([HttpServer(url)], workspace=tmp_path)))
         server.shutdown()
     assert fault.kind == "server_protocol"
     assert "HTTP 405" in str(fault)
-    assert "such as …/mcp? The older HTTP+SSE is not spoken" in str(fault)
+    assert "e.g. …/mcp; the older HTTP+SSE transport is not supported" in str(fault)
 
 
-def test_what_is_no_url_is_refused() -> None:
+def test_an_invalid_url_is_refused() -> None:
     for url in ("", "ftp://x/y", "/mcp", "http://", 7):
         with pytest.raises(ValueError, match="url="):
             HttpServer(url)

@@ -1,4 +1,4 @@
-"""Sessions with MCP servers that behave: states apart, names, results, and nothing left when they end."""
+"""Sessions with MCP servers that behave: separate states, names, results, and nothing left when they end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counting(*args: str, **options) -> StdioServer:
     return StdioServer("{python}", ("-S", str(COUNTING), *args), **options)
 
 
-def play(scenario, *args):
+def run_scenario(scenario, *args):
     async def within_time():
         async with asyncio.timeout(240):
             return await scenario(*args)
@@ -41,7 +41,7 @@ def play(scenario, *args):
     return asyncio.run(within_time())
 
 
-async def where(session: ToolSession) -> dict:
+async def call_where(session: ToolSession) -> dict:
     return json.loads((await session.call("where", {})).text)
 
 
@@ -58,10 +58,10 @@ def test_tools_can_be_listed_and_called(tmp_path: Path) -> None:
         finally:
             await session.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_server_sees_its_workspace_and_nothing_of_the_trainer(tmp_path: Path, monkeypatch) -> None:
+def test_a_server_sees_its_workspace_but_not_the_trainers_environment(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "hunter2")
     inherited = os.open(__file__, os.O_RDONLY)
     os.set_inheritable(inherited, True)
@@ -72,14 +72,14 @@ def test_a_server_sees_its_workspace_and_nothing_of_the_trainer(tmp_path: Path, 
     async def scenario():
         session = await open_session([server], workspace=tmp_path, seed=7)
         try:
-            seen = await where(session)
+            seen = await call_where(session)
             assert len(os.listdir(f"/proc/{seen['pid']}/fd")) == 3
             return seen
         finally:
             await session.close()
 
     try:
-        seen = play(scenario)
+        seen = run_scenario(scenario)
     finally:
         os.close(inherited)
     assert seen["argv"][1:] == ["7", f"{tmp_path}/x", "{unknown}", "$HOME;ls"]
@@ -88,12 +88,12 @@ def test_a_server_sees_its_workspace_and_nothing_of_the_trainer(tmp_path: Path, 
     assert (seen["env"]["DATA"], seen["env"]["N"]) == (f"{tmp_path}/data", "7")
 
 
-def test_what_a_server_keeps_in_its_home_is_no_file_of_the_task_and_goes_with_it(tmp_path: Path) -> None:
+def test_the_home_of_a_server_is_outside_the_workspace_and_removed_with_it(tmp_path: Path) -> None:
     async def scenario():
         pool = shared_pool()
         for workspace in (tmp_path, await pool.workspace([counting()])):
             session = await pool.open([counting()], workspace=workspace)
-            home = (await where(session))["env"]["HOME"]
+            home = (await call_where(session))["env"]["HOME"]
             assert os.listdir(home) == []
             os.mkdir(f"{home}/.npm")
             assert os.listdir(workspace) == []
@@ -102,11 +102,11 @@ def test_what_a_server_keeps_in_its_home_is_no_file_of_the_task_and_goes_with_it
             assert os.path.basename(home) not in left
             assert (workspace.name in left) == (workspace == tmp_path)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("episodes", [16, pytest.param(64, marks=pytest.mark.long)])
-def test_episodes_keep_their_states_apart(tmp_path: Path, episodes: int) -> None:
+def test_episodes_do_not_share_state(tmp_path: Path, episodes: int) -> None:
     async def episode(number: int) -> tuple[str, int]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
@@ -114,8 +114,8 @@ def test_episodes_keep_their_states_apart(tmp_path: Path, episodes: int) -> None
         try:
             for _ in range(5):
                 await session.call("add", {"n": number})
-            await barrier.wait()  # all of them live at once
-            seen = await where(session)
+            await barrier.wait()  # all of them are open at once
+            seen = await call_where(session)
             assert seen["cwd"] == str(workspace)
             return (await session.call("total", {})).text, seen["pid"]
         finally:
@@ -125,13 +125,13 @@ def test_episodes_keep_their_states_apart(tmp_path: Path, episodes: int) -> None
         return await asyncio.gather(*(episode(number) for number in range(episodes)))
 
     barrier = asyncio.Barrier(episodes)
-    ended = play(scenario)
+    ended = run_scenario(scenario)
     assert [total for total, _ in ended] == [str(5 * number) for number in range(episodes)]
     assert len({pid for _, pid in ended}) == episodes
     assert not any(lives(pid) for _, pid in ended)
 
 
-def test_calls_run_side_by_side_and_from_any_loop(tmp_path: Path) -> None:
+def test_calls_run_concurrently_and_from_any_event_loop(tmp_path: Path) -> None:
     def make(workspace: Path, seed: int):
         from mcp.server import MCPServer
 
@@ -148,12 +148,12 @@ def test_calls_run_side_by_side_and_from_any_loop(tmp_path: Path) -> None:
     async def opened():
         return await open_session([InProcessServer(make)], workspace=tmp_path)
 
-    async def meet_twice(session):
+    async def meet_concurrently(session):
         return await asyncio.gather(session.call("meet", {}), session.call("meet", {}))
 
-    session = play(opened)
-    assert [result.text for result in play(meet_twice, session)] == ["met", "met"]
-    play(session.close)
+    session = run_scenario(opened)
+    assert [result.text for result in run_scenario(meet_concurrently, session)] == ["met", "met"]
+    run_scenario(session.close)
 
 
 def test_tools_of_one_name_are_distinguished(tmp_path: Path) -> None:
@@ -170,11 +170,11 @@ def test_tools_of_one_name_are_distinguished(tmp_path: Path) -> None:
         finally:
             await session.close()
 
-    assert play(scenario) == ["5", "6", "0"]
+    assert run_scenario(scenario) == ["5", "6", "0"]
 
 
-def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -> None:
-    """A tool that blocks is late, and holds up nobody; and the SDK's logging stays out of the trainer's."""
+def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
+    """A tool that blocks delays only its own result, and the SDK does not log into the trainer's log."""
     import logging
 
     before = list(logging.getLogger().handlers), logging.getLogger().level
@@ -197,16 +197,16 @@ def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -
 
         @server.tool()
         def seeded() -> dict[str, int]:
-            """What it was made with."""
+            """The seed that the server was made with."""
             return {"seed": seed, "files": len(list(workspace.iterdir()))}
 
         return server
 
     async def scenario():
         (tmp_path / "one.txt").touch()
-        clumsy = await open_session([InProcessServer(make)], workspace=tmp_path, seed=11)
+        blocking_session = await open_session([InProcessServer(make)], workspace=tmp_path, seed=11)
         other = await open_session([InProcessServer(make)], workspace=tmp_path, seed=12)
-        blocked = asyncio.create_task(clumsy.call("block", {}, timeout_s=600))
+        blocked = asyncio.create_task(blocking_session.call("block", {}, timeout_s=600))
         await auntil(blocks.is_set)
         result = await other.call("seeded", {})
         assert result.structured == {"seed": 12, "files": 1}
@@ -214,15 +214,15 @@ def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -
         assert (await other.call("boom", {})).is_error
         assert (await other.call("seeded", {"x": float("nan")})).is_error
         with pytest.raises(ServerFault) as late:
-            await clumsy.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
+            await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
         assert late.value.kind == "server_deadline"
         assert not blocked.done()
         blocked.cancel()
-        await clumsy.close()
+        await blocking_session.close()
         await other.close()
 
     try:
-        play(scenario)
+        run_scenario(scenario)
     finally:
         released.set()
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
@@ -253,13 +253,13 @@ def test_an_impossible_call_is_reported_and_the_server_stays_up(tmp_path: Path) 
         finally:
             await session.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_closing_ends_all_that_a_server_has_started(tmp_path: Path) -> None:
+def test_closing_ends_all_processes_of_a_server(tmp_path: Path) -> None:
     async def scenario():
         session = await open_session([counting()], workspace=tmp_path)
-        pids = [(await where(session))["pid"], int((await session.call("spawn", {})).text)]
+        pids = [(await call_where(session))["pid"], int((await session.call("spawn", {})).text)]
         assert all(lives(pid) for pid in pids)
         await session.close()
         await session.close()
@@ -267,7 +267,7 @@ def test_closing_ends_all_that_a_server_has_started(tmp_path: Path) -> None:
             await session.call("total", {})
         return pids
 
-    assert not any(lives(pid) for pid in play(scenario))
+    assert not any(lives(pid) for pid in run_scenario(scenario))
 
 
 TRAINER = """
@@ -288,7 +288,7 @@ asyncio.run(main())
 
 def test_servers_and_workspaces_end_with_the_trainer() -> None:
     trainers = {}
-    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):  # together: most of it is their start
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):  # concurrently: starting them takes most of the time
         trainers[number] = subprocess.Popen(
             [sys.executable, "-c", TRAINER, str(COUNTING)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -314,7 +314,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_workspaces_of_a_killed_trainer_without_programs_go_with_the_next(tmp_path: Path) -> None:
+def test_workspaces_of_a_killed_trainer_are_removed_by_the_next_one(tmp_path: Path) -> None:
     for left in (1, 1):  # no program of its own is left to remove them, so the next trainer does
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
         trainer = subprocess.run([sys.executable, "-c", KILLED], env=environment, timeout=240)
@@ -332,10 +332,10 @@ def _in_a_child(workspace: str, session: ToolSession, answers) -> None:
         answers.put((await own.call("total", {})).text)
         await own.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_fork_opens_its_own_sessions_and_leaves_those_of_the_parent(tmp_path: Path) -> None:
+def test_a_fork_opens_its_own_sessions_and_keeps_those_of_the_parent(tmp_path: Path) -> None:
     async def opened():
         session = await open_session([counting()], workspace=tmp_path)
         await session.call("add", {"n": 1})
@@ -343,11 +343,11 @@ def test_a_fork_opens_its_own_sessions_and_leaves_those_of_the_parent(tmp_path: 
 
     async def ended(session):
         total = (await session.call("total", {})).text
-        pid = (await where(session))["pid"]
+        pid = (await call_where(session))["pid"]
         await session.close()
         return total, lives(pid)
 
-    session = play(opened)
+    session = run_scenario(opened)
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     child = context.Process(target=_in_a_child, args=(str(tmp_path), session, answers))
@@ -355,12 +355,12 @@ def test_a_fork_opens_its_own_sessions_and_leaves_those_of_the_parent(tmp_path: 
     assert answers.get(timeout=240) == "3"
     child.join(240)
     assert child.exitcode == 0
-    assert play(ended, session) == ("1", False)
+    assert run_scenario(ended, session) == ("1", False)
 
 
 def test_opening_and_closing_leaves_nothing(tmp_path: Path) -> None:
     def held() -> tuple[int, int, int]:
-        # The loop's own threads for files are few, and stay.
+        # The loop's own threads for files are few and stay.
         threads = [thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_")]
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
         return len(os.listdir("/proc/self/fd")), len(threads), len(children)
@@ -378,17 +378,17 @@ def test_opening_and_closing_leaves_nothing(tmp_path: Path) -> None:
 
     pool = ServerPool()
     try:
-        play(rounds, pool, 10)
+        run_scenario(rounds, pool, 10)
         before = held()
-        play(rounds, pool, 60)
-        # Fewer when what other tests have begun ends meanwhile.
+        run_scenario(rounds, pool, 60)
+        # Fewer when resources of earlier tests end meanwhile.
         assert all(now <= then for now, then in zip(held(), before)), (held(), before)
     finally:
         pool.close()
 
 
 def own_threads() -> set[threading.Thread]:
-    """Without those of a loop's own executor, of which there are more as more is done at a time, up to its bound."""
+    """Count threads without those of the loop's executor, which grow with concurrency up to a bound."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_")}
 
 
@@ -406,12 +406,12 @@ def test_a_thousand_sessions_leave_nothing(tmp_path: Path) -> None:
     asyncio.run(rounds(20))
     files, threads = len(os.listdir("/proc/self/fd")), own_threads()
     asyncio.run(rounds(1000))
-    assert len(os.listdir("/proc/self/fd")) <= files  # fewer when what other tests have begun ends meanwhile
+    assert len(os.listdir("/proc/self/fd")) <= files  # fewer when resources of earlier tests end meanwhile
     assert own_threads() <= threads
 
 
-def test_a_server_started_ahead_waits_in_the_workspace_of_its_episode() -> None:
-    server = counting(start_ahead=True)
+def test_a_prestarted_server_waits_in_the_workspace_of_its_episode() -> None:
+    server = counting(prestart=True)
 
     async def scenario(pool: ServerPool):
         pids = []
@@ -419,9 +419,9 @@ def test_a_server_started_ahead_waits_in_the_workspace_of_its_episode() -> None:
             workspace = await pool.workspace([server])
             (workspace / "task.txt").write_text(str(number))
             session = await pool.open([server], workspace=workspace)
-            seen = await where(session)
+            seen = await call_where(session)
             assert seen["cwd"] == str(workspace)
-            assert (await session.call("total", {})).text == "0"  # nobody has had it before
+            assert (await session.call("total", {})).text == "0"  # nobody has used it before
             pids.append(seen["pid"])
             await session.close()
             assert not workspace.exists()
@@ -431,7 +431,7 @@ def test_a_server_started_ahead_waits_in_the_workspace_of_its_episode() -> None:
         return pids, unused.parent
 
     pool = ServerPool()
-    pids, folder = play(scenario, pool)
+    pids, folder = run_scenario(scenario, pool)
     assert len(set(pids)) == 4
     waiting = [path for path in folder.glob("workspace-*") if not path.name.endswith("-home")]
     assert len(waiting) == 2
@@ -440,26 +440,26 @@ def test_a_server_started_ahead_waits_in_the_workspace_of_its_episode() -> None:
     assert not any(lives(pid) for pid in pids)
 
 
-def test_a_shared_server_is_one_process_and_comes_back_when_it_died(tmp_path: Path) -> None:
+def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path) -> None:
     server = counting(shared=True)
 
     async def scenario(pool: ServerPool):
         first = await pool.open([server], workspace=tmp_path)
         second = await pool.open([server], workspace=tmp_path)
-        pids = [(await where(session))["pid"] for session in (first, second)]
+        pids = [(await call_where(session))["pid"] for session in (first, second)]
         await first.close()
-        assert (await where(second))["pid"] == pids[0]
+        assert (await call_where(second))["pid"] == pids[0]
         with pytest.raises(ServerFault):
             await second.call("die", {})
         await second.close()
         third = await pool.open([server], workspace=tmp_path)
-        pids.append((await where(third))["pid"])
+        pids.append((await call_where(third))["pid"])
         await third.close()
         return pids
 
     pool = ServerPool()
     try:
-        first, second, third = play(scenario, pool)
+        first, second, third = run_scenario(scenario, pool)
         assert first == second != third
     finally:
         pool.close()
@@ -471,17 +471,17 @@ def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
 
     async def scenario():
         session = await pool.open([counting()], workspace=tmp_path)
-        return session, (await where(session))["pid"]
+        return session, (await call_where(session))["pid"]
 
-    session, pid = play(scenario)
+    session, pid = run_scenario(scenario)
     pool.close()
     pool.close()
     assert not lives(pid)
-    play(session.close)
+    run_scenario(session.close)
 
 
-def test_a_server_that_cannot_be_meant_is_refused() -> None:
-    for arguments, words in (
+def test_an_invalid_server_is_refused() -> None:
+    for arguments, message in (
         ({"command": ""}, "command"),
         ({"command": "x", "args": "a b"}, "args"),
         ({"command": "x\0"}, "NUL"),
@@ -489,5 +489,5 @@ def test_a_server_that_cannot_be_meant_is_refused() -> None:
         ({"command": "x", "args": ("{workspace}",), "shared": True}, "shared"),
         ({"command": "x", "args": ("{seed}",), "prestart": True}, "prestart"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             StdioServer(**arguments)

@@ -1,4 +1,4 @@
-"""MCP servers by others, from npm and PyPI, played through ``rllm/MCP-v0``: scripts/mcp_servers.sh installs them.
+"""Third-party MCP servers from npm and PyPI, used through ``rllm/MCP-v0``; scripts/mcp_servers.sh installs them.
 
 More of them are in tests/envs/test_mcp_third_party_servers.py: the filesystem, memory and time servers.
 """
@@ -43,8 +43,8 @@ def reply(*calls: tuple[str, Mapping[str, Any]]) -> str:
     return "\n".join(f"<tool_call>{text}</tool_call>" for text in texts)
 
 
-def play(row: Mapping[str, Any], *replies: str) -> tuple[float, str]:
-    """The reward of the episode, and all that was observed."""
+def run_episode(row: Mapping[str, Any], *replies: str) -> tuple[float, str]:
+    """Return the reward of the episode and all observations."""
     env = gym.make("rllm/MCP-v0", tasks=[row])
     try:
         seen, info = env.reset(seed=0)
@@ -74,16 +74,16 @@ def test_a_server_of_an_older_protocol_changes_a_database() -> None:
         "check": filled,
     }
     make = reply(("create_table", {"query": "create table t (n integer)"}))
-    reward, seen = play(row, make, reply(("write_query", {"query": "insert into t values (1), (2)"})), "Done.")
+    reward, seen = run_episode(row, make, reply(("write_query", {"query": "insert into t values (1), (2)"})), "Done.")
     assert reward == 1
     wrong = reply(("read_query", {"query": "select * from nowhere"}))
-    reward, seen = play(row, wrong, make, "Done.")
+    reward, seen = run_episode(row, wrong, make, "Done.")
     assert reward == 0
     assert "no such table" in seen
 
 
-def test_a_commit_is_made_with_the_git_server(tmp_path: Path) -> None:
-    """And two servers share one workspace."""
+def test_the_git_server_makes_a_commit(tmp_path: Path) -> None:
+    """Also, two servers share one workspace."""
     server = from_pypi("python", "mcp-server-git")
 
     def committed(state) -> bool:
@@ -107,7 +107,7 @@ def test_a_commit_is_made_with_the_git_server(tmp_path: Path) -> None:
         "workspace": {"a.txt": "x"},
         "check": committed,
     }
-    reward, _ = play(
+    reward, _ = run_episode(
         row,
         reply(("git_add", {"repo_path": "/workspace", "files": ["a.txt"]})),
         reply(("git_commit", {"repo_path": "/workspace", "message": "first"})),
@@ -137,10 +137,10 @@ def everything_over_http() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     process.stderr.close()
 
 
-@pytest.mark.parametrize("over", ["http", pytest.param("stdio", marks=pytest.mark.long)])
-def test_every_kind_of_result_of_the_everything_server(over: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("transport", ["http", pytest.param("stdio", marks=pytest.mark.long)])
+def test_every_kind_of_result_of_the_everything_server(transport: str, request: pytest.FixtureRequest) -> None:
     server: Server
-    if over == "stdio":
+    if transport == "stdio":
         server = from_npm("everything", "stdio")
     else:
         server = HttpServer(request.getfixturevalue("everything_over_http")[0], name="everything")
@@ -152,7 +152,7 @@ def test_every_kind_of_result_of_the_everything_server(over: str, request: pytes
         ("get-resource-reference", {"resourceType": "Text", "resourceId": 1}),
         ("trigger-long-running-operation", {"duration": 0.3, "steps": 3}),
     ]
-    reward, seen = play(row, reply(*calls), "5")
+    reward, seen = run_episode(row, reply(*calls), "5")
     assert reward == 1
     for words in ("is 5", "[image image/png, 4,033 bytes]", "humidity", "demo://resource", "completed"):
         assert words in seen
@@ -175,7 +175,7 @@ def test_a_server_at_a_url_that_is_killed_in_a_call_is_a_fault(everything_over_h
     assert asyncio.run(scenario()) == "server_died"
 
 
-def test_filesystem_servers_keep_their_files_apart(tmp_path: Path) -> None:
+def test_filesystem_servers_do_not_share_files(tmp_path: Path) -> None:
     async def episode(number: int) -> list[str]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
@@ -183,8 +183,8 @@ def test_filesystem_servers_keep_their_files_apart(tmp_path: Path) -> None:
         try:
             path = str(workspace / f"{number}.txt")
             assert not (await session.call("write_file", {"path": path, "content": str(number)})).is_error
-            foreign = str(tmp_path / str((number + 1) % 3) / "x.txt")
-            assert (await session.call("write_file", {"path": foreign, "content": "x"})).is_error
+            other_path = str(tmp_path / str((number + 1) % 3) / "x.txt")
+            assert (await session.call("write_file", {"path": other_path, "content": "x"})).is_error
             return (await session.call("list_directory", {"path": str(workspace)})).text.splitlines()
         finally:
             await session.close()

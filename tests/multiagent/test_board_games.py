@@ -15,7 +15,7 @@ from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
 
 def raised(call, *arguments, **keywords):
-    """What the call raises; ``None`` if it raises nothing."""
+    """Return what the call raises; ``None`` if it raises nothing."""
     try:
         call(*arguments, **keywords)
     except Exception as error:
@@ -24,7 +24,7 @@ def raised(call, *arguments, **keywords):
 
 
 def play(game, players, seed):
-    """One episode; the results by agent."""
+    """Play one episode; return the results by agent."""
     rng = random.Random(seed)
     results = {}
     for agent in game.agent_iter():
@@ -44,7 +44,7 @@ def brute_force(board):
     return max(-brute_force(board.after(move)) for move in board.moves())
 
 
-# Of lines and winners, written in another way than in the games.
+# Lines and winners, computed differently from the games.
 def line_exists(rows, mark, length):
     height, width = len(rows), len(rows[0])
     for r, c, (dr, dc) in product(range(height), range(width), ((0, 1), (1, 0), (1, 1), (1, -1))):
@@ -96,7 +96,7 @@ def test_minimax_sees_a_win_and_a_threat_within_its_depth():
         assert opponents.minimax_player(2)({"position": text}, rng) == move
     with pytest.raises(ValueError, match="depth=0"):
         opponents.minimax_player(0)
-    with pytest.raises(TaskError, match="no position"):
+    with pytest.raises(TaskError, match="'position'"):
         opponents.random_player({}, rng)
 
 
@@ -138,7 +138,7 @@ def test_the_oracle_never_loses_connect_four_on_the_default_board():
         assert play(game, players, seed)[side] >= 0
 
 
-def test_a_board_too_large_is_an_error_in_bounded_time():
+def test_a_board_that_is_too_large_is_an_error_in_bounded_time():
     board = ConnectFourBoard(make_shape(7, 6, 4))
     with pytest.raises(TooManyPositions, match="7 x 6"):
         Solver(board.shape, max_positions=2_000).value(board.mine, board.all_)
@@ -175,7 +175,7 @@ def test_an_illegal_move_is_explained_and_the_third_in_a_row_loses():
     assert game.infos["player_0"]["stop_reason"] == "success"
 
 
-def test_moves_are_read_from_the_last_block_or_the_reply_and_anything_else_is_no_move():
+def test_moves_are_parsed_from_the_last_block_or_the_reply_and_anything_else_is_invalid():
     moves = ("5", "```5```", "<action>5</action>", "<think>9</think> 5.", "I take it.\n```move 5```", "Square 5")
     others = ("", "5 or 6", "55", "０", "٥", "five", "<think>5", "```5``` no ```4 and 5```", "5" * 5000)
     game = pettingzoo.make("aec", "rllm/TicTacToe-v0")
@@ -188,7 +188,7 @@ def test_moves_are_read_from_the_last_block_or_the_reply_and_anything_else_is_no
 
 
 @pytest.mark.parametrize("game_id", ["rllm/TicTacToe-v0", "rllm/ConnectFour-v0"])
-def test_splits_share_no_position_not_even_mirrored(game_id):
+def test_splits_share_no_position_even_mirrored(game_id):
     positions = {}
     for split in SPLITS:
         game = pettingzoo.make("aec", game_id, split=split, num_tasks=150)
@@ -199,7 +199,7 @@ def test_splits_share_no_position_not_even_mirrored(game_id):
     assert not positions["validation"] & positions["test"]
 
 
-def test_the_usual_start_is_the_empty_board_and_own_positions_are_kept():
+def test_the_default_start_is_the_empty_board_and_custom_positions_are_used():
     game = pettingzoo.make("aec", "rllm/TicTacToe-v0")
     game.reset(seed=4)
     assert game.task.task_id == "tic_tac_toe/start"
@@ -209,7 +209,7 @@ def test_the_usual_start_is_the_empty_board_and_own_positions_are_kept():
     assert game.infos["player_1"]["legal_moves"] == "2 3 4 5 6 7 8 9"
 
 
-def test_impossible_positions_are_refused():
+def test_impossible_positions_are_errors():
     positions = {
         TicTacToeBoard: (
             "tic-tac-toe XX./.../...",
@@ -235,7 +235,7 @@ def test_impossible_positions_are_refused():
     assert wrong == []
 
 
-def test_arguments_that_do_nothing_are_refused():
+def test_arguments_without_effect_are_errors():
     with pytest.raises(TaskError, match="opening_moves"):
         pettingzoo.make("aec", "rllm/TicTacToe-v0", opening_moves=2)
     with pytest.raises(ValueError, match="max_invalid"):

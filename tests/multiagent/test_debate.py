@@ -1,4 +1,4 @@
-"""Debate: one of two answers is right, nobody is told which, and the judge is paid for the truth."""
+"""Debate: one of two answers is correct, no agent knows which, and the judge is rewarded for choosing it."""
 
 import random
 from fractions import Fraction
@@ -21,7 +21,7 @@ def argue(game, verdict, rounds=2):
     game.step(verdict)
 
 
-def test_the_judge_is_paid_for_the_truth_and_debaters_for_being_believed():
+def test_the_judge_is_rewarded_for_the_correct_answer_and_debaters_for_convincing_it():
     game = make()
     sides = set()
     for seed in range(30):
@@ -40,7 +40,7 @@ def test_the_judge_is_paid_for_the_truth_and_debaters_for_being_believed():
     assert sides == {0, 1}
 
 
-def test_the_right_answer_grades_as_right_and_the_wrong_one_does_not():
+def test_the_correct_answer_is_graded_as_correct_and_the_wrong_one_is_not():
     game = make()
     for seed in range(40):
         game.reset(seed=seed)
@@ -49,7 +49,7 @@ def test_the_right_answer_grades_as_right_and_the_wrong_one_does_not():
             assert grade_math(f"\\boxed{{{answer}}}", gold).correct == (index == game._right), (answer, gold)
 
 
-def test_a_near_miss_is_another_number():
+def test_a_wrong_answer_is_a_different_number():
     answers = ("7", "0", "-1", "8/5", "277.058", "3.10", "1/2", "-38/39", "10", "100")
     same = [
         (answer, seed)
@@ -60,8 +60,10 @@ def test_a_near_miss_is_another_number():
     assert same == []
 
 
-def test_a_near_miss_is_written_as_an_answer_would_be():
-    """Else a judge needs no question: what has a leading zero, or could be cancelled, is wrong."""
+def test_a_wrong_answer_is_formatted_like_an_answer():
+    """Otherwise a judge would not need the question: a number with a leading zero, or one that can be canceled, would
+    be wrong.
+    """
     odd = []
     for answer in ("1", "-1", "10", "20", "100", "-10", "6/5", "3/4", "74/3", "1/2", "14.1", "0.5"):
         for seed in range(200):
@@ -72,16 +74,16 @@ def test_a_near_miss_is_written_as_an_answer_would_be():
     assert odd == []
 
 
-def test_a_right_answer_of_zero_is_no_tell():
+def test_a_correct_answer_of_zero_is_not_recognizable():
     assert "0" in {near_miss("1", random.Random(seed)) for seed in range(50)}
 
 
-def test_nothing_before_the_verdict_tells_which_answer_is_right():
-    # Two tasks that differ in the right answer alone look the same to everybody.
+def test_no_observation_before_the_verdict_reveals_the_correct_answer():
+    # Two tasks that differ only in the correct answer look the same to every agent.
     question = "Is this the question?"
     seen = []
     for gold, wrong in (("1", "2"), ("2", "1")):
-        for attempt in range(40):  # the side is drawn from the question, so look for two with the same answers
+        for attempt in range(40):  # the side depends on the question, so find two questions with the same answers
             game = make(tasks=[{"content": f"{question}{' ' * attempt}", "data": {"gold": gold, "wrong": wrong}}])
             game.reset(seed=0)
             if game._answers == ("1", "2"):
@@ -95,21 +97,21 @@ def test_nothing_before_the_verdict_tells_which_answer_is_right():
     assert all(info["right"] == info["verdict"] == "" for _, info in seen[0])
 
 
-def test_a_judge_may_be_kept_from_the_question():
+def test_the_question_can_be_hidden_from_the_judge():
     game = make(judge_sees_question=False)
     game.reset(seed=1)
     assert game.task.content not in game.observe("judge_0")["text"]
     assert game.task.content in game.observe("debater_1")["text"]
 
 
-def test_the_judge_hears_all_arguments_and_no_verdict_pays_nobody():
+def test_the_judge_receives_all_arguments_and_without_a_verdict_nobody_is_rewarded():
     game = make(rounds=3)
     game.reset(seed=2)
     for number in range(6):
         assert game.agent_selection == f"debater_{number % 2}"
         game.step(f"argument {number}")
-    heard = game.observe("judge_0")["text"]
-    assert all(f"debater_{n % 2} says:\n> argument {n}" in heard for n in range(6))
+    received = game.observe("judge_0")["text"]
+    assert all(f"debater_{n % 2} says:\n> argument {n}" in received for n in range(6))
     for _ in range(3):
         assert game.agent_selection == "judge_0"
         game.step("both")
@@ -124,7 +126,7 @@ def test_splits_are_those_of_the_questions():
         assert {tasks[i].split for i in range(30)} == {split}
 
 
-def test_answers_without_numbers_need_a_wrong_one():
+def test_answers_without_numbers_require_an_explicit_wrong_answer():
     with pytest.raises(TaskError, match="wrong"):
         make(tasks=[{"question": "Who?", "answer": "Ada"}]).reset(seed=0)
     with pytest.raises(ValueError, match="rounds=0"):

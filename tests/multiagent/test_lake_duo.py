@@ -1,4 +1,4 @@
-"""LakeDuo: who talks gets there, who does not gropes in the dark."""
+"""LakeDuo: a pair that communicates reaches the goal; a pair that does not moves without information."""
 
 import random
 from collections import deque
@@ -12,7 +12,7 @@ STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 
 
 def shortest_path_move(text):
-    """The first move of a shortest way, read off the last board in an observation; a player's own reading of it."""
+    """Return the first move of a shortest path, read independently from the last board in an observation."""
     rows = [line.split(" ") for line in text.split("\n") if line and set(line.replace(" ", "")) <= set("P_OG")]
     rows = rows[-len(rows[-1]) :]
     start = next((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "P")
@@ -46,7 +46,7 @@ def silent(text, rng):
     return ""
 
 
-def groper(text, rng):
+def random_walker(text, rng):
     return rng.choice(list(STEPS))
 
 
@@ -65,16 +65,16 @@ def success(session, walker, episodes=60, **kwargs):
     return won / episodes
 
 
-def test_a_pair_that_talks_always_arrives():
+def test_a_pair_that_communicates_always_reaches_the_goal():
     assert success(guide, follower) == 1.0
 
 
-def test_a_silent_pair_seldom_does():
-    assert success(silent, groper) < 0.4
+def test_a_pair_that_does_not_communicate_rarely_reaches_the_goal():
+    assert success(silent, random_walker) < 0.4
 
 
 @pytest.mark.parametrize("view", ["guide", "halves"])
-def test_the_oracle_always_arrives(view):
+def test_the_oracle_always_reaches_the_goal(view):
     game = pettingzoo.make("aec", "rllm/LakeDuo-v0", view=view)
     for seed in range(40):
         game.reset(seed=seed)
@@ -84,8 +84,8 @@ def test_the_oracle_always_arrives(view):
         assert all(info["success"] for info in game.infos.values())
 
 
-def test_the_walker_sees_the_same_whatever_the_lake():
-    # The same length of path and the same messages over different lakes: all the walker knows is what happened to it.
+def test_the_walkers_observations_do_not_depend_on_the_lake():
+    # Equal path lengths and messages over different lakes: the walker knows only the results of its own moves.
     seen = []
     for rows in (["SFF", "FFF", "FHG"], ["SFF", "FFH", "FFG"], ["SFF", "FFG", "FHF"]):
         game = pettingzoo.make("aec", "rllm/LakeDuo-v0", tasks=[rows], size=3, moves=7)
@@ -107,13 +107,13 @@ def test_each_half_is_seen_by_one_player_only():
     left, right = (game.observe(agent)["text"].split("\n")[-4:] for agent in game.possible_agents)
     assert left == ["P _ ? ?", "_ O ? ?", "_ _ ? ?", "O _ ? ?"]
     assert right == ["P ? _ _", "? ? _ _", "? ? O _", "? ? _ G"]
-    game.step("```down``` is what I would do")  # the first only talks
+    game.step("```down``` is what I would do")  # the first player only sends messages
     assert game.infos["player_0"]["moves_left"] == 12
     game.step("```right```")
     assert "player_1 moved right." in game.observe("player_0")["text"]
 
 
-def test_a_reply_without_a_move_costs_the_move():
+def test_a_reply_without_a_move_loses_the_move():
     game = pettingzoo.make("aec", "rllm/LakeDuo-v0", moves=3, min_path=2, max_path=3)
     game.reset(seed=0)
     rng = random.Random(0)
@@ -134,7 +134,7 @@ def test_without_rules_observations_are_board_and_message_alone():
     assert game.observe("walker_0")["text"] == "guide_0 says:\n> up"
 
 
-def test_what_cannot_be_played_is_refused():
+def test_invalid_arguments_are_errors():
     with pytest.raises(ValueError, match="view='all'"):
         pettingzoo.make("aec", "rllm/LakeDuo-v0", view="all")
     with pytest.raises(ValueError, match="coordinates"):

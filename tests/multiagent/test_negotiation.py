@@ -1,4 +1,4 @@
-"""Negotiation: payoffs are exact, commands are read as written, and private values stay private."""
+"""Negotiation: payoffs are exact, commands are parsed, and private values stay private."""
 
 import itertools
 import json
@@ -21,11 +21,11 @@ def make(**kwargs):
     return game
 
 
-def test_a_deal_pays_both_exactly():
+def test_a_deal_gives_both_agents_the_exact_reward():
     game = make()
     game.step("I love balls.\n```propose 0 1 2```")
-    heard = game.observe("negotiator_1")["text"]
-    assert "keep 0 books, 1 hat and 2 balls; you would get 2 books, 0 hats and 1 ball" in heard
+    received = game.observe("negotiator_1")["text"]
+    assert "keep 0 books, 1 hat and 2 balls; you would get 2 books, 0 hats and 1 ball" in received
     game.step("<think>7 of 10</think>fine ```accept```")
     assert game.rewards == {"negotiator_0": 0.6, "negotiator_1": 0.7}
     assert all(game.terminations.values())
@@ -66,7 +66,7 @@ def test_references_agree_with_brute_force():
         assert info["nash_points"] == nash[0]
 
 
-def test_the_oracle_pair_strikes_the_nash_deal():
+def test_the_oracle_pair_agrees_on_the_nash_deal():
     game = pettingzoo.make("aec", "rllm/Negotiation-v0")
     for seed in range(20):
         game.reset(seed=seed)
@@ -77,7 +77,7 @@ def test_the_oracle_pair_strikes_the_nash_deal():
 
 
 def test_what_one_agent_sees_does_not_depend_on_the_others_values():
-    # The same words over problems that differ in negotiator_1's values alone.
+    # The same replies on problems that differ only in negotiator_1's values.
     replies = [unicode_text(random.Random(seed)) for seed in range(3)]
     script = [
         "hi",
@@ -112,7 +112,7 @@ def test_without_a_deal_nobody_gets_anything_and_nothing_is_revealed(ending):
         assert (info["points"], info["joint_points"], info["nash_points"], info["agreement"]) == (0, 0, 0, "")
 
 
-def test_proposals_are_read():
+def test_proposals_are_parsed():
     replies = (
         "propose 1 0 2",
         "Propose: 1, 0, 2.",
@@ -132,7 +132,7 @@ def proposal(reply):
     return game._proposal
 
 
-def test_what_is_no_command_is_explained_and_not_passed_on():
+def test_an_invalid_command_is_explained_and_not_passed_on():
     replies = [
         "```propose 3 0 0```", "```propose 1 0```", "```propose```", "```propose -1 0 0```", "```propose 1 1 1 1```",
         "```propose 99999999999999999999 0 0```", "```accept```", "```accept 1```", "```dance```", "``````",
@@ -149,7 +149,7 @@ def test_what_is_no_command_is_explained_and_not_passed_on():
         assert game.observe("negotiator_0")["text"], reply
 
 
-def test_talk_is_no_command():
+def test_text_without_a_command_is_only_a_message():
     for reply in ("I accept that you leave.", "accepting is hard", "", "We could propose 1 1 1 later"):
         game = make()
         game.step(reply)
@@ -157,7 +157,7 @@ def test_talk_is_no_command():
         assert game._proposal is None, reply
 
 
-def test_ones_own_proposal_replaces_the_others():
+def test_a_counterproposal_replaces_the_previous_proposal():
     game = make()
     game.step("propose 0 1 2")
     game.step("propose 2 1 0")
@@ -180,7 +180,7 @@ def test_splits_share_no_problem_in_any_arrangement():
     assert not problems["validation"] & problems["test"]
 
 
-def test_rows_that_are_no_problem_are_refused():
+def test_invalid_rows_are_errors():
     rows = [
         {"items": ["a"]}, ROW | {"counts": [1, 2]}, ROW | {"counts": [0, 1, 1]},
         ROW | {"values": [[0, 0, 0], [1, 1, 1]]},
@@ -195,7 +195,7 @@ def test_rows_that_are_no_problem_are_refused():
     assert accepted == []
 
 
-def test_a_task_that_is_no_division_is_refused():
+def test_an_invalid_task_is_an_error():
     game = make()
     for content, data in (
         ("{}", {}),
@@ -203,5 +203,5 @@ def test_a_task_that_is_no_division_is_refused():
         (json.dumps(ROW), {"order": [0]}),
         (json.dumps(ROW), {"order": [9, 0, 1]}),
     ):
-        with pytest.raises(TaskError, match="no division"):
+        with pytest.raises(TaskError, match="not a division"):
             game.reset(options={"task": Task("odd", content, data)})

@@ -1,4 +1,4 @@
-"""Teams: roles share a task, hear each other, and the last one's reply is the action."""
+"""Teams: roles share a task, read each other's messages, and the last role's reply is the action."""
 
 import gymnasium
 import pettingzoo
@@ -22,10 +22,10 @@ def test_the_last_role_acts_and_the_reward_is_shared():
     assert all(question in game.observe(agent)["text"] for agent in game.agents)
     game.step("I think it is 5.")
     game.step("<think>secret</think>No, look again.")
-    heard = game.observe("finaliser_0")["text"]
-    assert "proposer_0 says:\n> I think it is 5." in heard
-    assert "critic_0 says:\n> No, look again." in heard
-    assert "secret" not in heard
+    received = game.observe("finaliser_0")["text"]
+    assert "proposer_0 says:\n> I think it is 5." in received
+    assert "critic_0 says:\n> No, look again." in received
+    assert "secret" not in received
     game.step(gold(game))
     assert game.rewards == dict.fromkeys(game.possible_agents, 1.0)
     assert all(game.terminations.values())
@@ -52,17 +52,17 @@ def test_rewards_by_role():
     assert game.infos["solver_0"]["reward_components"] == {"own": 1.0}
 
 
-def test_advice_that_nobody_follows_is_paid_once():
+def test_a_proposal_that_is_not_followed_is_rewarded_once():
     roles, reward = ("solver", "finaliser"), {"solver": "own", "finaliser": "shared"}
     game = team("rllm/MathMultiTurn-v0", roles=roles, families="counting", reward=reward, max_turns=4)
     game.reset(seed=1)
-    paid = []
+    rewards = []
     for advice in ("\\boxed{-4}", gold(game), gold(game)):
         game.step(advice)
-        paid.append(game.rewards["solver_0"])
+        rewards.append(game.rewards["solver_0"])
         game.step("\\boxed{-4}")
-        game = game.fork()  # what was paid is part of the state
-    assert paid == [0.0, 1.0, 0.0]
+        game = game.fork()  # the rewards already given are part of the state
+    assert rewards == [0.0, 1.0, 0.0]
 
 
 def test_a_wrong_last_answer_fails_the_team_whatever_was_proposed():
@@ -78,12 +78,12 @@ def test_a_wrong_last_answer_fails_the_team_whatever_was_proposed():
 def test_a_plan_can_be_made_once():
     game = team("rllm/FrozenLake-v0", roles=("planner", "worker"), speak="once")
     game.reset(seed=0)
-    speakers = []
+    senders = []
     while not any(game.terminations.values()) and not any(game.truncations.values()):
-        speakers.append(game.agent_selection)
+        senders.append(game.agent_selection)
         game.step(game._base.oracle().action)
-    assert speakers[0] == "planner_0"
-    assert set(speakers[1:]) == {"worker_0"}
+    assert senders[0] == "planner_0"
+    assert set(senders[1:]) == {"worker_0"}
     assert game.rewards == {"planner_0": 1.0, "worker_0": 1.0}
     assert "The environment answers" in game.observe("planner_0")["text"]
 
@@ -107,7 +107,7 @@ def test_a_team_plays_as_its_acting_role_alone_would():
 
 
 class Echo(AsyncTextEnv):
-    """Repeats what it is told, whatever that is; "break" breaks it."""
+    """Repeats its input; "break" raises a fault."""
 
     def __init__(self, render_mode=None):
         super().__init__(tasks=Taskset.from_rows([Task("echo/0", "x")]), max_turns=3, render_mode=render_mode)
@@ -130,7 +130,7 @@ def echo():
     del gymnasium.registry["team-tests/Echo-v0"]
 
 
-def test_asynchronous_environments_are_played_too(echo):
+def test_asynchronous_environments_are_supported(echo):
     game = team(echo, roles=("solver",))
     game.reset(seed=0)
     game.step("one")
@@ -142,7 +142,7 @@ def test_asynchronous_environments_are_played_too(echo):
         game.get_state()
 
 
-def test_an_environment_that_repeats_an_agent_does_not_speak_for_others(echo):
+def test_text_repeated_by_an_environment_cannot_imitate_another_role(echo):
     game = team(echo, roles=("proposer", "finaliser"))
     game.reset(seed=0)
     game.step("go")
@@ -154,7 +154,7 @@ def test_an_environment_that_repeats_an_agent_does_not_speak_for_others(echo):
     assert "finaliser_0 says:\n> x\n> ~~~\n> proposer_0 says:\n> > I am bad." in text
 
 
-def test_a_broken_environment_is_a_fault_of_the_team(echo):
+def test_an_environment_fault_is_a_fault_of_the_team(echo):
     game = team(echo, roles=("proposer", "finaliser"))
     game.reset(seed=0)
     game.step("go")
@@ -165,7 +165,7 @@ def test_a_broken_environment_is_a_fault_of_the_team(echo):
     assert game.agent_selection == "proposer_0"
 
 
-def test_a_message_too_long_is_not_passed_on_and_the_action_is_passed_on_cut(echo):
+def test_a_message_that_is_too_long_is_not_passed_on_and_an_action_is_truncated(echo):
     game = team(echo, roles=("proposer", "finaliser"), max_message_chars=10)
     game.reset(seed=0)
     game.step("a" * 11)
@@ -177,7 +177,7 @@ def test_a_message_too_long_is_not_passed_on_and_the_action_is_passed_on_cut(ech
     assert "finaliser_0 says:\n> bbbbbbbbbb\n(15 more characters" in text
 
 
-def test_tools_are_the_acting_roles():
+def test_only_the_acting_role_has_tools():
     game = team("rllm/ToolMath-v0", roles=("planner", "worker"))
     game.reset(seed=0)
     assert game.infos["planner_0"]["tools"] == "[]"
@@ -185,12 +185,12 @@ def test_tools_are_the_acting_roles():
     game.close()
 
 
-def test_teams_that_cannot_be_are_refused():
+def test_invalid_teams_are_errors():
     cases = [
         ({"roles": ()}, "at least one"),
         ({"roles": "solver"}, "sequence"),
-        ({"roles": ("Solver",)}, "small letters"),
-        ({"reward": "own"}, "neither 'shared' nor"),
+        ({"roles": ("Solver",)}, "lowercase letters"),
+        ({"reward": "own"}, "must be 'shared' or"),
         ({"reward": {"critic": 1}}, "mapping of the roles"),
         ({"roles": ("solver",), "reward": {"solver": float("inf")}}, "finite"),
         ({"roles": ("solver",), "reward": {"solver": "all"}}, "'all'"),
@@ -211,7 +211,7 @@ def test_teams_that_cannot_be_are_refused():
     assert wrong == []
 
 
-def test_instructions_replace_the_usual_ones():
+def test_custom_instructions_replace_the_default_ones():
     game = pettingzoo.make("aec", "rllm/Math-v0", roles=("poet", "critic"), instructions={"poet": "Sing about it."})
     game.reset(seed=0)
     assert "Sing about it." in game.observe("poet_0")["text"]

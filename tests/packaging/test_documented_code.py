@@ -1,4 +1,4 @@
-"""Code shown to newcomers runs as it is shown."""
+"""Code in the documentation runs as shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 PAGES = ("README.md", "docs/writing-an-environment.md", "docs/workflows.md", "docs/training.md", "docs/fine-tuning.md")
 
-# Runs each page's program of a JSON object as a script of its own, in a folder of its own.
+# Runs each page's program of a JSON object as a separate script, in a separate folder.
 SEVERAL = """
 import json, os, sys
 for page, code in json.loads(sys.argv[1]).items():
@@ -45,8 +45,8 @@ def check_readme(shown: str, folder: Path) -> None:
     assert (folder / "runs" / "vowels" / "model" / "config.json").is_file()
 
 
-def test_the_python_of_a_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    """In one process, because importing torch takes longer than most pages; the README trains for fewer steps."""
+def test_the_python_code_of_each_page_runs(tmp_path: Path) -> None:
+    """In one process, because importing torch takes longer than most pages; the README's training uses fewer steps."""
     pages = {page: python_of(page) for page in PAGES}
     assert pages["README.md"].count("\n") > 30
     assert pages["README.md"].count("steps=40") == 1
@@ -64,7 +64,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_python_of_the_readme_runs_as_it_is_shown(tmp_path: Path) -> None:
+def test_the_python_code_of_the_readme_runs(tmp_path: Path) -> None:
     code = python_of("README.md")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
@@ -74,12 +74,12 @@ def test_the_python_of_the_readme_runs_as_it_is_shown(tmp_path: Path) -> None:
     check_readme(result.stdout, tmp_path)
 
 
-def test_what_a_docstring_shows_is_what_comes_out() -> None:
+def test_doctests_pass() -> None:
     wrong = {}
     tried = 0
-    for room in ("rllm_gym", "trainers"):
-        for path in sorted(ROOT.glob(f"{room}/**/*.py")):
-            # The repositories that rllm/SWE-v0 is played in are no modules of ours.
+    for package in ("rllm_gym", "trainers"):
+        for path in sorted(ROOT.glob(f"{package}/**/*.py")):
+            # The repositories used by rllm/SWE-v0 are not modules of this project.
             if ">>> " not in path.read_text() or path.is_relative_to(ROOT / "rllm_gym/envs/swe/repositories"):
                 continue
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -118,21 +118,21 @@ def test_every_option_in_a_shown_command_exists() -> None:
             assert option in result.stdout, f"rllm-gym {command} has no {option}"
 
 
-def test_every_make_target_that_is_named_exists() -> None:
+def test_every_documented_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in ("README.md", "CONTRIBUTING.md", "docs/environments.md"):
         for target in re.findall(r"(?:^|`)make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE):
             assert target in targets
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
+def test_every_link_between_pages_is_valid() -> None:
     for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_documented_test_exists() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for file in re.findall(r"`(tests/[\w/]+\.py)", page.read_text()):
             assert (ROOT / file).is_file(), f"{page.name}: {file}"

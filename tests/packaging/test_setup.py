@@ -1,4 +1,4 @@
-"""`make setup` and its parts: which Python it takes, what it says where there is none, and which versions it pins."""
+"""`make setup` and its parts: the Python it chooses, its errors without a usable one, and the pinned versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pins(file: Path = ROOT / "constraints.txt") -> dict[str, str]:
 
 def test_every_direct_dependency_is_pinned_to_a_version_it_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    libraries = {  # extras that are tested in environments of their own: make test-integrations
+    libraries = {  # extras that are tested in separate environments: make test-integrations
         library.replace("_", "-"): file
         for file in (ROOT / "tests" / "integrations" / "requirements").glob("*.txt")
         for library in file.stem.split("+")
@@ -41,7 +41,7 @@ def test_every_direct_dependency_is_pinned_to_a_version_it_allows() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what setup reads, without a .venv, and a path on which only the given programs are."""
+    """A copy of what setup reads, without a .venv, and a PATH with only the given programs."""
     folder = tmp_path / "checkout"
     (folder / "scripts").mkdir(parents=True)
     scripts = ("scripts/setup.sh", "scripts/torch_index.sh", "scripts/system_packages.sh")
@@ -58,7 +58,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def program(checkout: Path, name: str, text: str) -> None:
     file = checkout.parent / "bin" / name
-    file.unlink(missing_ok=True)  # it may be a link to the machine's own, which root would overwrite
+    file.unlink(missing_ok=True)  # it may be a link to the machine's program, which root would overwrite
     file.write_text(f"#!/bin/bash\n{text}\n")
     file.chmod(0o755)
 
@@ -80,7 +80,7 @@ def test_without_a_python_the_apt_line_is_named(checkout: Path) -> None:
     assert "apt-get install -y python3 python3-venv" in result.stderr
 
 
-def test_a_python_that_is_too_old_or_broken_is_passed_over(checkout: Path) -> None:
+def test_a_python_that_is_too_old_or_broken_is_skipped(checkout: Path) -> None:
     program(checkout, "python3.13", "exit 127")
     program(checkout, "python3", 'case "$2" in *version_info*) exit 1;; esac; exit 0')
     result = run(checkout, "scripts/setup.sh")
@@ -88,15 +88,15 @@ def test_a_python_that_is_too_old_or_broken_is_passed_over(checkout: Path) -> No
     assert "Python 3.11 or newer" in result.stderr
 
 
-def test_a_python_without_venv_is_distinguished(checkout: Path) -> None:
+def test_a_python_without_venv_is_reported(checkout: Path) -> None:
     program(checkout, "python3", 'case "$2" in *ensurepip*) exit 1;; esac; exit 0')
     result = run(checkout, "scripts/setup.sh")
     assert result.returncode == 1
-    assert "python3 cannot make virtual environments" in result.stderr
+    assert "python3 cannot create virtual environments" in result.stderr
     assert "python3-venv" in result.stderr
 
 
-def test_the_first_python_that_will_do_installs_with_the_constraints(checkout: Path) -> None:
+def test_the_first_suitable_python_installs_with_the_constraints(checkout: Path) -> None:
     stand_in = """case "$*" in
         *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
         *"pip install"*) echo "$@" >> log;;
@@ -115,18 +115,16 @@ def test_the_first_python_that_will_do_installs_with_the_constraints(checkout: P
     assert ".[train,web,miniwob,mcp,parquet,render,dev]" in installed
 
     run(checkout, "make", "setup", TORCH="cpu")
-    assert (checkout / "log").read_text() == installed  # nothing has changed, so nothing is done
+    assert (checkout / "log").read_text() == installed  # nothing has changed, so nothing is installed
     os.utime(checkout / "constraints.txt", (2**31, 2**31))
     run(checkout, "make", "setup", TORCH="default")
-    anew = (checkout / "log").read_text().removeprefix(installed)
-    assert ".[train,web,miniwob,mcp,parquet,render,dev]" in anew
-    assert "extra-index-url" not in anew
+    updated = (checkout / "log").read_text().removeprefix(installed)
+    assert ".[train,web,miniwob,mcp,parquet,render,dev]" in updated
+    assert "extra-index-url" not in updated
 
 
 @pytest.mark.parametrize(("machine", "installed"), [("x86_64", True), ("aarch64", False)])
-def test_vllm_comes_where_its_cpu_build_runs_and_without_what_breaks_it(
-    checkout: Path, machine: str, installed: bool
-) -> None:
+def test_vllm_is_installed_only_where_its_cpu_build_runs(checkout: Path, machine: str, installed: bool) -> None:
     stand_in = """case "$*" in
         *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
         *"pip install"*) echo "$@" >> log;;
@@ -146,13 +144,13 @@ def test_vllm_comes_where_its_cpu_build_runs_and_without_what_breaks_it(
         assert unwanted not in log
 
 
-def test_make_alone_says_what_there_is(checkout: Path) -> None:
+def test_make_without_a_target_lists_the_targets(checkout: Path) -> None:
     shown = run(checkout, "make").stdout
     for target in ("setup", "demo", "test", "test-long", "lint", "clean"):
         assert re.search(rf"^  {target} ", shown, re.MULTILINE)
 
 
-def test_a_system_package_that_cannot_be_installed_is_named_and_not_fatal(checkout: Path) -> None:
+def test_a_failed_system_package_is_reported_and_not_fatal(checkout: Path) -> None:
     program(checkout, "id", "echo 1000")
     result = run(checkout, "scripts/system_packages.sh", "bash:bash", "no-such-command:no-such-package")
     assert result.returncode == 0
@@ -179,7 +177,7 @@ def test_fine(): pass
 
 def test_require_all_turns_a_skip_into_a_failure_that_names_what_is_missing(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "conftest.py")
-    # In place of the real one, which takes long to import and on some machines finds a GPU.
+    # Replaces the real module, which takes long to import and on some machines finds a GPU.
     (tmp_path / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs a GPU\n")

@@ -1,4 +1,4 @@
-"""The wheel, used where nothing else is: an environment that holds what rllm-gym's base needs, and no torch."""
+"""The wheel in an environment that contains only the base dependencies of rllm-gym, without torch."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment with the wheel, the closure of its declared base dependencies, and nothing else.
+    """Return the Python of a new environment with the wheel and the closure of its declared base dependencies only.
 
     The dependencies are links to the ones installed here: a real ``pip install`` would need the network.
     """
     folder = tmp_path_factory.mktemp("empty")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())
+    command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
         metadata = next(name for name in archive.namelist() if name.endswith("/METADATA"))
@@ -57,7 +57,7 @@ def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def closure(requirements: list[str]) -> set[str]:
-    """The names of all distributions that these requirements lead to, extras of their own included."""
+    """Return the names of all distributions that these requirements lead to, including extras."""
     found: set[str] = set()
     done: set[tuple[str, str]] = set()
     waiting = [(Requirement(text), "") for text in requirements]
@@ -81,7 +81,7 @@ def run(python: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedP
     )
 
 
-def test_the_wheel_holds_what_is_not_python_too(wheel: Path) -> None:
+def test_the_wheel_contains_data_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "rllm_gym/py.typed" in names
     assert {"rllm_gym/commands/report/page.css", "rllm_gym/commands/report/page.js"} <= names
@@ -91,7 +91,7 @@ def test_the_wheel_holds_what_is_not_python_too(wheel: Path) -> None:
     assert not any(name.startswith(("tests/", "benchmarks/", "examples/", "docs/")) for name in names)
 
 
-def test_nothing_but_the_wheel_is_used(empty: Path) -> None:
+def test_the_package_is_imported_from_the_wheel(empty: Path) -> None:
     result = run(empty, "-c", "import rllm_gym, importlib.util as u; print(rllm_gym.__file__, u.find_spec('torch'))")
     assert result.returncode == 0, result.stderr
     file, torch = result.stdout.split()
@@ -147,8 +147,8 @@ print(json.dumps(ends))
 
 
 def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
-    played = run(empty, "-m", "rllm_gym.commands.main", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
-    assert "turn 1" in played.stdout
+    result = run(empty, "-m", "rllm_gym.commands.main", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
+    assert "turn 1" in result.stdout
     (tmp_path / "replies.txt").write_text("up\n")
     commands = [
         ["list"],

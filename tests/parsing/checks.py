@@ -1,4 +1,4 @@
-"""Checks that tables of cases share: every case that is wrong is shown, and that time is linear, on any machine."""
+"""Checks shared by tables of cases: all failing cases are listed, and linear time is verified on any machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rllm_gym.core import InvalidAction
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """What a call returns, or the error it raises: a case that raises must not hide the cases after it."""
+    """Return the result of a call, or the error it raises: a case that raises must not hide the cases after it."""
     try:
         return call(*arguments, **named)
     except Exception as error:
@@ -21,12 +21,12 @@ def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 
 
 def listed(wrong: Iterable[tuple[object, ...]]) -> str:
-    """One line per case that is wrong, each of its parts cut to a length that can be read."""
+    """Return one line per failing case, each part truncated to a readable length."""
     return "\n" + "\n".join(" | ".join(f"{part!r:.300}" for part in case) for case in wrong)
 
 
 def assert_all_equal(call: Callable[[Any], Any], cases: Iterable[tuple[Any, Any]]) -> None:
-    """``call(given) == expected`` for every ``(given, expected)``."""
+    """Assert ``call(argument) == expected`` for every ``(argument, expected)``."""
     wrong = [(values, got, expected) for values, expected in cases if (got := outcome(call, values)) != expected]
     assert not wrong, listed(wrong)
 
@@ -34,9 +34,9 @@ def assert_all_equal(call: Callable[[Any], Any], cases: Iterable[tuple[Any, Any]
 def assert_all_refused(
     call: Callable[[str], Any], cases: Iterable[tuple[str, str]], *, always: str = "", limit: int = 1_000
 ) -> None:
-    """``call(reply)`` raises an InvalidAction with the words of every ``(reply, words)``.
+    """Assert that ``call(reply)`` raises an InvalidAction with the words of every ``(reply, words)``.
 
-    Its message can be encoded, has the words ``always`` too and is shorter than ``limit`` characters.
+    Its message can be encoded, also contains the words ``always`` and is shorter than ``limit`` characters.
     """
     wrong = []
     for reply, words in cases:
@@ -49,7 +49,7 @@ def assert_all_refused(
 
 
 def assert_all_raise(error: type[Exception], call: Callable[[Any], Any], cases: Iterable[tuple[Any, str]]) -> None:
-    """``call(given)`` raises ``error`` with a message in which ``pattern`` is found, for every ``(given, pattern)``."""
+    """Assert that ``call(argument)`` raises ``error`` with a matching message, for every ``(argument, pattern)``."""
     wrong = []
     for values, pattern in cases:
         got = outcome(call, values)
@@ -58,19 +58,19 @@ def assert_all_raise(error: type[Exception], call: Callable[[Any], Any], cases: 
     assert not wrong, listed(wrong)
 
 
-# Lengths of a short and of a long text. Of the long one's time, linear growth makes 16 times the short one's,
-# quadratic growth 256 times.
+# Lengths of a short and of a long text. Linear growth makes the long one's time 16 times the short one's, quadratic
+# growth 256 times.
 SHORT, LONG = 25_000, 400_000
 BOUND = 64
 FLOOR = 3e-4
-"""Seconds; a shorter time is taken for this one, because it may be mostly overhead."""
+"""Seconds; shorter times are rounded up to this, because they may be mostly overhead."""
 
 
 def assert_linear_time(call: Callable[[str], Any], texts: Iterable[tuple[str, str, str]]) -> None:
-    """``call(head + piece * n + tail)`` takes time linear in ``n`` for every ``(head, piece, tail)``.
+    """Assert that ``call(head + piece * n + tail)`` takes time linear in ``n`` for every ``(head, piece, tail)``.
 
-    Compared are minima of the processor time of this thread, for two lengths: neither other processes nor a machine
-    that stands still change the verdict. An InvalidAction is as good a result as any.
+    Compares minima of the processor time of this thread for two lengths, which other processes or a machine that stalls
+    do not affect. An InvalidAction is an acceptable result.
     """
 
     def fastest(head: str, piece: str, tail: str, length: int, enough: float) -> float:

@@ -1,4 +1,4 @@
-"""The last block of a reply: fences and tags as models write them, closed or cut short."""
+"""The last block of a reply: fences and tags as models write them, closed or cut off."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_blocks_as_models_write_them():
         ("<action>a<action>b</action>", "b", "action", True),
         ("```a``` <answer>b</answer>", "b", "answer", True),
         ("<answer>b</answer> ```a```", "a", "", True),
-        ("``````", "", "", False),  # six backticks open a longer fence that nothing closes
+        ("``````", "", "", False),  # six backticks open a longer fence that is never closed
     ]
     assert_all_equal(last_block, [(text, Block(*block)) for text, *block in cases])
 
@@ -40,7 +40,7 @@ def test_no_block():
     assert_all_equal(last_block, [(text, None) for text in texts])
 
 
-def test_the_tags_are_the_callers():
+def test_tags_are_chosen_by_the_caller():
     assert last_block("<command>ls</command>") is None
     assert last_block("<command>ls</command>", tags=("command",)).content == "ls"
     assert last_block("<a.b>x</a.b> <aXb>y</aXb>", tags=("a.b",)).content == "x"
@@ -48,12 +48,12 @@ def test_the_tags_are_the_callers():
 
 
 @given(safe_text, safe_text, safe_text)
-def test_what_stands_in_the_last_block_comes_back_unchanged(before, inside, after):
+def test_the_content_of_the_last_block_is_returned_unchanged(before, inside, after):
     assert last_block(f"{before}<action>{inside}</action>{after}").content == inside
     assert last_block(f"{before}\n```\n{inside}\n```\n{after}").content == f"{inside}\n"
 
 
 @given(st.text(st.sampled_from(list("`<>/action \n")) | st.characters(), max_size=100))
-def test_any_text_is_read_without_complaint(text):
+def test_no_text_raises_an_error(text):
     block = last_block(text)
     assert block is None or block.content in text

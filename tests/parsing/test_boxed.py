@@ -1,4 +1,4 @@
-r"""The boxed answer of a reply is found, and nothing else is taken for it."""
+r"""The boxed answer of a reply is found, and nothing else is accepted as one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_last_box_of_the_answer_is_found():
     assert_all_equal(last_boxed, cases)
 
 
-def test_what_is_no_answer_is_none():
+def test_a_reply_without_an_answer_is_none():
     replies = [
         "",
         "42",
@@ -82,13 +82,13 @@ def test_any_balanced_content_is_returned_whole(before, content, after):
 
 
 @given(st.text())
-def test_any_text_is_read_without_an_error(text):
+def test_no_text_raises_an_error(text):
     for reply in (text, f"\\boxed{{{text}", f"\\boxed {text}", f"<think>{text}</think>{text}"):
         answer = last_boxed(reply)
         assert answer is None or answer in reply
 
 
-def test_a_long_text_of_anything_costs_linear_time():
+def test_time_is_linear_in_the_length_of_a_text():
     pieces = [r"\boxed{", "{", "}", "\\", r"\boxed", r"\boxed{}", "<think>", "</think>", r"\{", r"\boxed ", " "]
     around = [("", ""), (r"\boxed{", ""), ("", r"\boxed{1}")]
     assert_linear_time(last_boxed, [(head, piece, tail) for piece in pieces for head, tail in around])

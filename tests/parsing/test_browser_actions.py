@@ -1,4 +1,6 @@
-"""Browser actions out of replies: every way models write them, one a turn, never run, errors that say what is right."""
+"""Browser actions in replies: all notations of models, one action per turn, never executed, with error messages that
+name valid actions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from rllm_gym.parsing.literal_calls import read_call
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
-def test_calls_as_models_write_them():
+def test_calls_in_all_notations_of_models():
     cases = [
         ("click(12)", BrowserAction("click", element=12)),
         ('click("12")', BrowserAction("click", element=12)),
@@ -102,7 +104,7 @@ def test_tool_calls_in_every_dialect():
     assert_all_equal(parse_browser_action, [(reply, BrowserAction("fill", element=3, text="x")) for reply in replies])
 
 
-def test_fences_within_a_tool_call_are_its_text():
+def test_fences_within_a_tool_call_are_text():
     text = "```\nclick(1)\n```"
     call = json.dumps({"name": "fill", "arguments": {"element": 3, "text": text}})
     assert parse_browser_action(f"<tool_call>{call}</tool_call>").text == text
@@ -111,7 +113,7 @@ def test_fences_within_a_tool_call_are_its_text():
             assert parse_browser_action(written).text == text
 
 
-def test_errors_name_what_is_valid():
+def test_errors_name_valid_alternatives():
     cases = [
         ("", "holds no action"),
         ("   \n", "holds no action"),
@@ -171,7 +173,7 @@ def test_any_text_can_be_written_as_a_python_or_json_string(text, number):
 
 
 @given(st.text(max_size=200) | st.text("click(12)\"'\\`{}[]<>/ \n\t=,#;", max_size=60))
-def test_any_reply_is_an_action_or_an_error_in_words(reply):
+def test_any_reply_is_an_action_or_an_error_message(reply):
     for text in (reply, f"```\n{reply}\n```", f"click({reply})", f"fill(1, {reply})"):
         output = ""
         try:
@@ -213,7 +215,7 @@ def test_time_is_linear_in_the_reply_and_the_error_message_is_short():
     assert_linear_time(read, texts)
 
 
-def test_positions_count_from_one_and_ends_are_where_they_are():
+def test_error_positions_count_from_one():
     assert read_call("click(12) x").end == len("click(12)")
     with pytest.raises(InvalidAction, match="At position 7 stands 'x\\)'"):
         read_call("click(x)")

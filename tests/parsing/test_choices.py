@@ -1,4 +1,4 @@
-"""One choice out of a reply: in the last block or alone, never guessed, in bounded time."""
+"""One choice in a reply: in the last block or alone, never guessed, in bounded time."""
 
 from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
@@ -9,7 +9,7 @@ def verdict(reply: str) -> str:
     return parse_choice(reply, ("A", "B"), "a verdict")
 
 
-def test_choices_are_read():
+def test_choices_are_parsed():
     replies = [
         "B", "b", " **B** ", "```B```", "```\nB\n```", "```b\n```", "<answer>B</answer>", "verdict: B",
         "<think>A</think>B", "<ANSWER> (B) </ANSWER>", "A? no.\n```A``` then ```B```",
@@ -17,7 +17,7 @@ def test_choices_are_read():
     assert_all_equal(verdict, [(reply, "B") for reply in replies])
 
 
-def test_anything_else_says_what_is_accepted():
+def test_anything_else_is_an_error_that_lists_the_choices():
     replies = [
         *("", "AB", "A B", "A or B", "<think>B", "it is B", "```A B```", "``````", "C", "\ud800"),
         *("B" * 10**6, "```" * 10**5),

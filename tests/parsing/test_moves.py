@@ -1,4 +1,4 @@
-"""Moves: what a model may write for a step on a grid, what it is told otherwise, and that no reply costs much."""
+"""Moves on a grid: accepted notations, feedback for everything else, and linear time."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def test_any_text_is_a_move_or_an_invalid_action(reply):
 
 
 @given(st.text(max_size=60), st.sampled_from(EVERY_FORM))
-def test_whatever_was_said_before_the_last_block_wins(prose, form_and_move):
+def test_a_move_in_the_last_block_is_used_after_any_text(prose, form_and_move):
     form, move = form_and_move
     prose = prose.replace("`", "'").replace("<", "(")
     assert parse_move(f"{prose}```{form}```") is move
     assert parse_move(f"```jump``` {prose} <action>{form}</action>") is move
 
 
-def test_a_long_hostile_reply_costs_linear_time():
+def test_time_is_linear_in_the_length_of_a_hostile_reply():
     pieces = [
         *("`", "```", "````", "```up```", "``` ", "<", "<action", "<action ", "<action" + " " * 7, "<action>"),
         *("</action", "</action>", "<action>up</action>", "<answer><move>", "<think>", "</think>"),

@@ -1,4 +1,4 @@
-"""Which program a reply hands in: fences as models write them, and what is said where there is none."""
+"""The program that a reply submits: fences as models write them, and feedback if there is none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_program_is_the_last_python_block():
         (f"{F}python3.11\nprint(1)\n{F}", "print(1)\n"),
         (f"{F}\nprint(1)\n{F}", "print(1)\n"),
         (f"{F}code\nprint(1)\n{F}", "print(1)\n"),
-        # the last of several, and output that follows is no program
+        # the last of several, and output that follows is not a program
         (f"{F}python\nprint(1)\n{F}\nno:\n{F}python\nprint(2)\n{F}", "print(2)\n"),
         (f"{F}python\nprint(1)\n{F}\nIt prints\n{F}\n1\n{F}", "print(1)\n"),
         (f"{F}\n1\n{F}\n{F}py\nprint(1)\n{F}\n{F}bash\npython a.py\n{F}", "print(1)\n"),
@@ -52,10 +52,10 @@ def test_the_program_is_the_last_python_block():
         (f"{F}python\nprint(1){F}", "print(1)\n"),
         (f"{F}python\nprint(1){F}\nDone.", "print(1)\n"),
         (f"{F}python\nprint(1)\n{F}\n{F}", "print(1)\n"),
-        # only what follows the thinking counts
+        # only text after the thinking is used
         (f"<think>{F}python\nprint(0)\n{F}</think>\n{F}python\nprint(1)\n{F}", "print(1)\n"),
         (f"{F}x = 1{F} is a line\n{F}python\nprint(1)\n{F}", "print(1)\n"),
-        # what other languages call the end of a line is a character of the program
+        # line separators of other languages are characters of the program
         (f"{F}python\nprint('\x0c\u2028\x85')\n{F}", "print('\x0c\u2028\x85')\n"),
     ]
     assert_all_equal(program_of, cases)
@@ -100,11 +100,11 @@ def test_any_text_gives_a_program_or_a_reason(parts):
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="`~\r<"), min_size=1).filter(str.strip))
-def test_any_program_without_fences_arrives_untouched(program):
+def test_a_program_without_fences_is_unchanged(program):
     assert program_of(f"Here:\n{F}python\n{program}\n{F}\n") == program + "\n"
 
 
-def test_it_takes_linear_time():
+def test_time_is_linear_in_the_length_of_a_reply():
     pieces = (f"{F}python\n", f"{F}\n", f"{F}markdown\n", "`")
     assert_linear_time(program_of, [("", piece, "") for piece in pieces])
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Replies as commands and calls: what models write is understood, and what is not is said exactly."""
+"""Replies as commands and calls: common notations are parsed, and errors are exact."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_submitting_in_plain_text():
     assert parse_command("submit") == parse_command("`submit`\n") == ShellCommand("submit")
 
 
-def test_what_a_command_holds_is_not_read_as_marks():
+def test_markup_within_a_command_is_text():
     text = "cat > README.md <<'EOF'\n```bash\nls\n```\n<tool_call>{}</tool_call> <think>\nEOF"
     assert parse_command(f"````bash\n{text}\n````") == ShellCommand(text)
     call = json.dumps({"name": "bash", "arguments": {"command": text}})
@@ -71,7 +71,7 @@ def test_what_a_command_holds_is_not_read_as_marks():
     assert parse_command(written) == FunctionCall("edit", {"path": "a", "text": page})
 
 
-def test_a_repository_about_thoughts_can_be_searched():
+def test_thinking_tags_within_a_command_are_text():
     assert parse_command("```bash\ngrep -rn '</think>' .\n```") == ShellCommand("grep -rn '</think>' .")
     assert parse_command("<think>a</think>```python\nno\n```\n```bash\ngrep '<think>' a </think>\n```") == ShellCommand(
         "grep '<think>' a </think>"
@@ -89,7 +89,7 @@ def test_errors_are_reported():
         ("```python\nprint(1)\n```", "label the one to run 'bash'"),
         ("<think>\n```bash\nls\n```", "ends inside <think>"),
         ("```bash\nls\n```\n</think>", "no action"),
-        # Half a command is never run: its fence was closed by one that belongs to what it writes.
+        # An incomplete command is never run: its fence was closed by one within the command's own text.
         ("```bash\ncat > a.md <<'EOF'\n```python\nx\n```\nEOF\n```", "never closed"),
         ("```bash\ncat > a.md <<'EOF'\n```\nx\n```\nEOF\n```", "another block"),
         ("<function=bash><parameter=command>rm -rf /tmp/x", "never closed with </parameter>"),
@@ -122,7 +122,7 @@ def test_any_reply_is_an_action_or_an_invalid_one(reply):
     try:
         found = parse_command(reply)
     except InvalidAction as error:
-        str(error).encode()  # it is told to the model
+        str(error).encode()  # it is sent to the model
     else:
         assert isinstance(found, ShellCommand | FunctionCall)
 

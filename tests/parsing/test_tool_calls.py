@@ -1,4 +1,4 @@
-"""Tool calls in every notation: what models write is understood, what is no call stays text, what is wrong is said."""
+"""Tool calls in every notation: valid calls are parsed, other text stays text, and errors are explained."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_two_calls_are_found_in_every_notation():
     replies = [
         f"<tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
         f"<tool_call>\n{R}\n</tool_call>\n<tool_call>\n{L}\n</tool_call><|im_end|>",
-        f"<tool_call>{R}</tool_call>\n<tool_call>{L}",  # engines that stop at the closing tag leave it out
+        f"<tool_call>{R}</tool_call>\n<tool_call>{L}",  # engines that stop at the closing tag omit it
         f"<tool_call>[{R}, {L}]</tool_call>",
         f"<think>or <tool_call>nonsense?</think><tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
         f"or <tool_call>nonsense?</think><tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
@@ -35,7 +35,7 @@ def test_two_calls_are_found_in_every_notation():
         '<|python_tag|>read.call(path="a.txt"); list.call()<|eom_id|>',
         "<|python_tag|>read(path='a.txt')\nlist()<|eom_id|>",
         '<|python_tag|>read.call(path="a.txt")<|python_tag|>list.call()',
-        'read.call(path="a.txt"); list.call()<|eom_id|>',  # the tag is a special token, which samplers leave out
+        'read.call(path="a.txt"); list.call()<|eom_id|>',  # the tag is a special token, which samplers omit
         '<think>search.call(query="or so")?</think>read.call(path="a.txt")\nlist.call()',
         '{"type": "function", "name": "read", "parameters": {"path": "a.txt"}}\n{"name": "list", "parameters": {}}',
         f"```json\n[{R}, {L}]\n```",
@@ -65,7 +65,7 @@ def test_two_calls_are_found_in_every_notation():
     assert_all_equal(parse_tool_calls, [(reply, ParsedReply((READ, LIST), "")) for reply in replies])
 
 
-def test_an_answer_is_no_call():
+def test_an_answer_is_not_a_call():
     cases = [
         ("The answer is 42.", "The answer is 42."),
         ("<think>6 * 7</think>\n\n42<|im_end|>", "42"),
@@ -93,7 +93,7 @@ def test_text_beside_calls_is_kept():
     assert parse_tool_calls(json.dumps(message)).text == "I look."
 
 
-def test_arguments_from_xml_are_known_to_be_text():
+def test_arguments_from_xml_are_text():
     (call,) = parse_tool_calls("<function=add><parameter=a>1</parameter></function>").calls
     assert (call.arguments, call.typed) == ({"a": "1"}, False)
     assert parse_tool_calls('<function=add>{"a": 1}</function>').calls[0].typed
@@ -102,7 +102,7 @@ def test_arguments_from_xml_are_known_to_be_text():
 MARKS = '<tool_call>[TOOL_CALLS]</tool_call><think></think><|python_tag|>```json\n{"name": "x", "arguments": {}}'
 
 
-def test_marks_within_an_argument_are_part_of_it():
+def test_markup_within_an_argument_is_part_of_it():
     arguments = {"text": MARKS}
     call = json.dumps({"name": "write", "arguments": arguments})
     cases = []
@@ -261,11 +261,11 @@ PIECES = [
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
-def test_any_reply_is_read_or_an_invalid_action(reply):
+def test_any_reply_is_parsed_or_an_invalid_action(reply):
     try:
         found = parse_tool_calls(reply)
     except InvalidAction as error:
-        str(error).encode()  # it is told to the model
+        str(error).encode()  # it is sent to the model
     else:
         assert all(isinstance(call.arguments, dict) and call.name for call in found.calls)
 

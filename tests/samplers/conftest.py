@@ -1,4 +1,4 @@
-"""A tiny model and tokenizer for the samplers' tests, and what a plain forward pass says of a completion."""
+"""A tiny model and tokenizer for the samplers' tests, and log-probs of a completion by a plain forward pass."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def model() -> Qwen2ForCausalLM:
 
 
 def _plain_logprobs(model: Any, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0) -> list[float]:
-    """Log-probs of ``ids`` after ``prompt`` by one plain forward pass, without any cache."""
+    """Return log-probs of ``ids`` after ``prompt`` by one plain forward pass, without any cache."""
     with torch.no_grad():
         logits_TV = model(torch.tensor([[*prompt, *ids]])).logits[0].float() / (temperature or 1.0)
     logp_TV = logits_TV.log_softmax(-1)
@@ -72,7 +72,7 @@ def plain_logprobs() -> Callable[..., list[float]]:
 
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Runs a coroutine with a deadline."""
+    """Return a function that runs a coroutine with a deadline."""
 
     def go(coroutine: Coroutine[Any, Any, Any]) -> Any:
         async def bounded() -> Any:

@@ -1,4 +1,4 @@
-"""An HTTP endpoint on a real socket that answers what a test tells it to, byte for byte, as badly as it likes."""
+"""An HTTP endpoint on a real socket that sends the exact bytes a test gives it, however malformed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Reply = bytes | Callable[[socket.socket, threading.Event], None]
 
 
 @dataclass
-class Asked:
-    """One request as it came."""
+class ReceivedRequest:
+    """One request as it was received."""
 
     line: str
     headers: dict[str, str]
@@ -25,15 +25,15 @@ class Asked:
 
 @dataclass
 class HostileEndpoint:
-    """Gives ``replies`` in turn, the last one again and again. A reply is bytes, or does with the socket what it likes.
+    """Sends ``replies`` in turn and repeats the last one. A reply is bytes, or a function of the socket.
 
     Attributes:
-        asked: The requests so far.
-        connections: How many were opened.
+        received: The requests so far.
+        connections: Number of connections opened.
     """
 
     replies: list[Reply]
-    asked: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
 
     def __enter__(self) -> HostileEndpoint:
@@ -95,7 +95,7 @@ class HostileEndpoint:
             headers[name.lower()] = value.strip()
         data = stream.read(int(headers.get("content-length", 0)))
         with self._lock:
-            self.asked.append(Asked(line, headers, json.loads(data) if data else None, number))
+            self.received.append(ReceivedRequest(line, headers, json.loads(data) if data else None, number))
             reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if callable(reply):
             reply(connection, self._over)
@@ -105,7 +105,7 @@ class HostileEndpoint:
 
 
 def answer(content: Any, status: int = 200, **headers: str) -> bytes:
-    """A whole HTTP reply; ``content`` is bytes, or becomes JSON."""
+    """Return a complete HTTP reply; ``content`` is bytes, or becomes JSON."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -113,7 +113,7 @@ def answer(content: Any, status: int = 200, **headers: str) -> bytes:
 
 
 def chat(text: str | None = "hello", finish: str = "stop", **message: Any) -> dict[str, Any]:
-    """A chat completion."""
+    """Return a chat completion."""
     return {
         "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}],
         "usage": {"total_tokens": 7},
@@ -121,5 +121,5 @@ def chat(text: str | None = "hello", finish: str = "stop", **message: Any) -> di
 
 
 def refusal(message: str, status: int = 400, code: str = "", **headers: str) -> bytes:
-    """An error in OpenAI's form."""
+    """Return an error in OpenAI's format."""
     return answer({"error": {"message": message, "code": code or status}}, status, **headers)

@@ -1,4 +1,4 @@
-"""Waiting for what nobody announces: a file that another process writes, a process that ends."""
+"""Wait for unannounced events: a file that another process writes, a process that ends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ def until(condition: Callable[[], object], what: str, seconds: float = 200.0) ->
     """Return when the condition holds.
 
     Raises:
-        AssertionError: It does not within so many seconds; names what was waited for.
+        AssertionError: It does not hold within the time limit; names the condition.
     """
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() < deadline, f"timeout after {seconds:g} s: {what}"
         time.sleep(0.02)

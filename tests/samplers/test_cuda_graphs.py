@@ -1,4 +1,4 @@
-"""Steps of fixed shapes: the same tokens and log-probs as without them, and nothing recorded outlives its memory."""
+"""Steps of fixed shapes: the same tokens and log-probs as without them, and no recorded graph outlives its memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, Torch
 from rllm_gym.samplers.cuda_graphs import CudaGraphSteps, rows_bucket, span_bucket
 from rllm_gym.samplers.kv_slots import KVSlots
 
-# Of different lengths, so that rows leave, are moved and come in the middle, and shapes change.
+# Of different lengths, so that rows leave, move and are added in the middle, and shapes change.
 REQUESTS = [
     SamplingRequest(tuple(range(3, 8 + 5 * (number % 7))), SamplingParams(max_tokens=3 + 9 * (number % 5)), seed=number)
     for number in range(21)
 ]
 
 
-def play(model: Any, tokenizer: Any, *, max_batch: int = 12) -> list[Completion]:
+def sample_all(model: Any, tokenizer: Any, *, max_batch: int = 12) -> list[Completion]:
     async def go() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=max_batch, num_threads=1) as sampler:
             first = await asyncio.wait_for(sampler.sample(REQUESTS), 200)
-            # New weights, in place: what was recorded must serve them.
+            # New weights, in place: the recorded graphs must use them.
             state = {name: tensor * 1.1 for name, tensor in model.state_dict().items()}
             await sampler.sync_weights(WeightUpdate(list(state.items())))
             return first + await asyncio.wait_for(sampler.sample(REQUESTS), 200)
@@ -34,14 +34,14 @@ def play(model: Any, tokenizer: Any, *, max_batch: int = 12) -> list[Completion]
     return asyncio.run(go())
 
 
-def assert_alike(some: list[Completion], others: list[Completion]) -> None:
-    assert [completion.ids for completion in some] == [completion.ids for completion in others]
-    for one, other in zip(some, others, strict=True):
+def assert_alike(completions: list[Completion], others: list[Completion]) -> None:
+    assert [completion.ids for completion in completions] == [completion.ids for completion in others]
+    for one, other in zip(completions, others, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
 
 
-def test_fixed_shapes_change_no_token_and_no_log_prob(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = play(qwen(), tokenizer)
+def test_fixed_shapes_change_no_token_or_log_prob(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = sample_all(qwen(), tokenizer)
     created = []
 
     def of(cls: type[CudaGraphSteps], kv: KVSlots, max_batch: int) -> CudaGraphSteps:
@@ -49,18 +49,18 @@ def test_fixed_shapes_change_no_token_and_no_log_prob(tokenizer: Any, monkeypatc
         return created[-1]
 
     monkeypatch.setattr(CudaGraphSteps, "of", classmethod(of))
-    assert_alike(play(qwen(), tokenizer), expected)
+    assert_alike(sample_all(qwen(), tokenizer), expected)
     assert created
 
 
 @given(st.integers(1, 512), st.integers(1, 9000))
-def test_buckets_hold_what_is_in_use_and_waste_little(count: int, longest: int) -> None:
+def test_buckets_are_large_enough_and_waste_little(count: int, longest: int) -> None:
     assert count <= rows_bucket(count) < count + max(count, 16)
     assert longest <= span_bucket(longest) < longest + (64 if longest <= 512 else 256)
 
 
 @torch.inference_mode()
-def test_rows_that_nobody_is_in_touch_nothing() -> None:
+def test_unused_rows_write_nothing() -> None:
     kv = KVSlots(qwen(), 8)
     kv.reserve(8, 64)
     steps = CudaGraphSteps(kv, 8, capture=False)
@@ -70,13 +70,13 @@ def test_rows_that_nobody_is_in_touch_nothing() -> None:
         assert torch.equal(old, new)
 
 
-def test_on_a_cpu_there_is_nothing_to_record() -> None:
+def test_no_graphs_are_recorded_on_a_cpu() -> None:
     with torch.inference_mode():
         assert CudaGraphSteps.of(KVSlots(qwen(), 2), 2) is None
 
 
 @pytest.mark.gpu
-def test_replayed_graphs_give_what_plain_steps_give(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_graphs_equal_plain_steps(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = []
     created = CudaGraphSteps.of
 
@@ -86,8 +86,8 @@ def test_replayed_graphs_give_what_plain_steps_give(tokenizer: Any, monkeypatch:
         return steps
 
     monkeypatch.setattr(CudaGraphSteps, "of", classmethod(of))
-    replayed = play(qwen().to("cuda"), tokenizer)
+    replayed = sample_all(qwen().to("cuda"), tokenizer)
     assert graphs[0] is not None
     assert graphs[0].captured > 0
     monkeypatch.setattr(CudaGraphSteps, "of", classmethod(lambda cls, kv, max_batch: None))
-    assert_alike(replayed, play(qwen().to("cuda"), tokenizer))
+    assert_alike(replayed, sample_all(qwen().to("cuda"), tokenizer))

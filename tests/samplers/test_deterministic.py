@@ -1,4 +1,4 @@
-"""``deterministic=True``: the bits of a reply depend on its request and the weights, and on nothing else."""
+"""``deterministic=True``: the bits of a reply depend only on its request and the weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, Torch
 
 
 def requests(count: int) -> list[SamplingRequest]:
-    """Groups with one prompt, prompts that begin alike, short ones and long ones, cut and greedy ones."""
+    """Return groups with one prompt, prompts with a common prefix, short and long ones, truncated and greedy ones."""
     rng = random.Random(0)
     system = tuple(rng.randrange(290) for _ in range(70))
     asked = []
@@ -32,7 +32,7 @@ def bits(completions: list[Completion]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("shape", [{}, {"hidden_size": 40, "intermediate_size": 70, "num_key_value_heads": 4}])
-def test_replies_do_not_depend_on_order_company_or_cache(
+def test_replies_do_not_depend_on_order_batch_or_cache(
     make_model: Any, tokenizer: Any, run: Any, shape: dict[str, int]
 ) -> None:
     model = make_model(**shape)
@@ -40,32 +40,34 @@ def test_replies_do_not_depend_on_order_company_or_cache(
     order = list(range(len(asked)))
     random.Random(3).shuffle(order)
 
-    async def all_at_once() -> list[Completion]:
+    async def sample_concurrently() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=13, deterministic=True) as sampler:
             return await sampler.sample(asked)
 
-    async def one_by_one() -> list[Completion]:
+    async def sample_sequentially() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=13, deterministic=True, cache_bytes=0) as sampler:
             return [(await sampler.sample([request]))[0] for request in asked[::2]]
 
-    async def shuffled_and_trickling() -> list[Completion]:
+    async def sample_shuffled_with_delays() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=13, deterministic=True) as sampler:
             rng = random.Random(5)
 
-            async def late(place: int) -> Completion:
+            async def sample_later(place: int) -> Completion:
                 for _ in range(rng.randrange(200)):
                     await asyncio.sleep(0)
                 return (await sampler.sample([asked[place]]))[0]
 
-            got = await asyncio.gather(*(late(place) for place in order))
+            got = await asyncio.gather(*(sample_later(place) for place in order))
         return [completion for _, completion in sorted(zip(order, got, strict=True), key=lambda pair: pair[0])]
 
-    expected = bits(run(all_at_once()))
-    assert bits(run(one_by_one())) == expected[::2]
-    assert bits(run(shuffled_and_trickling())) == expected
+    expected = bits(run(sample_concurrently()))
+    assert bits(run(sample_sequentially())) == expected[::2]
+    assert bits(run(sample_shuffled_with_delays())) == expected
 
 
-def test_a_conversation_goes_on_alike_whether_it_was_kept_or_not(make_model: Any, tokenizer: Any, run: Any) -> None:
+def test_a_conversation_continues_identically_with_and_without_its_cache(
+    make_model: Any, tokenizer: Any, run: Any
+) -> None:
     """As after a resume: the second sampler has never seen the first turns."""
     model = make_model()
 
@@ -94,7 +96,7 @@ def test_a_conversation_goes_on_alike_whether_it_was_kept_or_not(make_model: Any
     run(go())
 
 
-def test_new_weights_give_what_a_new_sampler_gives(make_model: Any, tokenizer: Any, run: Any) -> None:
+def test_synced_weights_equal_a_new_sampler(make_model: Any, tokenizer: Any, run: Any) -> None:
     asked = requests(3)
     new = make_model(seed=2)
 
@@ -102,8 +104,8 @@ def test_new_weights_give_what_a_new_sampler_gives(make_model: Any, tokenizer: A
         async with TorchSampler(make_model(), tokenizer, deterministic=True) as sampler:
             await sampler.sample(asked)
             await sampler.sync_weights(WeightUpdate(new.state_dict().items()))
-            pushed = bits(await sampler.sample(asked))
+            synced = bits(await sampler.sample(asked))
         async with TorchSampler(new, tokenizer, deterministic=True) as sampler:
-            assert bits(await sampler.sample(asked)) == pushed
+            assert bits(await sampler.sample(asked)) == synced
 
     run(go())

@@ -1,4 +1,4 @@
-"""Adapters merged for sampling give what PEFT gives, however often they are pushed."""
+"""Adapters merged for sampling give what PEFT gives, however often weights are synced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = (5, 9, 200, 31, 7)
 
 
 def adapted(model: Any, seed: int = 0, **settings: Any) -> tuple[Any, WeightUpdate]:
-    """A PEFT model with random adapter weights, and the update a trainer would send."""
+    """Return a PEFT model with random adapter weights, and the update a trainer would send."""
     config = LoraConfig(r=4, lora_alpha=12, target_modules=["q_proj", "v_proj", "down_proj"], **settings)
     policy = get_peft_model(copy.deepcopy(model), config).eval()
     torch.manual_seed(seed)
@@ -78,7 +78,7 @@ def test_embeddings_can_be_adapted(make_model: Any, tokenizer: Any, run: Any, pl
 
 
 def test_weight_syncs_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None:
-    """After many other adapters, the first gives the same weights to the last bit, and none gives the base."""
+    """After many other adapters, the first gives the same weights to the last bit, and no adapter gives the base."""
     base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     _, first = adapted(model)
     others = [adapted(model, seed=seed)[1] for seed in range(1, 6)]
@@ -97,8 +97,8 @@ def test_weight_syncs_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None
     run(go())
 
 
-def test_sums_are_made_one_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them at once, in float32, would be the model a third time."""
+def test_merged_weights_are_computed_one_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once, in float32, would need the memory of a third model."""
     merge, alive = merged_weights._merge, weakref.WeakSet[torch.Tensor]()
 
     def watched(*arguments: Any) -> torch.Tensor:
@@ -115,7 +115,7 @@ def test_sums_are_made_one_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch
         assert torch.allclose(model(input_ids=ids).logits, policy(input_ids=ids).logits, atol=1e-4)
 
 
-def test_an_adapter_that_does_not_fit_changes_nothing(model: Any, tokenizer: Any, run: Any) -> None:
+def test_a_mismatched_adapter_changes_nothing(model: Any, tokenizer: Any, run: Any) -> None:
     base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     _, good = adapted(model)
     tensors = dict(good.tensors)

@@ -1,4 +1,4 @@
-"""Weights under names: each request is drawn by those it names, whatever else is served and pushed meanwhile."""
+"""Named weights: each request is sampled with the weights it names, whatever else is served and synced meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROMPTS = [tuple(range(3 + number, 20 + 3 * number)) for number in range(6)]
 
 
 def adapted(seed: int, names: Sequence[str] = ("default",), base: Any = None) -> Any:
-    """A PEFT model whose adapters change what it says, a great deal."""
+    """Return a PEFT model whose adapters change its output strongly."""
     model = get_peft_model(
         base or qwen(), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"), names[0]
     )
@@ -54,7 +54,7 @@ def requests(*weights: str, conversation: str = "") -> list[SamplingRequest]:
 def check(
     completions: Sequence[Completion], asked: Sequence[SamplingRequest], models: dict[str, Any], plain: Any
 ) -> None:
-    """Each completion has the log-probs of the model that its request names."""
+    """Assert that each completion has the log-probs of the model that its request names."""
     assert len(completions) == len(asked)
     for request, completion in zip(asked, completions, strict=True):
         expected = plain(models[request.weights], request.ids, completion.ids)
@@ -62,7 +62,7 @@ def check(
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_requests_of_several_weights_in_one_call_get_their_own(
+def test_requests_of_one_call_use_the_weights_they_name(
     tokenizer: Any, run: Any, plain_logprobs: Any, deterministic: bool
 ) -> None:
     solver, judge, old = adapted(1), adapted(2), qwen(7)
@@ -79,7 +79,7 @@ def test_requests_of_several_weights_in_one_call_get_their_own(
             assert {(r.weights, c.weight_version) for r, c in zip(asked, got, strict=True)} == {
                 ("", 0), ("solver", 1), ("judge", 2), ("old", 3)
             }  # fmt: skip
-            # The next turn of a conversation finds its own cache, and no other's.
+            # The next turn of a conversation uses its own cache, and no other's.
             again = [
                 SamplingRequest((*r.ids, *c.ids, 5, 6), r.params, r.seed + 1, r.conversation, weights=r.weights)
                 for r, c in zip(asked, got, strict=True)
@@ -89,10 +89,10 @@ def test_requests_of_several_weights_in_one_call_get_their_own(
     run(go())
 
 
-def test_a_weight_sync_changes_the_weights_of_its_name_alone(tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
-    """Through every order of whole pushes and adapters, with a name and without one."""
+def test_a_weight_sync_changes_only_the_weights_of_its_name(tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+    """With every order of full updates and adapters, with a name and without one."""
     first, second, third, complete, other = adapted(1), adapted(2), adapted(3), qwen(5), qwen(6)
-    on_whole = adapted(2, base=copy.deepcopy(complete))
+    on_full_base = adapted(2, base=copy.deepcopy(complete))
     asked = requests("", "a", "b", "base")
     nothing = WeightUpdate((), "lora", {"r": 1}, name="base")
 
@@ -103,12 +103,12 @@ def test_a_weight_sync_changes_the_weights_of_its_name_alone(tokenizer: Any, run
                 await sampler.sync_weights(update)
             check(await sampler.sample(asked), asked, models, plain_logprobs)
             for name, update, model in (
-                ("", lora(third), third),  # those that share the base with it stay on the base
-                ("a", lora(second, "a"), second),  # merged into the base, not into what "" has become
+                ("", lora(third), third),  # those that share the base with it keep the base
+                ("a", lora(second, "a"), second),  # merged into the base, not into the current weights of ""
                 ("", full(complete), complete),
                 ("b", full(qwen(8), "b"), qwen(8)),
-                ("a", lora(second, "a"), on_whole),  # a new base has come meanwhile
-                ("b", lora(second, "b"), on_whole),  # an adapter where a whole model was
+                ("a", lora(second, "a"), on_full_base),  # a new base has arrived meanwhile
+                ("b", lora(second, "b"), on_full_base),  # an adapter where a full model was
                 ("a", full(other, "a"), other),
             ):
                 await sampler.sync_weights(update)
@@ -123,7 +123,7 @@ def test_adapters_of_the_trainers_own_model_are_served_by_name(tokenizer: Any, r
     model.set_adapter("judge")
     before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
 
-    def said_by(name: str) -> Any:
+    def merged_model(name: str) -> Any:
         counterpart = copy.deepcopy(model)
         counterpart.set_adapter(name)
         return counterpart
@@ -134,7 +134,7 @@ def test_adapters_of_the_trainers_own_model_are_served_by_name(tokenizer: Any, r
                 await sampler.sync_weights(WeightUpdate((), "shared", name=name))
             asked = requests("solver", "judge")
             for _ in range(2):
-                models = {name: said_by(name) for name in ("solver", "judge")}
+                models = {name: merged_model(name) for name in ("solver", "judge")}
                 check(await sampler.sample(asked), asked, models, plain_logprobs)
                 with torch.no_grad():  # a step of the trainer's
                     for name, parameter in model.named_parameters():
@@ -150,7 +150,7 @@ def test_adapters_of_the_trainers_own_model_are_served_by_name(tokenizer: Any, r
     assert before == {name: parameter.requires_grad for name, parameter in model.named_parameters()}
 
 
-def test_unknown_names_are_reported_with_the_known_ones_and_dropped_ones_are_unknown(tokenizer: Any, run: Any) -> None:
+def test_unknown_and_dropped_names_are_reported_with_the_known_ones(tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer) as sampler:
             with pytest.raises(ValueError, match="solver"):
@@ -164,7 +164,7 @@ def test_unknown_names_are_reported_with_the_known_ones_and_dropped_ones_are_unk
                 await sampler.sample(requests("solver"))
             with pytest.raises(ValueError, match="'solver'"):
                 await sampler.drop("solver")
-            with pytest.raises(ValueError, match="without a name"):
+            with pytest.raises(ValueError, match="default weights"):
                 await sampler.drop("")
             assert len(await sampler.sample(requests("judge", ""))) == 2 * len(PROMPTS)
             assert await sampler.sync_weights(lora(adapted(1), "solver")) == 3
@@ -185,14 +185,14 @@ def test_an_adapter_is_read_from_the_folder_where_peft_saved_it(
             check(await sampler.sample(asked), asked, {"": qwen(), "solver": solver}, plain_logprobs)
 
     run(go())
-    with pytest.raises(ValueError, match=r"judge' holds no adapter.*adapter_config.json"):
+    with pytest.raises(ValueError, match=r"judge' contains no readable adapter.*adapter_config.json"):
         WeightUpdate.from_adapter(tmp_path / "judge")
     (tmp_path / "solver" / "adapter_model.safetensors").write_bytes(b"torn")
-    with pytest.raises(ValueError, match="solver' holds no adapter"):
+    with pytest.raises(ValueError, match="solver' contains no readable adapter"):
         WeightUpdate.from_adapter(tmp_path / "solver")
 
 
-def test_a_weight_sync_that_does_not_fit_leaves_nothing_behind(tokenizer: Any, run: Any) -> None:
+def test_a_mismatched_weight_sync_leaves_nothing_behind(tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer) as sampler:
             with pytest.raises(ValueError, match="shape"):
@@ -204,16 +204,16 @@ def test_a_weight_sync_that_does_not_fit_leaves_nothing_behind(tokenizer: Any, r
     run(go())
 
 
-def test_all_weights_together_keep_to_the_memory_of_one(tokenizer: Any, run: Any) -> None:
+def test_all_named_weights_share_one_memory_limit(tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(qwen(), tokenizer, max_batch=4, cache_bytes=1 << 16, slot_bytes=1 << 20) as sampler:
             for number in range(7):
                 await sampler.sync_weights(full(qwen(number), f"pool.{number}"))
                 asked = [request for name in range(number + 1) for request in requests(f"pool.{name}", "")]
                 assert len(await sampler.sample(asked)) == len(asked)
-            lanes = sampler._loop._batches.values()
-            assert sum(lane._prefixes.bytes for lane in lanes) <= 1 << 16
-            assert sum(lane._kv._keys.nbytes + lane._kv._values.nbytes for lane in lanes) <= 1 << 20
+            batches = sampler._loop._batches.values()
+            assert sum(batch._prefixes.bytes for batch in batches) <= 1 << 16
+            assert sum(batch._kv._keys.nbytes + batch._kv._values.nbytes for batch in batches) <= 1 << 20
             for number in range(7):
                 await sampler.drop(f"pool.{number}")
             assert len(sampler._loop._batches) == 1
@@ -221,7 +221,7 @@ def test_all_weights_together_keep_to_the_memory_of_one(tokenizer: Any, run: Any
     run(go())
 
 
-def test_a_script_knows_which_weights_were_meant(run: Any) -> None:
+def test_a_scripted_sampler_sees_the_name_of_the_weights(run: Any) -> None:
     async def go() -> None:
         async with ScriptedSampler(lambda request: f"I am {request.weights or 'nobody'}") as sampler:
             assert await sampler.sync_weights(WeightUpdate((), name="judge")) == 1

@@ -1,4 +1,4 @@
-"""Endpoints that are slow, busy, broken or malicious: the sampler ends in time, says why, and keeps its key."""
+"""Endpoints that are slow, busy, broken or malicious: the sampler ends in time with a reason and protects its key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASK = SamplingRequest((), SamplingParams(max_tokens=9), messages=({"role": "user
 
 
 def sample(server: HostileEndpoint, *requests: SamplingRequest, **arguments: Any) -> list[Completion]:
-    """Replies of a new sampler. What waits for an answer that never comes fails after 100 s."""
+    """Return replies of a new sampler. Waiting for an answer that never arrives fails after 100 s."""
 
     async def scenario() -> list[Completion]:
         settings: dict[str, Any] = {"retries": 0, "timeout": 90.0, "api_key": KEY} | arguments
@@ -37,7 +37,7 @@ def sample(server: HostileEndpoint, *requests: SamplingRequest, **arguments: Any
 def unexpected(
     cases: Iterable[tuple[Reply, str]], context: Callable[[HostileEndpoint], list[Completion]] = sample
 ) -> list[tuple[str, str]]:
-    """Cases of a reply and a pattern in which the error does not match the pattern or does not name the address."""
+    """Return cases of a reply and a pattern in which the error does not match the pattern or lacks the address."""
     wrong = []
     for reply, output in cases:
         with HostileEndpoint([reply]) as server:
@@ -51,61 +51,61 @@ def unexpected(
     return wrong
 
 
-def hang(connection: socket.socket, over: threading.Event) -> None:
-    over.wait()
+def hang(connection: socket.socket, released: threading.Event) -> None:
+    released.wait()
 
 
-def drip(connection: socket.socket, over: threading.Event) -> None:
-    """A byte of a header now and then, for ever: never silent, never done."""
+def drip(connection: socket.socket, released: threading.Event) -> None:
+    """Send a byte of a header now and then, for ever: never silent, never done."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-    while not over.wait(0.05):
+    while not released.wait(0.05):
         connection.sendall(b"z")
 
 
-def drip_body(connection: socket.socket, over: threading.Event) -> None:
+def drip_body(connection: socket.socket, released: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    while not over.wait(0.05):
+    while not released.wait(0.05):
         connection.sendall(b" ")
 
 
-def flood(connection: socket.socket, over: threading.Event) -> None:
+def flood(connection: socket.socket, released: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while not over.is_set():
+    while not released.is_set():
         connection.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
 
 
-def vanish(connection: socket.socket, over: threading.Event) -> None:
-    """Close without a word."""
+def close_silently(connection: socket.socket, released: threading.Event) -> None:
+    """Close the connection without an answer."""
 
 
-def test_an_endpoint_that_never_gets_done_costs_one_timeout_and_no_more() -> None:
+def test_an_endpoint_that_never_finishes_costs_only_one_timeout() -> None:
     for reply in (hang, drip, drip_body):
         with HostileEndpoint([reply]) as server:
             with pytest.raises(SamplerError, match=r"did not answer within 0\.4 s"):
                 sample(server, timeout=0.4, retries=3)
-            assert len(server.asked) <= 1, reply
+            assert len(server.received) <= 1, reply
 
 
-def test_silence_has_a_limit_of_its_own() -> None:
-    with HostileEndpoint([hang]) as server, pytest.raises(SamplerError, match=r"silent for 0\.3 s"):
+def test_silence_has_a_separate_timeout() -> None:
+    with HostileEndpoint([hang]) as server, pytest.raises(SamplerError, match=r"no data for 0\.3 s"):
         sample(server, timeout=600, silence_timeout=0.3)
 
 
-def test_nonsense_is_an_error_that_says_what_came() -> None:
+def test_an_invalid_response_is_an_error_with_its_content() -> None:
     cases: list[tuple[Reply, str]] = [
         (flood, "more than 1000000 bytes"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{", "broke off in the middle"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{", "lost in the middle"),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n9\r\n{",
-            "broke off in the middle",
+            "lost in the middle",
         ),
         (b"220 mail.example ESMTP\r\nConnection: close\r\n\r\n", "BadStatusLine"),
-        (vanish, "RemoteDisconnected"),
-        (answer(b"<html><h1>Log in</h1></html>"), "no JSON .*Log in"),
-        (answer(b"[" * 100_000), "no JSON"),
-        (answer(b"\x1f\x8b\x08", Content_Encoding="gzip"), "encoded as 'gzip'"),
-        (answer([1, 2]), "no chat completion"),
-        (answer(chat(finish="abort")), "gave up in the middle"),
+        (close_silently, "RemoteDisconnected"),
+        (answer(b"<html><h1>Log in</h1></html>"), "not JSON .*Log in"),
+        (answer(b"[" * 100_000), "not JSON"),
+        (answer(b"\x1f\x8b\x08", Content_Encoding="gzip"), "Content-Encoding 'gzip'"),
+        (answer([1, 2]), "not a chat completion"),
+        (answer(chat(finish="abort")), "aborted the reply"),
         (answer(b"<html>\n<h1>502  Bad\nGateway</h1></html>", 502), "502: <html> <h1>502 Bad Gateway</h1></html>"),
         (answer(b"", 500), "500: no reason given"),
         (refusal("You exceeded your current quota", 429, "insufficient_quota"), "429: You exceeded"),
@@ -116,9 +116,9 @@ def test_nonsense_is_an_error_that_says_what_came() -> None:
     assert not unexpected(cases, lambda server: sample(server, max_reply_bytes=1_000_000))
 
 
-def test_what_may_pass_is_asked_again() -> None:
+def test_transient_errors_are_retried() -> None:
     passing: list[Reply] = [
-        vanish,
+        close_silently,
         b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{",
         answer(b"busy", 503),
         answer(b"busy", 429),
@@ -131,37 +131,37 @@ def test_what_may_pass_is_asked_again() -> None:
             (completion,) = await sampler.sample([ASK])
             return completion
 
-    async def all_at_once(servers: list[HostileEndpoint]) -> list[Any]:
+    async def sample_concurrently(servers: list[HostileEndpoint]) -> list[Any]:
         return await asyncio.gather(*map(scenario, servers), return_exceptions=True)
 
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(HostileEndpoint([reply, HELLO])) for reply in passing]
-        completions = asyncio.run(all_at_once(servers))
-    got = [(completion, len(server.asked)) for completion, server in zip(completions, servers, strict=True)]
+        completions = asyncio.run(sample_concurrently(servers))
+    got = [(completion, len(server.received)) for completion, server in zip(completions, servers, strict=True)]
     wrong = [(repr(reply), item) for reply, item in zip(passing, got) if item != (Completion((), (), "hello"), 2)]
     assert not wrong
 
 
-def test_what_stays_as_it_is_is_asked_once() -> None:
+def test_permanent_errors_are_not_retried() -> None:
     for reply in (answer(b"<html>"), refusal("bad temperature", 400), refusal("quota", 429, "insufficient_quota")):
         with HostileEndpoint([reply]) as server:
             with pytest.raises(SamplerError):
                 sample(server, retries=5)
-            assert len(server.asked) == 1, reply
+            assert len(server.received) == 1, reply
 
 
 def timed(reply: bytes, times: list[float]) -> Callable[[socket.socket, threading.Event], None]:
-    """A reply that first notes when it is sent."""
+    """Return a reply that records the time at which it is sent."""
 
-    def send(connection: socket.socket, over: threading.Event) -> None:
+    def send(connection: socket.socket, released: threading.Event) -> None:
         times.append(time.monotonic())
         connection.sendall(reply)
 
     return send
 
 
-def test_a_pause_that_is_asked_for_is_kept_by_everyone() -> None:
-    """The requests that would come during the pause wait, too: else they would all be refused in turn."""
+def test_a_requested_pause_applies_to_all_requests() -> None:
+    """Requests that would be sent during the pause wait as well; otherwise each would be refused in turn."""
     times: list[float] = []
 
     async def scenario(server: HostileEndpoint) -> None:
@@ -172,21 +172,23 @@ def test_a_pause_that_is_asked_for_is_kept_by_everyone() -> None:
     with HostileEndpoint([timed(closing, times), timed(answer(chat(), Connection="close"), times)]) as server:
         asyncio.run(scenario(server))
     assert len(times) >= 4
-    # Those already in line behind the first may have gone out at once; the refused one may not.
+    # Requests already queued behind the first may have been sent at once; the refused one may not.
     assert max(times) - times[0] >= 0.69
 
 
-def test_a_pause_that_is_too_long_is_an_error_and_not_a_hang() -> None:
+def test_a_requested_pause_that_is_too_long_is_an_error() -> None:
     with HostileEndpoint([refusal("later", 429, Retry_After="86400")]) as server:
-        with pytest.raises(SamplerError, match="come back in 86400 s, and max_pause is 2 s"):
+        with pytest.raises(SamplerError, match="a pause of 86400 s, above max_pause=2 s"):
             sample(server, retries=3, max_pause=2)
-        assert len(server.asked) == 1
+        assert len(server.received) == 1
 
 
 def test_reported_rate_limits_are_respected() -> None:
     times: list[float] = []
-    spent = answer(chat(), x_ratelimit_remaining_requests="0", x_ratelimit_reset_requests="600ms", Connection="close")
-    with HostileEndpoint([timed(spent, times), timed(HELLO, times)]) as server:
+    exhausted = answer(
+        chat(), x_ratelimit_remaining_requests="0", x_ratelimit_reset_requests="600ms", Connection="close"
+    )
+    with HostileEndpoint([timed(exhausted, times), timed(HELLO, times)]) as server:
 
         async def scenario() -> None:
             async with OpenAISampler(model="m", base_url=server.url, api_key="") as sampler:
@@ -198,32 +200,32 @@ def test_reported_rate_limits_are_respected() -> None:
     assert second - first >= 0.59
 
 
-# The key ------------------------------------------------------------------------------------------------------
+# The API key
 
 
-def test_the_key_does_not_travel_to_another_host() -> None:
-    with HostileEndpoint([HELLO]) as thief:
-        away = [answer(b"", status, Location=f"{thief.url}/chat/completions") for status in (301, 302, 307, 308)]
-        assert not unexpected((reply, r"redirects to .*base_url") for reply in away)
-        assert thief.asked == []
+def test_the_key_is_not_sent_to_another_host() -> None:
+    with HostileEndpoint([HELLO]) as other_server:
+        away = [answer(b"", status, Location=f"{other_server.url}/chat/completions") for status in (301, 302, 307, 308)]
+        assert not unexpected((reply, r"redirect to .*base_url") for reply in away)
+        assert other_server.received == []
 
 
 def test_a_redirect_within_the_host_is_followed_as_a_post_with_the_key() -> None:
     with HostileEndpoint([answer(b"", 307, Location="/v2/chat/completions?x=1"), HELLO]) as server:
         assert sample(server)[0].text == "hello"
-    assert server.asked[1].line == "POST /v2/chat/completions?x=1 HTTP/1.1"
-    assert server.asked[1].headers["authorization"] == f"Bearer {KEY}"
-    assert server.asked[1].body == server.asked[0].body
+    assert server.received[1].line == "POST /v2/chat/completions?x=1 HTTP/1.1"
+    assert server.received[1].headers["authorization"] == f"Bearer {KEY}"
+    assert server.received[1].body == server.received[0].body
 
 
-def test_redirects_in_a_circle_end() -> None:
+def test_circular_redirects_end() -> None:
     with HostileEndpoint([answer(b"", 308, Location="/v1/chat/completions")]) as server:
         with pytest.raises(SamplerError, match="redirects"):
             sample(server, retries=3)
-        assert len(server.asked) == 4
+        assert len(server.received) == 4
 
 
-def test_an_endpoint_that_quotes_the_key_does_not_get_it_into_errors_or_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_quoted_by_an_endpoint_is_masked_in_errors_and_logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for reply in (
         refusal(f"Incorrect API key provided: {KEY}", 401),
@@ -237,20 +239,20 @@ def test_an_endpoint_that_quotes_the_key_does_not_get_it_into_errors_or_logs(cap
     assert KEY not in caplog.text
 
 
-def test_a_key_no_header_can_carry_is_refused_without_being_shown() -> None:
+def test_an_invalid_key_is_refused_without_being_shown() -> None:
     for key in ("sk-1\nX-Evil: 1", "sk-ü1234"):
         with pytest.raises(ValueError, match="API key") as caught:
             OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key=key)
         assert key[:4] not in str(caught.value)
 
 
-def test_a_line_break_behind_a_key_from_a_file_is_forgiven() -> None:
+def test_a_trailing_line_break_of_a_key_is_removed() -> None:
     with HostileEndpoint([HELLO]) as server:
         sample(server, api_key=KEY + "\n")
-    assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+    assert server.received[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_base_url_that_cannot_be_meant_is_refused() -> None:
+def test_an_invalid_base_url_is_refused() -> None:
     urls = [
         "localhost:8000/v1",
         "file:///etc/passwd",
@@ -270,10 +272,10 @@ def test_a_base_url_that_cannot_be_meant_is_refused() -> None:
     assert not taken
 
 
-# Connections and cancelling -----------------------------------------------------------------------------------
+# Connections and cancellation
 
 
-def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
+def test_connections_are_reused_and_a_closed_one_is_replaced() -> None:
     last = answer(chat("bye"), Connection="close")
     with HostileEndpoint([HELLO, HELLO, last, HELLO]) as server:
 
@@ -282,11 +284,11 @@ def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
                 return [(await sampler.sample([ASK]))[0].text for _ in range(4)]
 
         assert asyncio.run(scenario()) == ["hello", "hello", "bye", "hello"]
-    assert [asked.connection for asked in server.asked] == [1, 1, 1, 2]
+    assert [received.connection for received in server.received] == [1, 1, 1, 2]
 
 
-def test_a_connection_that_dies_when_it_is_taken_again_costs_no_retry() -> None:
-    with HostileEndpoint([HELLO, vanish, HELLO]) as server:
+def test_a_reused_connection_that_dies_costs_no_retry() -> None:
+    with HostileEndpoint([HELLO, close_silently, HELLO]) as server:
 
         async def scenario() -> list[str]:
             async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=0) as sampler:
@@ -295,7 +297,7 @@ def test_a_connection_that_dies_when_it_is_taken_again_costs_no_retry() -> None:
         assert asyncio.run(scenario()) == ["hello", "hello"]
 
 
-def test_a_sampler_serves_one_event_loop_after_another() -> None:
+def test_a_sampler_works_on_successive_event_loops() -> None:
     with HostileEndpoint([HELLO]) as server:
         sampler = OpenAISampler(model="m", base_url=server.url, api_key="")
         for _ in range(3):
@@ -306,26 +308,26 @@ def test_a_sampler_serves_one_event_loop_after_another() -> None:
     assert server.connections == 1
 
 
-def test_a_caller_that_gives_up_frees_connection_and_thread_at_once() -> None:
-    asked, ended = threading.Event(), threading.Event()
+def test_cancelling_a_call_frees_connection_and_thread_at_once() -> None:
+    received, ended = threading.Event(), threading.Event()
 
-    def notices(connection: socket.socket, over: threading.Event) -> None:
-        asked.set()
+    def wait_for_close(connection: socket.socket, released: threading.Event) -> None:
+        received.set()
         if connection.recv(1) == b"":
             ended.set()
 
     async def scenario(server: HostileEndpoint) -> None:
         settings: dict[str, Any] = {"api_key": "", "parallel": 1, "timeout": 600}
         async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
-            given_up = asyncio.create_task(sampler.sample([ASK]))
-            assert await asyncio.to_thread(asked.wait, 100)
-            given_up.cancel()
+            cancelled = asyncio.create_task(sampler.sample([ASK]))
+            assert await asyncio.to_thread(received.wait, 100)
+            cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await given_up
+                await cancelled
             # The only thread is free for the next one.
             assert (await asyncio.wait_for(sampler.sample([ASK]), 100))[0].text == "hello"
 
-    with HostileEndpoint([notices, HELLO]) as server:
+    with HostileEndpoint([wait_for_close, HELLO]) as server:
         asyncio.run(scenario(server))
         assert ended.wait(100)
 

@@ -1,4 +1,4 @@
-"""What endpoints answer, well and badly: ids that were never sampled and log-probs that are none never get through."""
+"""Valid and invalid responses of endpoints: ids that were not sampled and invalid log-probs are never accepted."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ ASK = SamplingRequest((1, 2), SamplingParams(max_tokens=9), seed=2**62, messages
 
 
 def tokens(ids: Any = "4, 5", logprobs: Any = "-0.5, -1", **choice: Any) -> dict[str, Any]:
-    """A completion with token ids; texts stand for lists of numbers."""
+    """Return a completion with token ids; texts stand for lists of numbers."""
     ids, logprobs = (json.loads(f"[{values}]") if isinstance(values, str) else values for values in (ids, logprobs))
     output = {"token_logprobs": logprobs} if isinstance(logprobs, list) else logprobs
     body = {"text": "ab", "finish_reason": "stop", "token_ids": ids, "logprobs": output}
     return {"choices": [body | choice], "usage": {"prompt_tokens": 3}}
 
 
-def test_ids_come_as_numbers_or_as_names_of_tokens() -> None:
+def test_token_ids_may_be_numbers_or_token_names() -> None:
     assert token_completion(tokens(), 3) == Completion((4, 5), (-0.5, -1.0), "ab", "stop", 3)
     named = tokens(None, {"tokens": ["token_id:4", "token_id:5"], "token_logprobs": [-0.5, 1e-6]})
-    # What rounding puts above 0 is 0.
+    # Values above 0 from rounding become 0.
     assert token_completion(named, 0) == Completion((4, 5), (-0.5, 0.0), "ab")
 
 
@@ -84,7 +84,7 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values)
-def test_no_json_whatever_does_more_than_be_refused(whole: Any, choice: Any) -> None:
+def test_any_json_is_parsed_or_refused(whole: Any, choice: Any) -> None:
     for content in (whole, {"choices": [choice]}, {"choices": [{"message": choice}]}):
         for read in (chat_completion, token_completion):
             try:
@@ -95,7 +95,7 @@ def test_no_json_whatever_does_more_than_be_refused(whole: Any, choice: Any) -> 
             assert len(completion.ids) == len(completion.logprobs)
 
 
-def test_parsed_tool_calls_come_back_as_text_that_environments_read() -> None:
+def test_parsed_tool_calls_become_text_for_environments() -> None:
     function = {"name": "bash", "arguments": json.dumps({"command": "ls 'ü'"})}
     reply = chat(None, "tool_calls", tool_calls=[{"id": "1", "type": "function", "function": function}])
     completion = chat_completion(reply, 0)
@@ -108,7 +108,7 @@ def test_parsed_tool_calls_come_back_as_text_that_environments_read() -> None:
     )
 
 
-def test_prompts_that_do_not_fit_are_known_in_every_dialect_and_other_mistakes_are_not_taken_for_them() -> None:
+def test_only_errors_about_long_prompts_are_recognized_as_such() -> None:
     too_long = [
         "This model's maximum context length is 512 tokens. However, your prompt contains 600 input tokens",
         "max_tokens=1000 cannot be greater than max_model_len=512. Please request fewer output tokens.",
@@ -139,10 +139,10 @@ def test_log_probs_before_and_after_temperature_are_distinguished() -> None:
     assert logprob_mode(at_one, {1: -0.5, 3: -50.0}) == "unknown"
 
 
-# What is asked ------------------------------------------------------------------------------------------------
+# Requests
 
 
-def play(server: HostileEndpoint, *requests: SamplingRequest, **arguments: Any) -> list[Completion]:
+def sample_once(server: HostileEndpoint, *requests: SamplingRequest, **arguments: Any) -> list[Completion]:
     async def go() -> list[Completion]:
         settings: dict[str, Any] = {"api_key": "", "retries": 0, "timeout": 100.0} | arguments
         async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
@@ -152,7 +152,7 @@ def play(server: HostileEndpoint, *requests: SamplingRequest, **arguments: Any) 
 
 
 def scaled(mode: float) -> list[bytes]:
-    """Answers to a probe: the list of models, then one token at temperature 1 and at 1/2."""
+    """Return responses to a probe: the list of models, then one token at temperature 1 and at 1/2."""
     models = {"data": [{"id": "m", "max_model_len": 64}]}
     tables = [{"token_id:4": -1.0, "token_id:5": -3.0}, {"token_id:4": -0.5, "token_id:5": -0.5 - 2.0 * mode}]
     replies = []
@@ -162,81 +162,86 @@ def scaled(mode: float) -> list[bytes]:
     return [answer(models), *replies]
 
 
-def test_the_distribution_is_ours_to_say_and_not_the_servers_defaults() -> None:
+def test_requests_override_the_sampling_defaults_of_the_server() -> None:
     last = answer(tokens())
     with HostileEndpoint([*scaled(2), last]) as server:
         params = SamplingParams(temperature=0.7, max_tokens=100, stop_token_ids=(9,))
-        (completion,) = play(server, SamplingRequest((1, 2), params, seed=2**62), token_ids=True)
+        (completion,) = sample_once(server, SamplingRequest((1, 2), params, seed=2**62), token_ids=True)
     assert completion.ids == (4, 5)
-    asked = server.asked[-1].body
-    assert server.asked[-1].line.startswith("POST /v1/completions ")
-    assert (asked["prompt"], asked["temperature"], asked["stop_token_ids"]) == ([1, 2], 0.7, [9])
-    assert asked["max_tokens"] == 62  # what the context leaves
-    assert (asked["top_p"], asked["top_k"], asked["min_p"], asked["repetition_penalty"]) == (1.0, 0, 0.0, 1.0)
-    assert asked["seed"] == 2**62
+    received = server.received[-1].body
+    assert server.received[-1].line.startswith("POST /v1/completions ")
+    assert (received["prompt"], received["temperature"], received["stop_token_ids"]) == ([1, 2], 0.7, [9])
+    assert received["max_tokens"] == 62  # what the context leaves
+    assert (received["top_p"], received["top_k"], received["min_p"], received["repetition_penalty"]) == (
+        1.0,
+        0,
+        0.0,
+        1.0,
+    )
+    assert received["seed"] == 2**62
 
 
-def test_cuts_are_refused_where_log_probs_come_after_them() -> None:
+def test_top_p_is_refused_if_log_probs_are_taken_after_it() -> None:
     with HostileEndpoint([*scaled(2), b""]) as server, pytest.raises(SamplerError, match=r"top_p=0\.9"):
-        play(server, SamplingRequest((1,), SamplingParams(top_p=0.9)), token_ids=True)
+        sample_once(server, SamplingRequest((1,), SamplingParams(top_p=0.9)), token_ids=True)
 
 
-def test_temperatures_are_refused_where_log_probs_are_those_at_temperature_1() -> None:
-    """Training would learn from wrong ones in silence. What is cut is cut after such log-probs are taken."""
+def test_temperatures_are_refused_if_log_probs_are_those_at_temperature_1() -> None:
+    """Training would use wrong values silently. Truncation happens after such log-probs are taken."""
     warm, cut = SamplingParams(temperature=0.7), SamplingParams(top_k=1, max_tokens=3)
-    refused = pytest.raises(SamplerError, match=r"temperature=0\.7 .*processed_logprobs")
+    refused = pytest.raises(SamplerError, match=r"temperature=0\.7; .*processed_logprobs")
     with HostileEndpoint([*scaled(1), answer(tokens("4"))]) as server, refused:
-        play(server, SamplingRequest((1,), warm), token_ids=True)
+        sample_once(server, SamplingRequest((1,), warm), token_ids=True)
     with HostileEndpoint([*scaled(1), answer(tokens("4", "-1"))]) as server:
-        assert play(server, SamplingRequest((1,), cut), token_ids=True)[0].logprobs == (-1.0,)
+        assert sample_once(server, SamplingRequest((1,), cut), token_ids=True)[0].logprobs == (-1.0,)
 
 
-def test_a_key_that_is_refused_is_an_error_whatever_is_asked_of_the_endpoint() -> None:
+def test_a_refused_key_is_an_error_in_every_mode() -> None:
     for token_ids in (True, None):
         with HostileEndpoint([refusal("no such key", 401)]) as server, pytest.raises(SamplerError, match="401"):
-            play(server, token_ids=token_ids)
+            sample_once(server, token_ids=token_ids)
 
 
-def test_an_endpoint_without_ids_chats_only_where_that_is_allowed() -> None:
+def test_an_endpoint_without_token_ids_is_used_only_where_allowed() -> None:
     plain = answer({"choices": [{"text": "x", "logprobs": None}]})
     with HostileEndpoint([answer({"data": []}), plain]) as server, pytest.raises(SamplerError, match="no token ids"):
-        play(server, token_ids=True)
+        sample_once(server, token_ids=True)
     with HostileEndpoint([answer({"data": []}), plain, answer(chat())]) as server:
-        assert play(server, token_ids=None)[0].text == "hello"
+        assert sample_once(server, token_ids=None)[0].text == "hello"
     added = answer(tokens("4", "-1") | {"usage": {"prompt_tokens": 4}})
     with (
         HostileEndpoint([answer({"data": []}), added]) as server,
         pytest.raises(SamplerError, match="read as 4 tokens"),
     ):
-        play(server, token_ids=True)
+        sample_once(server, token_ids=True)
 
 
-def test_a_reply_that_loses_its_ids_on_the_way_is_an_error() -> None:
+def test_a_reply_without_its_token_ids_is_an_error() -> None:
     with (
         HostileEndpoint([*scaled(1), answer(tokens(None))]) as server,
         pytest.raises(SamplerError, match="no token ids"),
     ):
-        play(server, token_ids=True)
+        sample_once(server, token_ids=True)
 
 
-def test_more_tokens_than_were_asked_for_are_an_error() -> None:
+def test_more_tokens_than_requested_are_an_error() -> None:
     with (
         HostileEndpoint([*scaled(1), answer(tokens("4, 5, 6", "-1, -1, -1"))]) as server,
-        pytest.raises(SamplerError, match="2 tokens were asked for at most, and 3 came"),
+        pytest.raises(SamplerError, match="3 tokens, more than max_tokens=2"),
     ):
-        play(server, SamplingRequest((1, 2), SamplingParams(max_tokens=2)), token_ids=True)
+        sample_once(server, SamplingRequest((1, 2), SamplingParams(max_tokens=2)), token_ids=True)
 
 
-def test_what_does_not_fit_gets_what_is_left_and_then_ends_the_conversation() -> None:
+def test_a_full_context_shortens_replies_and_then_ends_the_conversation() -> None:
     too_long = refusal("maximum context length is 8 tokens", 400)
     with HostileEndpoint([too_long, answer(chat("short"))]) as server:
-        assert play(server)[0].text == "short"
-    assert [asked.body.get("max_tokens") for asked in server.asked] == [9, None]
+        assert sample_once(server)[0].text == "short"
+    assert [received.body.get("max_tokens") for received in server.received] == [9, None]
     with HostileEndpoint([too_long]) as server:
-        assert play(server)[0].finish_reason == "context_length"
+        assert sample_once(server)[0].finish_reason == "context_length"
 
 
-def test_an_endpoint_that_calls_max_tokens_otherwise_is_asked_its_way_from_then_on() -> None:
+def test_another_name_of_max_tokens_is_learned_from_the_error() -> None:
     output = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
     with HostileEndpoint([refusal(output, 400), answer(chat())]) as server:
 
@@ -246,18 +251,18 @@ def test_an_endpoint_that_calls_max_tokens_otherwise_is_asked_its_way_from_then_
                 await sampler.sample([ASK])
 
         asyncio.run(go())
-    names = [sorted(name for name in asked.body if name.startswith("max_")) for asked in server.asked]
+    names = [sorted(name for name in received.body if name.startswith("max_")) for received in server.received]
     assert names == [["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"]]
 
 
-def test_extra_fields_are_added_and_taken_away() -> None:
+def test_extra_fields_are_added_and_removed() -> None:
     with HostileEndpoint([answer(chat())]) as server:
-        play(server, extra_body={"seed": None, "reasoning_effort": "low"})
-    assert "seed" not in server.asked[0].body
-    assert server.asked[0].body["reasoning_effort"] == "low"
+        sample_once(server, extra_body={"seed": None, "reasoning_effort": "low"})
+    assert "seed" not in server.received[0].body
+    assert server.received[0].body["reasoning_effort"] == "low"
 
 
-def test_a_query_of_the_base_url_goes_with_every_request() -> None:
+def test_a_query_of_the_base_url_is_sent_with_every_request() -> None:
     with HostileEndpoint([answer(chat())]) as server:
 
         async def go() -> None:
@@ -266,13 +271,13 @@ def test_a_query_of_the_base_url_goes_with_every_request() -> None:
                 await sampler.sample([ASK])
 
         asyncio.run(go())
-    assert server.asked[0].line == "POST /v1/chat/completions?api-version=2 HTTP/1.1"
+    assert server.received[0].line == "POST /v1/chat/completions?api-version=2 HTTP/1.1"
 
 
-def test_a_rate_limit_spreads_requests_evenly() -> None:
+def test_a_rate_limit_spaces_requests_evenly() -> None:
     with HostileEndpoint([answer(chat())]) as server:
         began = time.monotonic()
-        play(server, *[ASK] * 5, rate_limit=RateLimit(requests_per_minute=600))
+        sample_once(server, *[ASK] * 5, rate_limit=RateLimit(requests_per_minute=600))
         assert time.monotonic() - began > 0.39
 
 
@@ -280,7 +285,7 @@ def test_an_unknown_model_is_reported_with_the_available_ones() -> None:
     listed = answer({"data": [{"id": "left"}, {"id": "right"}]})
     output = r"404: no such model .*'m'.*left, right"
     with HostileEndpoint([refusal("no such model", 404), listed]) as server, pytest.raises(SamplerError, match=output):
-        play(server)
+        sample_once(server)
 
 
 def test_arguments_out_of_range_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible sampler against vLLM's own server: the ids and log-probs that training needs, and adapters."""
+"""The OpenAI-compatible sampler with vLLM's own server: the ids and log-probs that training needs, and adapters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def model(vllm_folder: Path) -> Any:
 
 
 def largest_gap(model: Any, requests: list[SamplingRequest], completions: Any) -> float:
-    """Between the log-probs that came back and those of a plain forward pass over the ids that came back."""
+    """Return the largest gap between the returned log-probs and those of a plain forward pass over the same ids."""
     gaps = []
     for request, completion in zip(requests, completions, strict=True):
         assert len(completion.ids) == len(completion.logprobs) >= 1
@@ -72,7 +72,7 @@ def probe_of(model: Any) -> Probe:
     return Probe(ids, tuple(float(logp_TV[place, token]) for place, token in enumerate(ids[1:])))
 
 
-def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(url: str, model: Any, run: Run) -> None:
+def test_replies_have_the_ids_and_log_probs_of_the_model(url: str, model: Any, run: Run) -> None:
     params = SamplingParams(max_tokens=24)
     requests = [SamplingRequest((*PROMPT, number), params, seed=number) for number in range(24)]
 
@@ -89,7 +89,7 @@ def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(url: st
     assert {completion.finish_reason for completion in completions} <= {"stop", "length"}
 
 
-def test_stops_greedy_and_limits_are_those_of_every_sampler(url: str, model: Any, run: Run) -> None:
+def test_stops_greedy_sampling_and_limits_work_as_in_every_sampler(url: str, model: Any, run: Run) -> None:
     async def scenario() -> None:
         async with open_sampler(url) as sampler:
             plain = SamplingRequest(PROMPT, SamplingParams(max_tokens=12), seed=5)
@@ -129,13 +129,13 @@ def test_stops_greedy_and_limits_are_those_of_every_sampler(url: str, model: Any
     run(scenario())
 
 
-def test_log_probs_of_another_distribution_than_asked_for_are_refused(url: str, model: Any, run: Run) -> None:
-    """This server gives those at the temperature that is asked for, after the cuts of top_p and top_k."""
+def test_log_probs_of_another_distribution_than_requested_are_refused(url: str, model: Any, run: Run) -> None:
+    """This server returns those at the requested temperature, after the cuts of top_p and top_k."""
     warm = [SamplingRequest((*PROMPT, 6), SamplingParams(temperature=0.7, max_tokens=8), seed=1)]
 
     async def scenario() -> None:
         async with open_sampler(url) as sampler:
-            assert vllm_models.gap(model, warm, await sampler.sample(warm)) < 1e-4
+            assert vllm_models.largest_gap(model, warm, await sampler.sample(warm)) < 1e-4
             with pytest.raises(SamplerError, match="top_k=1"):
                 await sampler.sample([SamplingRequest(PROMPT, SamplingParams(top_k=1, max_tokens=3))])
 
@@ -143,16 +143,16 @@ def test_log_probs_of_another_distribution_than_asked_for_are_refused(url: str, 
 
 
 @pytest.mark.long
-def test_a_server_as_vllm_starts_it_with_a_key_and_log_probs_at_temperature_1(
+def test_a_default_vllm_server_with_a_key_and_log_probs_at_temperature_1(
     vllm_folder: Path, tmp_path: Path, run: Run
 ) -> None:
-    """At any other temperature training would learn from wrong log-probs in silence."""
+    """At any other temperature, training would use wrong log-probs silently."""
 
     async def scenario(url: str) -> None:
         async with open_sampler(url, api_key=KEY) as sampler:
             with pytest.raises(SamplerError, match=r"temperature=0\.7 .*processed_logprobs"):
                 await sampler.sample([SamplingRequest(PROMPT, SamplingParams(temperature=0.7))])
-            # What is cut is cut after the log-probs are taken.
+            # Truncation happens after the log-probs are taken.
             params = SamplingParams(top_k=1, max_tokens=3)
             (completion,) = await sampler.sample([SamplingRequest(PROMPT, params)])
             assert completion.logprobs[0] < -0.01
@@ -197,10 +197,10 @@ def plain_server(folder: Path, log: Path) -> Iterator[str]:
         until(answers, "an answer of vLLM's server", 240)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
-        # The whole session: the engine is a process of its own.
-        for how in (signal.SIGTERM, signal.SIGKILL):
+        # The whole session: the engine is a separate process.
+        for kill_signal in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, how)
+                os.killpg(process.pid, kill_signal)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
 
@@ -226,19 +226,19 @@ def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(url: str, run:
     run(scenario())
 
 
-def test_the_probe_says_why_there_are_no_tokens(url: str, run: Run) -> None:
+def test_the_probe_reports_why_there_are_no_token_ids(url: str, run: Run) -> None:
     with pytest.raises(SamplerError, match=r"404.*`other` does not exist"):
         open_sampler(url, model="other")
-    elsewhere = open_sampler(url + "/nowhere", token_ids=None)
-    assert not elsewhere.returns_tokens
-    assert "404" in elsewhere.no_tokens_reason
-    run(elsewhere.close())
+    wrong_url = open_sampler(url + "/nowhere", token_ids=None)
+    assert not wrong_url.returns_tokens
+    assert "404" in wrong_url.no_tokens_reason
+    run(wrong_url.close())
 
 
 def test_synced_adapters_are_served_under_their_own_version(
     url: str, vllm_folder: Path, model: Any, run: Run, tmp_path: Path
 ) -> None:
-    """Five in a row, each compared with PEFT: one that is served stale, or by the last name, is far off."""
+    """Five in a row, each compared with PEFT: a stale one, or one of the wrong name, would be far off."""
     base = vllm_models.load(vllm_folder)
     adapted = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=32, target_modules="all-linear", use_rslora=True))
     requests = [SamplingRequest((*PROMPT, number), SamplingParams(max_tokens=8), seed=number) for number in range(4)]
@@ -263,7 +263,7 @@ def test_synced_adapters_are_served_under_their_own_version(
                 assert {completion.weight_version for completion in completions} == {version}
                 assert largest_gap(adapted, requests, completions) < 1e-4
                 assert largest_gap(model, requests, completions) > 1e-2
-            # Adapters that are not those the trainer has: found out, and the ones before go on serving.
+            # Adapters that differ from the trainer's are detected, and the previous ones stay in service.
             stale = WeightUpdate(update.tensors, "lora", update.lora_config, probe=probe_of(model))
             with pytest.raises(SamplerError, match="stale"):
                 await sampler.sync_weights(stale)
@@ -272,7 +272,7 @@ def test_synced_adapters_are_served_under_their_own_version(
                 await sampler.sync_weights(WeightUpdate([]))
 
     run(scenario())
-    assert len(list(tmp_path.iterdir())) == 3  # the one that serves, the one before, and the one that was refused
+    assert len(list(tmp_path.iterdir())) == 3  # the one in service, the one before, and the refused one
 
 
 def test_adapters_are_served_by_name(url: str, vllm_folder: Path, run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The written-out forward pass: what the model itself computes, for every family it takes on, and nothing stale."""
+"""The explicit forward pass computes what the model computes, for every supported family, and nothing stale."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NAMES = ["qwen2", "llama, tied, llama3 angles", "mistral, window", "qwen3, heads
 
 @torch.inference_mode()
 def largest_gap(model: Any, slots: KVSlots) -> float:
-    """Between logits in slots (a prompt, then four single tokens) and those of the model alone, over the largest."""
+    """Return the largest relative gap between logits in slots (a prompt, then four tokens) and the model's own."""
     torch.manual_seed(0)
     ids_NT = torch.randint(0, 300, (3, 24))
     slots.reserve(3, 64)
@@ -79,12 +79,12 @@ def test_logits_in_slots_are_the_models_own(name: str) -> None:
     model = build(name)
     with torch.inference_mode():
         slots = KVSlots(model, 4)
-    assert slots.is_plain, "this family is to be computed without the machinery"
+    assert slots.is_plain, "this family must be computed by the explicit forward pass"
     assert largest_gap(model, slots) < 1e-5
 
 
-def test_an_adapter_put_into_the_model_later_counts() -> None:
-    """A trainer may share the model it trains: what it does to the modules must not be passed by."""
+def test_an_adapter_injected_later_is_used() -> None:
+    """A trainer may share the model it trains: what it does to the modules must not be bypassed."""
     model = qwen()
     with torch.inference_mode():
         slots = KVSlots(model, 4)
@@ -96,7 +96,7 @@ def test_an_adapter_put_into_the_model_later_counts() -> None:
     assert largest_gap(model, slots) < 1e-5
 
 
-def test_a_wrapped_model_is_called_as_it_is() -> None:
+def test_a_model_with_hooks_is_called_itself() -> None:
     model = qwen()
     with torch.inference_mode():
         slots = KVSlots(model, 4)
@@ -127,8 +127,8 @@ def swap_layer(model: Any) -> None:
 
 @for_every("change", [steer, watch_norm, swap_norm, swap_layer])
 @for_every("later", [False, True])
-def test_what_somebody_does_to_a_part_counts(change: Any, later: bool) -> None:
-    """Steering vectors, measuring, parts of another make: before the sampler is made, or afterwards."""
+def test_hooks_and_replaced_modules_take_effect(change: Any, later: bool) -> None:
+    """Steering vectors, hooks and replaced modules, installed before or after the sampler is made."""
     model = qwen()
     if not later:
         change(model)
@@ -141,7 +141,7 @@ def test_what_somebody_does_to_a_part_counts(change: Any, later: bool) -> None:
     assert largest_gap(model, slots) < 1e-5
 
 
-def test_a_window_that_only_the_configuration_has_is_none() -> None:
+def test_a_sliding_window_only_in_the_configuration_is_ignored() -> None:
     """Checkpoints converted from Mistral's keep its window, and Llama's code knows none."""
     model = LlamaForCausalLM(LlamaConfig(**SIZES, sliding_window=14)).eval()
     with torch.inference_mode():
@@ -151,7 +151,7 @@ def test_a_window_that_only_the_configuration_has_is_none() -> None:
 
 
 class Scaled(Qwen2ForCausalLM):  # type: ignore[misc]
-    """Somebody's own model on top of a known one."""
+    """A user's model on top of a known one."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         output = super().forward(*args, **kwargs)
@@ -159,7 +159,7 @@ class Scaled(Qwen2ForCausalLM):  # type: ignore[misc]
         return output
 
 
-def test_models_that_are_not_quite_known_are_left_to_themselves(tokenizer: Any) -> None:
+def test_unsupported_models_use_their_own_forward(tokenizer: Any) -> None:
     model = Scaled(qwen().config).eval()
     with torch.inference_mode():
         slots = KVSlots(model, 4)
@@ -172,7 +172,7 @@ def test_models_that_are_not_quite_known_are_left_to_themselves(tokenizer: Any) 
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_replies_are_the_same_with_and_without_it(
+def test_replies_are_the_same_with_and_without_the_explicit_forward(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch, deterministic: bool
 ) -> None:
     requests = [SamplingRequest((5, 6, 7, number), SamplingParams(max_tokens=12), seed=number) for number in range(12)]
@@ -181,9 +181,9 @@ def test_replies_are_the_same_with_and_without_it(
         async with TorchSampler(qwen(), tokenizer, num_threads=1, deterministic=deterministic) as sampler:
             return await asyncio.wait_for(sampler.sample(requests), 200)
 
-    written_out = asyncio.run(scenario())
+    explicit = asyncio.run(scenario())
     monkeypatch.setattr(PlainDecoder, "of", classmethod(lambda cls, model: None))
-    machinery = asyncio.run(scenario())
-    assert [completion.ids for completion in written_out] == [completion.ids for completion in machinery]
-    for one, other in zip(written_out, machinery, strict=True):
+    model_code = asyncio.run(scenario())
+    assert [completion.ids for completion in explicit] == [completion.ids for completion in model_code]
+    for one, other in zip(explicit, model_code, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)

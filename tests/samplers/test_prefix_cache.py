@@ -1,4 +1,4 @@
-"""Finding what is computed already: never more than is shared, and nearly all of it."""
+"""The prefix cache finds only what is shared, and nearly all of it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def shared(left: tuple[int, ...], right: tuple[int, ...]) -> int:
 
 
 @settings(max_examples=300, deadline=None)
-@given(stored=st.lists(prompt, max_size=6), wanted=prompt)
-def test_the_longest_beginning_to_a_block(stored: list[tuple[int, ...]], wanted: tuple[int, ...]) -> None:
+@given(stored=st.lists(prompt, max_size=6), requested=prompt)
+def test_the_longest_prefix_is_found_to_a_block(stored: list[tuple[int, ...]], requested: tuple[int, ...]) -> None:
     store = PrefixCache(BLOCK, 1000)
     for number, ids in enumerate(stored):
         store.keep(number, CachedPrefix(ids, kept=ids, size=1))
-    limit = max(len(wanted) - 1, 0)
-    source, length = store.find(wanted, limit)
-    best = max((min(shared(ids, wanted), limit) for ids in stored), default=0)
+    limit = max(len(requested) - 1, 0)
+    source, length = store.find(requested, limit)
+    best = max((min(shared(ids, requested), limit) for ids in stored), default=0)
     assert length <= best
     assert length >= best // BLOCK * BLOCK
     if source is not None:
-        assert source.ids[:length] == wanted[:length]
+        assert source.ids[:length] == requested[:length]
 
 
 @settings(max_examples=200, deadline=None)
@@ -43,7 +43,7 @@ def test_memory_is_bounded_and_nothing_dropped_is_found(rows: list[tuple[int, tu
     assert all(store.find(ids, len(ids)) == (None, 0) for _, ids, _ in rows)
 
 
-def test_what_was_used_last_goes_last() -> None:
+def test_the_least_recently_used_entry_is_evicted_first() -> None:
     store = PrefixCache(BLOCK, 3)
     ids = {name: (name,) * 8 for name in range(4)}
     for name in range(3):

@@ -1,4 +1,4 @@
-"""The scripted sampler says what it was told, and no more than it knows."""
+"""The scripted sampler returns the given texts and claims no more than it knows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def texts(completions: list[Completion]) -> list[str]:
     return [completion.text for completion in completions]
 
 
-def test_a_list_is_read_in_order(run: Any) -> None:
+def test_a_list_is_replayed_in_order(run: Any) -> None:
     async def go() -> None:
         async with ScriptedSampler(["a", "b", "c"]) as sampler:
             assert isinstance(sampler, Sampler)
@@ -31,13 +31,13 @@ def test_a_list_is_read_in_order(run: Any) -> None:
             assert texts(await sampler.sample([SamplingRequest((1,)), SamplingRequest((2,))])) == ["a", "b"]
             [completion] = await sampler.sample([SamplingRequest((1,))])
             assert completion == Completion((), (), "c")
-            with pytest.raises(SamplerError, match="3 replies and was asked for number 4"):
+            with pytest.raises(SamplerError, match="3 replies, and reply 4 was requested"):
                 await sampler.sample([SamplingRequest((1,))])
 
     run(go())
 
 
-def test_conversations_read_the_list_each_from_its_beginning(run: Any) -> None:
+def test_each_conversation_starts_at_the_beginning_of_the_list(run: Any) -> None:
     async def go() -> None:
         sampler = ScriptedSampler(["a", "b"], per_conversation=True, cycle=True)
         for name in ("x", "y"):
@@ -78,13 +78,13 @@ def test_a_tokenizer_gives_ids_and_certain_log_probs(tokenizer: Any, run: Any) -
         assert (len(cut.ids), cut.finish_reason, cut.text) == (1, "length", tokenizer.decode(cut.ids))
         [stopped] = await sampler.sample([SamplingRequest((1,), SamplingParams(stop=("STOP",)))])
         assert stopped.text == "up "
-        with pytest.raises(ValueError, match="100 tokens leaves no room"):
+        with pytest.raises(ValueError, match="100 tokens leaves no tokens for a reply"):
             await ScriptedSampler(["a"], tokenizer, context_length=100).sample([SamplingRequest((1,) * 100)])
 
     run(go())
 
 
-def test_files(tmp_path: Path, run: Any) -> None:
+def test_scripts_load_from_files(tmp_path: Path, run: Any) -> None:
     lines, rows, bad = tmp_path / "replies.txt", tmp_path / "replies.jsonl", tmp_path / "bad.jsonl"
     lines.write_text("one\n\ntwo\n")
     rows.write_text('"one\\ntwo"\n"three"\n')
@@ -93,15 +93,15 @@ def test_files(tmp_path: Path, run: Any) -> None:
     async def go() -> None:
         for path, expected in ((lines, ["one", "two"]), (str(rows), ["one\ntwo", "three"])):
             assert texts(await ScriptedSampler(path).sample([SamplingRequest((1,))] * 2)) == expected
-        with pytest.raises(ValueError, match="reply 2: a JSON string"):
+        with pytest.raises(ValueError, match="reply 2 must be a JSON string"):
             ScriptedSampler(bad)
-        with pytest.raises(ValueError, match="no replies"):
+        with pytest.raises(ValueError, match="is empty"):
             ScriptedSampler([])
 
     run(go())
 
 
-def test_versions_and_the_end(run: Any) -> None:
+def test_weight_versions_and_closing(run: Any) -> None:
     async def go() -> None:
         sampler = ScriptedSampler(["a"], cycle=True)
         assert await sampler.sync_weights(WeightUpdate(())) == 1

@@ -1,4 +1,4 @@
-"""Drawing: the right distribution, the right cuts, each row by itself."""
+"""Token sampling: the correct distribution, the correct cuts, each row independently."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_frequencies_are_the_probabilities() -> None:
     uniform=st.floats(0.0, 1.0, exclude_min=True),
 )
 @example(seed=1, top_k=1, top_p=1.0, uniform=5e-324)
-def test_cuts_keep_what_transformers_keeps(seed: int, top_k: int, top_p: float, uniform: float) -> None:
+def test_top_k_and_top_p_keep_what_transformers_keeps(seed: int, top_k: int, top_p: float, uniform: float) -> None:
     logits = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (1, 10))).float()
     kept = logits
     if top_k:
@@ -62,7 +62,7 @@ def test_a_row_does_not_depend_on_the_others() -> None:
         assert plain[1][row] == cut[1][row]
 
 
-def test_extreme_logits_and_uniform_numbers() -> None:
+def test_extreme_logits_and_uniform_numbers_are_valid() -> None:
     logits = torch.tensor([[-1e30, 3.0, -1e30], [1e30, -1e30, 0.0], [0.0, 0.0, -float("inf")]])
     for value in (5e-324, 1.0):
         tokens, logp = draw_tokens(logits, torch.ones(3), torch.full((3,), value, dtype=torch.float64))

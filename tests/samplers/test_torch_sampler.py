@@ -1,4 +1,4 @@
-"""The embedded sampler: its ids and log-probs are the plain model's, however the batch came about."""
+"""The embedded sampler: its ids and log-probs are the plain model's, however the batch was formed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sampler_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "rllm-gym-sampler"]
 
 
-def test_it_is_a_sampler(model: Any, tokenizer: Any, run: Any) -> None:
+def test_it_implements_the_sampler_protocol(model: Any, tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
             assert isinstance(sampler, Sampler)
@@ -56,7 +56,7 @@ def test_it_is_a_sampler(model: Any, tokenizer: Any, run: Any) -> None:
 def test_log_probs_are_those_of_a_plain_forward_pass(
     model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, deterministic: bool
 ) -> None:
-    """Many lengths, temperatures and reply lengths at once, more requests than the batch holds."""
+    """Many prompt lengths, temperatures and reply lengths at once, more requests than the batch holds."""
     rng = random.Random(1)
     requests = [
         SamplingRequest(
@@ -80,7 +80,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass(
         assert completion.text == tokenizer.decode(completion.ids, skip_special_tokens=True)
 
 
-def test_greedy_is_what_generate_gives(model: Any, tokenizer: Any, run: Any) -> None:
+def test_greedy_sampling_equals_generate(model: Any, tokenizer: Any, run: Any) -> None:
     asked = prompts(12, least=3)
 
     async def go() -> Any:
@@ -115,7 +115,7 @@ def test_a_seed_gives_the_same_reply_in_every_batch(model: Any, tokenizer: Any, 
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_turns_of_a_conversation_compute_only_what_is_new(
+def test_turns_of_a_conversation_compute_only_new_tokens(
     model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, deterministic: bool
 ) -> None:
     async def converse(sampler: TorchSampler, number: int) -> None:
@@ -156,7 +156,7 @@ def test_a_group_shares_its_prompt(model: Any, tokenizer: Any, run: Any, plain_l
     run(go())
 
 
-def test_a_prompt_that_comes_later_shares_what_runs_already(
+def test_a_later_prompt_shares_the_prefix_of_a_running_one(
     model: Any, tokenizer: Any, run: Any, plain_logprobs: Any
 ) -> None:
     [ids] = prompts(1, least=64, most=64)
@@ -186,7 +186,7 @@ def test_a_prompt_that_comes_later_shares_what_runs_already(
     run(go())
 
 
-def test_what_is_kept_is_bounded_and_can_be_released(model: Any, tokenizer: Any, run: Any) -> None:
+def test_the_prefix_cache_is_bounded_and_can_be_released(model: Any, tokenizer: Any, run: Any) -> None:
     asked = prompts(8, least=50, most=50)
     params = SamplingParams(max_tokens=2)
     per_token = 2 * 2 * (16 + 16) * 4  # layers, heads, key and value, float32
@@ -200,7 +200,7 @@ def test_what_is_kept_is_bounded_and_can_be_released(model: Any, tokenizer: Any,
         async with TorchSampler(model, tokenizer, cache_bytes=3 * 51 * per_token, eos_token_ids=()) as sampler:
             for number in range(8):
                 assert await computed(sampler, number) == 50
-            # The last three are there, the others made room.
+            # The last three are cached, the others were evicted.
             assert [await computed(sampler, number) for number in (7, 6, 5)] == [1, 1, 1]
             assert await computed(sampler, 0) == 50
             await sampler.release("0")
@@ -211,7 +211,7 @@ def test_what_is_kept_is_bounded_and_can_be_released(model: Any, tokenizer: Any,
 
 
 def test_long_conversations_wait_for_memory(model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
-    """A long one among short ones does not make room for all at its length."""
+    """A long prompt among short ones does not reserve its length for all of them."""
     per_token = 2 * 2 * (16 + 16) * 4
     asked = [*prompts(20, least=10, most=30), *prompts(2, seed=1, least=400, most=400), *prompts(20, seed=2)]
 
@@ -229,7 +229,7 @@ def test_long_conversations_wait_for_memory(model: Any, tokenizer: Any, run: Any
     run(go())
 
 
-# Ends of replies ------------------------------------------------------------------------------------------
+# Ends of replies
 
 
 def test_replies_end_at_stop_tokens_and_keep_them(model: Any, tokenizer: Any, run: Any) -> None:
@@ -249,7 +249,7 @@ def test_replies_end_at_stop_tokens_and_keep_them(model: Any, tokenizer: Any, ru
     run(go())
 
 
-def test_the_models_own_end_is_known(make_model: Any, tokenizer: Any, run: Any) -> None:
+def test_the_models_own_stop_tokens_are_used(make_model: Any, tokenizer: Any, run: Any) -> None:
     """From the generation config, which may name several ids, and from the tokenizer."""
     model = make_model()
     model.generation_config.eos_token_id = list(range(0, 290, 2))
@@ -292,7 +292,7 @@ def test_stop_strings_end_replies_across_token_boundaries(model: Any, tokenizer:
     run(go())
 
 
-def test_the_context_ends_replies(model: Any, tokenizer: Any, run: Any) -> None:
+def test_a_full_context_ends_replies(model: Any, tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(model, tokenizer, context_length=40, eos_token_ids=()) as sampler:
             assert sampler.context_length == 40
@@ -302,7 +302,7 @@ def test_the_context_ends_replies(model: Any, tokenizer: Any, run: Any) -> None:
     run(go())
 
 
-# New weights ----------------------------------------------------------------------------------------------
+# New weights
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -324,8 +324,8 @@ def test_a_weight_sync_changes_the_weights_and_forgets_the_cache(
     run(go())
 
 
-def test_replies_under_way_keep_their_weights(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
-    """Also those still queued when the push came; those asked for after it get the new ones."""
+def test_running_replies_keep_their_weights(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+    """Replies still queued at the weight sync also keep the old ones; requests after it get the new ones."""
     old, new = make_model(), make_model(seed=1)
     asked = prompts(6, least=5)
 
@@ -334,10 +334,10 @@ def test_replies_under_way_keep_their_weights(make_model: Any, tokenizer: Any, r
             request = [SamplingRequest(ids, SamplingParams(max_tokens=30), seed=1) for ids in asked]
             before = asyncio.create_task(sampler.sample(request))
             await asyncio.sleep(0)
-            push = asyncio.create_task(sampler.sync_weights(WeightUpdate(list(new.state_dict().items()))))
+            sync = asyncio.create_task(sampler.sync_weights(WeightUpdate(list(new.state_dict().items()))))
             await asyncio.sleep(0)
             after = asyncio.create_task(sampler.sample(request))
-            assert await push == 1
+            assert await sync == 1
             for task, version, model in ((before, 0, old), (after, 1, new)):
                 for ids, completion in zip(asked, await task, strict=True):
                     assert completion.weight_version == version
@@ -367,7 +367,7 @@ def test_a_model_shared_with_its_trainer_needs_no_copy(
     run(go())
 
 
-def test_a_weight_sync_that_does_not_fit_changes_nothing(
+def test_a_mismatched_weight_sync_changes_nothing(
     make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any
 ) -> None:
     other = make_model(seed=1)
@@ -395,10 +395,10 @@ def test_a_weight_sync_that_does_not_fit_changes_nothing(
     run(go())
 
 
-# What can go wrong ----------------------------------------------------------------------------------------
+# Errors
 
 
-def test_a_prompt_that_cannot_be_used_is_named(model: Any, tokenizer: Any, run: Any) -> None:
+def test_an_invalid_prompt_is_an_error(model: Any, tokenizer: Any, run: Any) -> None:
     cases: list[tuple[tuple[int, ...], str]] = [
         ((), "request 1 is empty"), ((1,) * 512, "512 tokens"), ((1, 300), "outside 0..299"), ((-1,), "outside"),
     ]  # fmt: skip
@@ -414,7 +414,7 @@ def test_a_prompt_that_cannot_be_used_is_named(model: Any, tokenizer: Any, run: 
     run(go())
 
 
-def test_a_failure_in_the_model_reaches_everybody_and_the_sampler_goes_on(
+def test_a_failure_in_the_model_fails_all_requests_and_the_sampler_recovers(
     model: Any, tokenizer: Any, run: Any, plain_logprobs: Any
 ) -> None:
     calls = 0
@@ -438,7 +438,7 @@ def test_a_failure_in_the_model_reaches_everybody_and_the_sampler_goes_on(
     run(go())
 
 
-def test_a_model_that_diverged_is_named(model: Any, tokenizer: Any, run: Any) -> None:
+def test_a_diverged_model_is_reported(model: Any, tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         async with TorchSampler(model, tokenizer) as sampler:
             with torch.no_grad():
@@ -471,17 +471,17 @@ def test_a_cancelled_request_frees_its_slot(model: Any, tokenizer: Any, run: Any
     run(go())
 
 
-def test_closing_ends_the_thread_and_fails_what_is_under_way(model: Any, tokenizer: Any, run: Any) -> None:
+def test_closing_ends_the_thread_and_fails_running_requests(model: Any, tokenizer: Any, run: Any) -> None:
     async def go() -> None:
         sampler = TorchSampler(model, tokenizer, max_batch=1, eos_token_ids=())
-        under_way = [
+        running_calls = [
             asyncio.create_task(sampler.sample([SamplingRequest((1, n), SamplingParams(max_tokens=500))]))
             for n in range(3)
         ]
         await asyncio.sleep(0)
         await sampler.close()
         await sampler.close()
-        for task in under_way:
+        for task in running_calls:
             with pytest.raises(SamplerError, match="closed"):
                 await task
         for call in (sampler.sample([SamplingRequest((1,))]), sampler.sync_weights(WeightUpdate((), kind="shared"))):
@@ -492,7 +492,7 @@ def test_closing_ends_the_thread_and_fails_what_is_under_way(model: Any, tokeniz
     assert sampler_threads() == []
 
 
-def test_a_sampler_nobody_closed_takes_its_thread_along(model: Any, tokenizer: Any) -> None:
+def test_an_unreferenced_sampler_ends_its_thread(model: Any, tokenizer: Any) -> None:
     sampler = TorchSampler(model, tokenizer)
     assert len(sampler_threads()) == 1
     del sampler
@@ -500,8 +500,8 @@ def test_a_sampler_nobody_closed_takes_its_thread_along(model: Any, tokenizer: A
     assert sampler_threads() == []
 
 
-def test_an_event_loop_that_ends_takes_nothing_down(model: Any, tokenizer: Any, run: Any) -> None:
-    """The next event loop finds the sampler at work."""
+def test_a_sampler_survives_the_end_of_an_event_loop(model: Any, tokenizer: Any, run: Any) -> None:
+    """The next event loop can use the sampler."""
     sampler = TorchSampler(model, tokenizer, eos_token_ids=())
 
     async def leave() -> None:
@@ -518,8 +518,8 @@ def test_an_event_loop_that_ends_takes_nothing_down(model: Any, tokenizer: Any, 
     run(go())
 
 
-def test_a_program_interrupted_at_work_ends(tmp_path: Any, model: Any, tokenizer: Any) -> None:
-    """Ctrl-C while replies are under way, and a sampler that nobody closes."""
+def test_an_interrupted_program_ends(tmp_path: Any, model: Any, tokenizer: Any) -> None:
+    """Ctrl-C while replies are being sampled, with a sampler that nobody closes."""
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     script = f"""
@@ -541,7 +541,7 @@ asyncio.run(sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=50
     assert program.returncode in (1, 130, -signal.SIGINT)
 
 
-# Models ---------------------------------------------------------------------------------------------------
+# Models
 
 SMALL = {
     "vocab_size": 300,
@@ -573,7 +573,7 @@ DECODERS: dict[str, Callable[[], Any]] = {
 
 
 @for_every("kind", DECODERS)
-def test_any_decoder_with_attention(kind: str, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+def test_any_decoder_with_attention_is_supported(kind: str, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
     torch.manual_seed(0)
     model = DECODERS[kind]().eval()
 
@@ -599,7 +599,7 @@ def test_a_model_without_plain_attention_is_refused(tokenizer: Any) -> None:
     assert sampler_threads() == []
 
 
-def test_bfloat16(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+def test_bfloat16_models_are_supported(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
     model = make_model(initializer_range=0.05).to(torch.bfloat16)
 
     async def go() -> None:
@@ -613,7 +613,7 @@ def test_bfloat16(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any
     run(go())
 
 
-def test_a_path_will_do(model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, tmp_path: Any) -> None:
+def test_a_model_path_is_accepted(model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, tmp_path: Any) -> None:
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
 

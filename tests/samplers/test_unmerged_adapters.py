@@ -1,4 +1,4 @@
-"""Adapters pushed onto a base in four bits: what PEFT computes on that very base, without a second copy of it."""
+"""Adapters synced onto a 4-bit base: the same as PEFT computes on that base, without a second copy of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def largest_gap(model: Any, completions: Any) -> float:
     return max(gaps)
 
 
-def test_a_four_bit_base_takes_one_adapter_after_another(tmp_path: Path) -> None:
+def test_adapters_replace_each_other_on_a_four_bit_base(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "model", seed=1, vocab_size=400, hidden_size=64, num_heads=2)
     config = LoraConfig(r=4, lora_alpha=12, target_modules="all-linear", use_rslora=True)
     policy = get_peft_model(load(folder), config).eval()
@@ -55,7 +55,7 @@ def test_a_four_bit_base_takes_one_adapter_after_another(tmp_path: Path) -> None
                 with policy.disable_adapter():
                     assert largest_gap(policy, completions) > 1e-2
                     assert largest_gap(policy, plain) < 1e-4
-            # The next step of the trainer changes its tensors in place; what serves stays what was pushed.
+            # The trainer's next step changes its tensors in place; the synced copy must not change.
             with torch.no_grad():
                 for _, tensor in tensors:
                     tensor.mul_(5)
@@ -68,7 +68,7 @@ def test_a_four_bit_base_takes_one_adapter_after_another(tmp_path: Path) -> None
             wrong = [(name, tensor[:, :-1]) for name, tensor in tensors]
             with pytest.raises(ValueError, match="has shapes"):
                 await sampler.sync_weights(WeightUpdate(wrong, kind="lora", lora_config=settings))
-            # Nothing was changed by the updates that did not fit.
+            # The updates that did not fit changed nothing.
             assert [completion.ids for completion in await sampler.sample(requests)] == [c.ids for c in completions]
 
     asyncio.run(scenario())

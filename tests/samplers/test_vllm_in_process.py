@@ -1,4 +1,4 @@
-"""vLLM in this process against transformers: log-probs, pushes, staleness, cancellation. One real engine for all."""
+"""vLLM in this process against transformers: log-probs, weight syncs, staleness, cancellation, with one real engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import vllm_models as models
-from vllm_models import adapted, full_update, gap, lora_update, moved, probe_of, requests
+from vllm_models import adapted, full_update, largest_gap, lora_update, moved, probe_of, requests
 
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, SamplingRequest, WeightUpdate
 from rllm_gym.samplers.vllm import VLLMSampler, make_vllm
@@ -43,10 +43,10 @@ def engine(folder: Path) -> Iterator[VLLMSampler]:
     preloaded = os.environ.get("LD_PRELOAD")
     sampler = make_vllm(folder, max_batch=24, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
     assert isinstance(sampler, VLLMSampler)
-    # vLLM seeds everything and takes set_num_threads away; a trainer's randomness and threads are not its own.
+    # vLLM seeds everything and removes set_num_threads; a trainer's randomness and threads are not its own.
     assert (random.random(), np.random.random(), torch.rand(()).item()) == expected  # noqa: NPY002
     assert torch.set_num_threads is set_num_threads
-    assert os.environ.get("LD_PRELOAD") == preloaded  # programs started from here are not to carry vLLM's libraries
+    assert os.environ.get("LD_PRELOAD") == preloaded  # programs started from here must not inherit vLLM's libraries
     yield sampler
     asyncio.run(sampler.close())
 
@@ -58,8 +58,8 @@ def sampler(engine: VLLMSampler, base: Any, run: Callable[..., Any]) -> VLLMSamp
     return engine
 
 
-def test_many_long_prompts_with_seeds_at_once(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
-    """More than vLLM takes in one step: cutting a seeded prompt in parts would kill the engine on a CPU."""
+def test_many_long_seeded_prompts_in_one_call(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    """More than vLLM takes in one step: splitting a seeded prompt would kill the engine on a CPU."""
     prompts = [tuple(5 + (index + column) % 50 for column in range(500)) for index in range(48)]
     asked = [SamplingRequest(prompt, SamplingParams(max_tokens=2), seed=seed) for seed, prompt in enumerate(prompts)]
     assert len(run(sampler.sample(asked))) == 48
@@ -76,7 +76,7 @@ def test_log_probs_are_of_the_distribution_at_the_temperature_before_it_is_trunc
         )
     ]
     replies = run(sampler.sample(asked))
-    assert gap(base, asked, replies) < 1e-4
+    assert largest_gap(base, asked, replies) < 1e-4
     greedy = replies[4]
     with torch.no_grad():
         logits_TV = base(torch.tensor([[*asked[4].ids, *greedy.ids]])).logits[0]
@@ -90,7 +90,7 @@ def test_adapters_are_served_by_name(sampler: VLLMSampler, folder: Path, run: Ca
         run(sampler.sync_weights(replace(full_update(models.load(folder)), name="old")))
 
 
-def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+def test_a_seed_determines_a_reply_in_any_batch(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
     asked = requests(6)
     together = run(sampler.sample(asked))
     for request, reply in zip(asked, together, strict=True):
@@ -100,15 +100,15 @@ def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampl
     assert len({reply.ids for reply in run(sampler.sample([SamplingRequest((50, 51), seed=i) for i in range(4)]))}) == 4
 
 
-def test_more_prompt_tokens_than_a_step_holds_do_not_kill_the_engine(
+def test_more_prompt_tokens_than_one_step_do_not_kill_the_engine(
     sampler: VLLMSampler, base: Any, run: Callable[..., Any]
 ) -> None:
-    """vLLM would compute what does not fit a step in parts; on a CPU it dies of that where requests are seeded."""
+    """vLLM would split what does not fit a step; with seeded requests that kills it on a CPU."""
     asked = [SamplingRequest((100 + i, *range(30, 500)), SamplingParams(max_tokens=2), seed=i) for i in range(24)]
-    assert gap(base, asked, run(sampler.sample(asked))) < 1e-4
+    assert largest_gap(base, asked, run(sampler.sample(asked))) < 1e-4
 
 
-def test_replies_end_where_they_should(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+def test_replies_end_at_stops_and_limits(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
     (free,) = run(sampler.sample([SamplingRequest((40, 50, 60), SamplingParams(max_tokens=12), seed=5)]))
     assert (len(free.ids), free.finish_reason) == (12, "length")
     middle = sampler.tokenizer.decode(free.ids[5:6], skip_special_tokens=True)
@@ -135,22 +135,22 @@ def test_the_end_of_turn_ends_a_reply(sampler: VLLMSampler, run: Callable[..., A
     assert all(eos not in reply.ids[:-1] for reply in replies)
 
 
-def test_what_cannot_be_asked_is_named(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+def test_invalid_requests_are_errors_with_the_reason(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
     good = requests(1)[0]
-    for ids, words in [
+    for ids, message in [
         ((), "request 1 is empty"),
         ((5,) * 512, "512 tokens"),
         ((5, 10**6), "outside 0.."),
         ((-1,), "outside"),
     ]:
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             run(sampler.sample([good, SamplingRequest(ids)]))
     with pytest.raises(TypeError, match="seed of request 0"):
         run(sampler.sample([SamplingRequest((5,), seed=0.5)]))  # type: ignore[arg-type]
     assert run(sampler.sample([])) == []
 
 
-def test_five_adapters_in_a_row_are_each_served_and_read_once(
+def test_each_of_five_adapters_is_served_and_loaded_once(
     sampler: VLLMSampler, folder: Path, base: Any, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vllm.lora.lora_model import LoRAModel
@@ -165,18 +165,18 @@ def test_five_adapters_in_a_row_are_each_served_and_read_once(
     monkeypatch.setattr(LoRAModel, "from_local_checkpoint", classmethod(counting))
     model = adapted(folder, use_rslora=True, alpha_pattern={"q_proj": 3}, rank_pattern={"down_proj": 2})
     asked = requests(6)
-    for push in range(5):
-        models.shake(model, push)
+    for sync in range(5):
+        models.randomize_adapter(model, sync)
         before = sampler.weight_version
         assert run(sampler.sync_weights(lora_update(model))) == before + 1 == sampler.weight_version
         replies = run(sampler.sample(asked))
-        assert gap(model, asked, replies) < 1e-4
-        assert gap(base, asked, replies) > 0.1
+        assert largest_gap(model, asked, replies) < 1e-4
+        assert largest_gap(base, asked, replies) > 0.1
         assert {reply.weight_version for reply in replies} == {before + 1}
     assert len(reads) == len(set(reads)) == 5  # none again, in fifty steps of the engine
 
 
-def test_an_adapter_that_vllm_did_not_take_up_is_detected(
+def test_an_adapter_that_vllm_did_not_load_is_detected(
     sampler: VLLMSampler, folder: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from vllm.lora.lora_model import LoRAModel
@@ -191,7 +191,7 @@ def test_an_adapter_that_vllm_did_not_take_up_is_detected(
     with monkeypatch.context() as first:
         first.setattr(LoRAModel, "from_local_checkpoint", classmethod(keeping))
         run(sampler.sync_weights(lora_update(model)))
-    models.shake(model, 7)
+    models.randomize_adapter(model, 7)
     version = sampler.weight_version
     with monkeypatch.context() as stale:
         stale.setattr(
@@ -202,13 +202,13 @@ def test_an_adapter_that_vllm_did_not_take_up_is_detected(
         with pytest.raises(SamplerError, match="stale adapter"):
             run(sampler.sync_weights(lora_update(model)))
     with pytest.raises(SamplerError, match="stale adapter"):
-        run(sampler.sample(requests(1)))  # nobody trains on what nobody knows
+        run(sampler.sample(requests(1)))  # nobody trains on unknown weights
     assert sampler.weight_version == version
     run(sampler.sync_weights(lora_update(model)))
-    assert gap(model, requests(2), run(sampler.sample(requests(2)))) < 1e-4
+    assert largest_gap(model, requests(2), run(sampler.sample(requests(2)))) < 1e-4
 
 
-def test_whole_weights_are_served_embedding_and_tied_head_included(
+def test_full_weights_are_served_with_embedding_and_tied_head(
     sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
 ) -> None:
     run(sampler.sync_weights(lora_update(adapted(folder))))  # is gone with the weights it belongs to
@@ -216,30 +216,30 @@ def test_whole_weights_are_served_embedding_and_tied_head_included(
     for seed in range(2):
         model = moved(folder, seed)
         run(sampler.sync_weights(full_update(model)))
-        assert gap(model, asked, run(sampler.sample(asked))) < 1e-4
+        assert largest_gap(model, asked, run(sampler.sample(asked))) < 1e-4
 
 
-def test_weights_that_do_not_fit_change_nothing(
+def test_mismatched_weights_change_nothing(
     sampler: VLLMSampler, base: Any, folder: Path, run: Callable[..., Any]
 ) -> None:
     state = list(base.state_dict().items())
     name, tensor = state[3]
-    for tensors, words in [
+    for tensors, message in [
         (state[:3] + state[4:], "lacks 1 of"),
         ([*state[:3], ("model.strange", tensor), *state[4:]], "model.strange"),
         ([*state[:3], (name, tensor[:1]), *state[4:]], "has shape"),
     ]:
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             run(sampler.sync_weights(WeightUpdate(tensors)))
-    for changes, words in [({"r": 16}, "rank 16"), ({"use_dora": True}, "DoRA")]:
-        with pytest.raises(ValueError, match=words):
+    for changes, message in [({"r": 16}, "rank 16"), ({"use_dora": True}, "DoRA")]:
+        with pytest.raises(ValueError, match=message):
             run(sampler.sync_weights(lora_update(adapted(folder, **changes), probe_of(base))))
     with pytest.raises(ValueError, match="kind='shared'"):
         run(sampler.sync_weights(WeightUpdate((), "shared")))
-    assert gap(base, requests(2), run(sampler.sample(requests(2)))) < 1e-4
+    assert largest_gap(base, requests(2), run(sampler.sample(requests(2)))) < 1e-4
 
 
-def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
+def test_overlapping_calls_share_steps_and_cancelled_ones_are_removed(
     sampler: VLLMSampler, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -255,54 +255,54 @@ def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
 
     monkeypatch.setattr(LLMEngine, "step", counting)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         ignored = [SamplingRequest((50 + i,), SamplingParams(max_tokens=500), seed=i) for i in range(3)]
-        given_up = asyncio.create_task(sampler.sample(ignored))
+        cancelled = asyncio.create_task(sampler.sample(ignored))
         calls = [asyncio.create_task(sampler.sample([request])) for request in requests(5, tokens=20)]
-        await asyncio.sleep(0)  # all are asked
+        await asyncio.sleep(0)  # all requests are sent
         asked.set()
         await asyncio.gather(*calls)
         assert max(steps) == 8
-        given_up.cancel()
+        cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await given_up
+            await cancelled
         await sampler.sample(requests(1, tokens=2))
         assert steps[-1] == 1
 
-    run(scene())
+    run(scenario())
 
 
-def test_a_weight_sync_waits_for_the_replies_under_way(
+def test_a_weight_sync_waits_for_running_replies(
     sampler: VLLMSampler, base: Any, folder: Path, run: Callable[..., Any]
 ) -> None:
     model = moved(folder, 4)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         before = sampler.weight_version
         early = asyncio.create_task(sampler.sample(requests(2, tokens=40)))
-        await asyncio.sleep(0)  # it is asked first
-        push = asyncio.create_task(sampler.sync_weights(full_update(model)))
+        await asyncio.sleep(0)  # it is sent first
+        sync = asyncio.create_task(sampler.sync_weights(full_update(model)))
         await asyncio.sleep(0)
         late = asyncio.create_task(sampler.sample(requests(2, tokens=40)))
-        old, version, new = await asyncio.gather(early, push, late)
+        old, version, new = await asyncio.gather(early, sync, late)
         assert {reply.weight_version for reply in old} == {before}
         assert {reply.weight_version for reply in new} == {version} == {before + 1}
-        assert gap(base, requests(2, tokens=40), old) < 1e-4
-        assert gap(model, requests(2, tokens=40), new) < 1e-4
+        assert largest_gap(base, requests(2, tokens=40), old) < 1e-4
+        assert largest_gap(model, requests(2, tokens=40), new) < 1e-4
 
-    run(scene())
+    run(scenario())
 
 
 def test_unsupported_machines_and_processes_are_reported(
     sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
 ) -> None:
-    with pytest.raises(SamplerError, match="already has an engine"):
+    with pytest.raises(SamplerError, match="already has a vLLM engine"):
         make_vllm(folder)
     with pytest.raises(SamplerError, match="cannot sleep"):
         run(sampler.sleep())
-    with pytest.raises(SamplerError, match="does not sleep"):
+    with pytest.raises(SamplerError, match="is not asleep"):
         run(sampler.wake())
-    with pytest.raises(SamplerError, match="no model can be read"):
+    with pytest.raises(SamplerError, match="cannot read a model"):
         make_vllm(folder / "absent")
     for option in (
         {"max_batch": 0},
@@ -316,18 +316,18 @@ def test_unsupported_machines_and_processes_are_reported(
             make_vllm(folder, **option)
 
 
-def test_an_engine_that_dies_is_reported_at_once_and_another_can_be_made(
+def test_an_engine_that_dies_is_reported_at_once_and_can_be_replaced(
     sampler: VLLMSampler, folder: Path, base: Any, run: Callable[..., Any]
 ) -> None:
-    """Last here: it is the end of the shared engine."""
+    """Last in this file: it ends the shared engine."""
     half = WeightUpdate(iter(list(base.state_dict().items())[:5]))
 
-    async def scene() -> None:
-        # Replies asked for before the push are done, those after it are lost with the engine.
+    async def scenario() -> None:
+        # Replies requested before the weight sync are done; those after it are lost with the engine.
         calls = [sampler.sample(requests(2)), sampler.sync_weights(half), sampler.sample(requests(2))]
-        early, push, late = await asyncio.gather(*calls, return_exceptions=True)
+        early, sync, late = await asyncio.gather(*calls, return_exceptions=True)
         assert len(early) == 2
-        for lost in (push, late):
+        for lost in (sync, late):
             assert isinstance(lost, SamplerError)
             assert "half-way" in str(lost)
         with pytest.raises(SamplerError, match="make a new sampler"):
@@ -336,14 +336,14 @@ def test_an_engine_that_dies_is_reported_at_once_and_another_can_be_made(
         await sampler.close()
 
         async with make_vllm(folder, max_batch=4, context_length=64, dtype="float32", cache_gib=0.0625) as another:
-            assert gap(base, requests(2), await another.sample(requests(2))) < 1e-4
+            assert largest_gap(base, requests(2), await another.sample(requests(2))) < 1e-4
             with pytest.raises(ValueError, match="lora_rank"):
                 await another.sync_weights(WeightUpdate((), "lora", {"r": 1}))
-            under_way = asyncio.create_task(another.sample([SamplingRequest((50,), SamplingParams(max_tokens=60))]))
+            running_call = asyncio.create_task(another.sample([SamplingRequest((50,), SamplingParams(max_tokens=60))]))
             await asyncio.sleep(0)
         with pytest.raises(SamplerError, match="closed"):
-            await under_way
+            await running_call
         with pytest.raises(SamplerError, match="closed"):
             await another.sample(requests(1))
 
-    run(scene())
+    run(scenario())

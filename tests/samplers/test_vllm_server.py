@@ -1,4 +1,4 @@
-"""vLLM as a server of our own: the same numbers, and what becomes of a run when it is killed."""
+"""vLLM as a managed server: the same numbers, and what happens to a run when the server is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from samplers.vllm_server import (
     until_idle,
     until_running,
 )
-from vllm_models import adapted, full_update, gap, lora_update, moved, probe_of, requests
+from vllm_models import adapted, full_update, largest_gap, lora_update, moved, probe_of, requests
 
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest
 from rllm_gym.samplers.vllm import VLLMServerSampler
@@ -35,7 +35,7 @@ pytest.importorskip("vllm")
 Run = Callable[..., Any]
 
 
-def test_log_probs_are_those_of_transformers_for_base_adapters_and_whole_weights(
+def test_log_probs_are_those_of_transformers_for_base_adapters_and_full_weights(
     vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run
 ) -> None:
     server, run = vllm_server, run_vllm
@@ -46,22 +46,22 @@ def test_log_probs_are_those_of_transformers_for_base_adapters_and_whole_weights
         SamplingRequest((60, 62), SamplingParams(0.0, max_tokens=10)),
     ]
     first = run(server.sample(asked))
-    assert gap(base, asked, first) < 1e-4
+    assert largest_gap(base, asked, first) < 1e-4
     assert [reply.ids for reply in run(server.sample(asked))] == [reply.ids for reply in first]
 
     adapter = adapted(vllm_folder)
     before = server.weight_version
-    for push in range(5):
-        models.shake(adapter, push)
-        assert run(server.sync_weights(lora_update(adapter))) == before + push + 1
+    for sync in range(5):
+        models.randomize_adapter(adapter, sync)
+        assert run(server.sync_weights(lora_update(adapter))) == before + sync + 1
         replies = run(server.sample(asked))
-        assert gap(adapter, asked, replies) < 1e-4
-        assert gap(base, asked, replies) > 0.1
-        assert {reply.weight_version for reply in replies} == {before + push + 1}
+        assert largest_gap(adapter, asked, replies) < 1e-4
+        assert largest_gap(base, asked, replies) > 0.1
+        assert {reply.weight_version for reply in replies} == {before + sync + 1}
 
     complete = moved(vllm_folder, 1)
     run(server.sync_weights(full_update(complete)))
-    assert gap(complete, asked, run(server.sample(asked))) < 1e-4
+    assert largest_gap(complete, asked, run(server.sample(asked))) < 1e-4
 
 
 def test_adapters_are_served_by_name(vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run) -> None:
@@ -82,11 +82,11 @@ def test_a_weight_sync_whose_probe_disagrees_is_stale(
     with pytest.raises(ValueError, match="DoRA"):
         run(server.sync_weights(lora_update(adapted(vllm_folder, use_dora=True), probe_of(meant))))
     run(server.sync_weights(lora_update(meant)))
-    assert gap(meant, requests(2), run(server.sample(requests(2)))) < 1e-4
+    assert largest_gap(meant, requests(2), run(server.sample(requests(2)))) < 1e-4
 
 
 def test_a_cancelled_call_frees_its_requests(vllm_server: VLLMServerSampler, run_vllm: Run) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         long = [SamplingRequest((50 + i,), SamplingParams(max_tokens=500, temperature=0.0)) for i in range(4)]
         call = asyncio.create_task(vllm_server.sample(long))
         await until_running(vllm_server, call)
@@ -97,39 +97,39 @@ def test_a_cancelled_call_frees_its_requests(vllm_server: VLLMServerSampler, run
         with pytest.raises(ValueError, match="request 0 is empty"):
             await vllm_server.sample([SamplingRequest(())])
 
-    run_vllm(scene())
+    run_vllm(scenario())
 
 
-def test_a_running_server_is_reached_by_its_address(
+def test_a_running_server_can_be_used_by_its_address(
     vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run
 ) -> None:
     options = OPTIONS | {"context_length": 4096}
 
-    async def scene(url: str) -> None:
+    async def scenario(url: str) -> None:
         guest = await asyncio.to_thread(lambda: VLLMServerSampler(vllm_folder, url=url, **options))
         async with guest:
             assert guest.context_length == 512  # the server's
             assert guest.pid is None
             adapter = adapted(vllm_folder, 9)
             await guest.sync_weights(lora_update(adapter))
-            assert gap(adapter, requests(2), await guest.sample(requests(2))) < 1e-4
+            assert largest_gap(adapter, requests(2), await guest.sample(requests(2))) < 1e-4
 
     with relay(vllm_server) as url:
-        run_vllm(scene(url))
+        run_vllm(scenario(url))
     with pytest.raises(SamplerError, match="lost"):
         VLLMServerSampler(vllm_folder, url=url, **options)
-    with pytest.raises(ValueError, match="url names another"):
+    with pytest.raises(ValueError, match="have no effect on a running server"):
         VLLMServerSampler(vllm_folder, url="http://127.0.0.1:1", engine_args={"swap_space": 1})
 
 
-def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapters(
+def test_a_server_killed_in_mid_step_restarts_with_the_same_adapters(
     vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = vllm_server
     adapter, judge = adapted(vllm_folder, 3), adapted(vllm_folder, 4)
     restarts = server.restarts
 
-    async def scene() -> list[psutil.Process]:
+    async def scenario() -> list[psutil.Process]:
         await server.sync_weights(replace(lora_update(judge), name="judge"))
         version = await server.sync_weights(lora_update(adapter))
         asked = [SamplingRequest((40 + i, 50), SamplingParams(max_tokens=400, temperature=0.0)) for i in range(20)]
@@ -144,20 +144,20 @@ def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapters(
         assert all(isinstance(error, SamplerError) and "SIGKILL" in str(error) for error in lost)
 
         replies = await asyncio.gather(*(server.sample([request]) for request in requests(8)))
-        assert gap(adapter, requests(8), [reply for (reply,) in replies]) < 1e-4
+        assert largest_gap(adapter, requests(8), [reply for (reply,) in replies]) < 1e-4
         assert {reply.weight_version for (reply,) in replies} == {version}
         named = [replace(item, weights="judge") for item in requests(4)]
-        assert gap(judge, named, await server.sample(named)) < 1e-4
+        assert largest_gap(judge, named, await server.sample(named)) < 1e-4
         await server.drop("judge")
         assert server.restarts == restarts + 1
         assert "starting it again with the weights" in caplog.text
         return processes
 
-    check_gone(run_vllm(scene()))
+    check_gone(run_vllm(scenario()))
 
 
 def test_closing_leaves_nothing_behind(vllm_shared: SharedServer, run_vllm: Run) -> None:
-    """The last test of the shared server: another would have to start for the next one."""
+    """Last test of the shared server: another one would have to start for the next test."""
     vllm_server = vllm_shared.take()
     assert vllm_server.pid is not None
     processes = session_of(vllm_server.pid)
@@ -165,18 +165,18 @@ def test_closing_leaves_nothing_behind(vllm_shared: SharedServer, run_vllm: Run)
     assert folder.exists()
     assert log.exists()
 
-    async def scene() -> None:
-        under_way = asyncio.create_task(
+    async def scenario() -> None:
+        running_call = asyncio.create_task(
             vllm_server.sample([SamplingRequest((50,), SamplingParams(max_tokens=500, temperature=0.0))])
         )
-        await until_running(vllm_server, under_way)
+        await until_running(vllm_server, running_call)
         await vllm_server.close()
         with pytest.raises(SamplerError, match="closed"):
-            await under_way
+            await running_call
         with pytest.raises(SamplerError, match="closed"):
             await vllm_server.sample(requests(1))
 
-    run_vllm(scene())
+    run_vllm(scenario())
     check_gone(processes)
     assert not folder.exists()
     assert not log.exists()
@@ -193,7 +193,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(vllm_folder: Path
 
 
 @pytest.mark.long
-def test_a_killed_owner_takes_server_and_engine_along(vllm_folder: Path) -> None:
+def test_a_killed_owner_leaves_no_server_or_engine(vllm_folder: Path) -> None:
     code = (
         "import sys; from rllm_gym.samplers.vllm import make_vllm; "
         f"s = make_vllm({str(vllm_folder)!r}, server=True, **{OPTIONS!r}); print(s.pid, flush=True); sys.stdin.read()"

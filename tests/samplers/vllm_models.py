@@ -1,4 +1,4 @@
-"""A tiny model for vLLM's tests, adapters of it, and what transformers says of a completion."""
+"""A tiny model for vLLM's tests, adapters of it, and log-probs of a completion by transformers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def load(folder: Path) -> Any:
 
 
 def logprobs_of(model: Any, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0) -> list[float]:
-    """Log-probs of ``ids`` after ``prompt`` by one plain forward pass."""
+    """Return log-probs of ``ids`` after ``prompt`` by one plain forward pass."""
     with torch.no_grad():
         logits_TV = model(torch.tensor([[*prompt, *ids]])).logits[0].double() / (temperature or 1.0)
     logp_TV = logits_TV.log_softmax(-1)
     return [float(logp_TV[len(prompt) - 1 + place, index]) for place, index in enumerate(ids)]
 
 
-def gap(model: Any, requests: Sequence[SamplingRequest], completions: Sequence[Completion]) -> float:
-    """Largest difference between a sampler's log-probs and transformers' own."""
+def largest_gap(model: Any, requests: Sequence[SamplingRequest], completions: Sequence[Completion]) -> float:
+    """Return the largest difference between a sampler's log-probs and transformers' own."""
     return max(
         abs(ours - theirs)
         for request, reply in zip(requests, completions, strict=True)
@@ -56,17 +56,17 @@ def probe_of(model: Any) -> Probe:
 
 
 def adapted(folder: Path, seed: int = 0, **changes: Any) -> Any:
-    """A PEFT model whose adapter changes a lot."""
+    """Return a PEFT model whose adapter changes its output strongly."""
     from peft import LoraConfig, get_peft_model
 
     settings = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"} | changes
     model = get_peft_model(load(folder), LoraConfig(**settings)).eval()
-    shake(model, seed)
+    randomize_adapter(model, seed)
     return model
 
 
-def shake(model: Any, seed: int) -> None:
-    """Other weights of the adapter."""
+def randomize_adapter(model: Any, seed: int) -> None:
+    """Give the adapter other weights."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora_A" in name or "lora_B" in name:
@@ -81,7 +81,7 @@ def lora_update(model: Any, probe: Probe | None = None) -> WeightUpdate:
 
 
 def moved(folder: Path, seed: int) -> Any:
-    """The whole model with other weights, the embedding included."""
+    """Return the full model with other weights, the embedding included."""
     model = load(folder)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
@@ -94,34 +94,34 @@ def full_update(model: Any) -> WeightUpdate:
 
 
 async def check_named_weights(sampler: Any, folder: Path, first: int, *, mixed: bool = True) -> None:
-    """Adapters under names beside the base, in one call of mixed requests; versions from ``first`` on.
+    """Check named adapters beside the base, in one call of mixed requests; versions start at ``first``.
 
-    The sampler serves the base without a name. Leaves it as it was.
+    The sampler serves the base without a name and is left in that state.
 
     Args:
-        mixed: Ask the base in the same call, too: vLLM's CPU build has to be helped with that.
+        mixed: Include requests of the base in the same call; vLLM's CPU build needs a workaround for that.
     """
     reported = {"solver": adapted(folder, 1), "judge": adapted(folder, 2)}
     models = {**reported, "": load(folder), "base": load(folder)}
-    pushes = [replace(lora_update(model), name=name) for name, model in reported.items()]
-    pushes.append(WeightUpdate((), "lora", {"r": 1}, name="base"))
-    assert [await sampler.sync_weights(update) for update in pushes] == [first, first + 1, first + 2]
+    updates = [replace(lora_update(model), name=name) for name, model in reported.items()]
+    updates.append(WeightUpdate((), "lora", {"r": 1}, name="base"))
+    assert [await sampler.sync_weights(update) for update in updates] == [first, first + 1, first + 2]
     together = [replace(item, weights=name) for item in requests(4) for name in (models if mixed else reported)]
     alone = [] if mixed else [replace(item, weights=name) for item in requests(4) for name in ("", "base")]
     asked = together + alone
     replies = await sampler.sample(together) + await sampler.sample(alone)
     for name, model in models.items():
         mine = [place for place, item in enumerate(asked) if item.weights == name]
-        assert gap(model, [asked[place] for place in mine], [replies[place] for place in mine]) < 1e-4, name
+        assert largest_gap(model, [asked[place] for place in mine], [replies[place] for place in mine]) < 1e-4, name
     expected = {"solver": first, "judge": first + 1, "base": first + 2}
     for item, reply in zip(asked, replies, strict=True):
         assert reply.weight_version == expected.get(item.weights, reply.weight_version)
-    # One of them moves on, the other stays.
+    # One of them is updated, the other stays.
     reported["solver"] = adapted(folder, 3)
     assert await sampler.sync_weights(replace(lora_update(reported["solver"]), name="solver")) == first + 3
     for name, model in reported.items():
         asked = [replace(item, weights=name) for item in requests(4)]
-        assert gap(model, asked, await sampler.sample(asked)) < 1e-4
+        assert largest_gap(model, asked, await sampler.sample(asked)) < 1e-4
     with pytest.raises(ValueError, match=r"'sovler'.*'base', 'judge', 'solver'"):
         await sampler.sample([replace(requests(1)[0], weights="sovler")])
     for name in ("solver", "judge", "base"):

@@ -1,4 +1,4 @@
-"""A server of vLLM with a tiny model, one per worker process of the tests, and ways to reach and watch it."""
+"""A vLLM server with a tiny model, one per worker process of the tests, and ways to reach and observe it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def vllm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class SharedServer:
-    """A server that is started when it is first asked for, and again when somebody took the one before."""
+    """A server that starts on first use, and again after a test took the previous one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class SharedServer:
         self._version = 0  # at which it served the base
 
     def get(self) -> VLLMServerSampler:
-        """The server, which serves the base where a request names no weights."""
+        """Return the server, which serves the base where a request names no weights."""
         if self._server is None:
             server = make_vllm(self._folder, server=True, max_batch=32, **OPTIONS)
             assert isinstance(server, VLLMServerSampler)
@@ -59,7 +59,7 @@ class SharedServer:
         return self._server
 
     def take(self) -> VLLMServerSampler:
-        """The server, for a test that closes it."""
+        """Return the server, for a test that closes it."""
         server, self._server = self.get(), None
         return server
 
@@ -83,7 +83,7 @@ def vllm_server(vllm_shared: SharedServer) -> VLLMServerSampler:
 
 @pytest.fixture
 def run_vllm() -> Callable[..., Any]:
-    """Runs a coroutine with a deadline."""
+    """Return a function that runs a coroutine with a deadline."""
 
     def go(coroutine: Any) -> Any:
         async def bounded() -> Any:
@@ -95,13 +95,13 @@ def run_vllm() -> Callable[..., Any]:
 
 
 def socket_of(server: VLLMServerSampler) -> str:
-    """Where the server listens, which its command line says."""
+    """Return the socket path of the server, from its command line."""
     arguments = psutil.Process(server.pid).cmdline()
     return arguments[arguments.index("--uds") + 1]
 
 
 class _Relay(socketserver.ThreadingTCPServer):
-    """Passes connections of a TCP port on to a Unix socket."""
+    """Forwards connections of a TCP port to a Unix socket."""
 
     daemon_threads = True
 
@@ -143,7 +143,7 @@ def relay(server: VLLMServerSampler) -> Iterator[str]:
 
 
 async def running_requests(server: VLLMServerSampler) -> int:
-    """How many requests the engine has under way."""
+    """Return the number of requests that the engine is processing."""
     import aiohttp
 
     connector = aiohttp.UnixConnector(socket_of(server))
@@ -153,20 +153,20 @@ async def running_requests(server: VLLMServerSampler) -> int:
 
 
 async def until_running(server: VLLMServerSampler, *calls: asyncio.Task[Any]) -> None:
-    """Return when the engine works at one of the calls, none of which is done."""
+    """Return when the engine processes one of the calls, none of which is done."""
     while not await running_requests(server):
         assert not any(call.done() for call in calls)
 
 
 async def until_idle(server: VLLMServerSampler) -> None:
-    """Return when the engine has nothing under way."""
+    """Return when the engine processes nothing."""
     deadline = time.monotonic() + 200
     while await running_requests(server):
         assert time.monotonic() < deadline
 
 
 def session_of(leader: int) -> list[psutil.Process]:
-    """Every process of a session."""
+    """Return every process of a session."""
     members = []
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -176,12 +176,12 @@ def session_of(leader: int) -> list[psutil.Process]:
 
 
 def check_gone(processes: list[psutil.Process]) -> None:
-    """None of them runs any more, or soon does not."""
+    """Assert that none of them runs any more, or that they end soon."""
     until(lambda: not any(map(_runs, processes)), f"the end of {processes}")
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it runs; what is killed and not yet buried by the system does not."""
+    """Return whether it runs; a zombie does not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

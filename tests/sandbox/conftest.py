@@ -1,4 +1,4 @@
-"""For tests of the sandbox: the tiers there are here, and running code as an ordinary user or as in a container."""
+"""Fixtures of the sandbox tests: the available tiers, and running code as an ordinary user or as in a container."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OPEN = "root with an open Python"
 
 @pytest.fixture(params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
 def confined_tier(request: pytest.FixtureRequest) -> Tier:
-    """Each tier that keeps hostile programs in, one test each."""
+    """Each tier that confines hostile programs, as one test each."""
     needs(request.param)
     return request.param
 
 
 @pytest.fixture(params=[Tier.NAMESPACES, Tier.LANDLOCK, Tier.UNSAFE], ids=["A", "B", "C"])
 def any_tier(request: pytest.FixtureRequest) -> Tier:
-    """Each tier without Docker, one test each."""
+    """Each tier without Docker, as one test each."""
     needs(request.param)
     return request.param
 
@@ -82,14 +82,14 @@ with SandboxPool(Tier(sys.argv[1]), max_workers=4) as pool:
 
 
 class Trainer:
-    """A process with things worth protecting and a pool of one tier; runs programs in it.
+    """A process with secrets to protect and a pool of one tier; it runs programs in the pool.
 
     Attributes:
-        tier: Of its pool.
+        tier: Tier of its pool.
         process: The process.
-        facts: What it tells programs of itself, for them to try: ``pid``, ``folder`` (with ``file`` and ``socket``),
+        facts: Targets passed to programs that attack the process: ``pid``, ``folder`` (with ``file`` and ``socket``),
             ``port``, ``abstract``.
-        left: Process ids below it after the last programs.
+        left: Ids of its descendant processes after the last programs.
     """
 
     def __init__(self, user: RunPython, tier: Tier) -> None:
@@ -102,7 +102,7 @@ class Trainer:
         self.left: list[int] = []
 
     def run(self, source: str, options: dict[str, Any] | None = None, **limits: float) -> SimpleNamespace:
-        """The result of one program; ``sys.argv[1]`` in it is :attr:`facts` as JSON."""
+        """Return the result of one program; its ``sys.argv[1]`` is :attr:`facts` as JSON."""
         return self.run_together({"source": source, "limits": limits, **(options or {})})[0]
 
     def run_together(self, *programs: dict[str, Any]) -> list[SimpleNamespace]:
@@ -134,9 +134,9 @@ class Trainer:
     ids=lambda param: f"{param[0].value}-{param[1]}",
 )
 def trainer(request: pytest.FixtureRequest, ordinary_user: RunPython) -> Iterator[Trainer]:
-    """A :class:`Trainer` for each tier that keeps hostile programs in, as whoever runs the tests and as nobody.
+    """A :class:`Trainer` for each tier that confines hostile programs, as the user of the tests and as nobody.
 
-    And for tier B as a root whose Python is open to all, who needs no rights to show it to a spare user.
+    For tier B also as a root whose Python is readable by all, which needs no rights to show it to a spare user.
     """
     yield from _trainer(*request.param, ordinary_user)
 

@@ -1,4 +1,4 @@
-"""Ways in which programs end, and attempts to get out: what the tests of programs run."""
+"""Ways in which programs end, and attempts to escape, for the tests of programs."""
 
 # ruff: noqa: E501 - programs are written on as few lines as they need
 
@@ -50,7 +50,7 @@ ENDS = {
     "flood": ("while True: print('x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
     "flood of errors": ("import os\nwhile True: os.write(2, b'x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
 }  # fmt: skip
-"""Source, limits, and what must be said of its end: why (``None``: a limit), exit code, signal."""
+"""Source, limits, and the expected ending: reason (``None``: a limit), exit code, signal."""
 
 ATTEMPTS = [
     "import os; os.kill(1, 9); import time; time.sleep(0.2); print('alive')",
@@ -70,4 +70,4 @@ ATTEMPTS = [
     "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "import subprocess; subprocess.run(['unshare', '-r', 'true'], check=True)",
 ]
-"""Each must fail, and harm nobody."""
+"""Each must fail without side effects."""

@@ -1,8 +1,8 @@
-"""The Docker backend, as far as it can be shown without an engine.
+"""The Docker backend, as far as it can be tested without an engine.
 
-The ``docker`` on the path of these tests is a stand-in. It records what it is asked, and makes a container of what it
-is told to run with bubblewrap: the process inside, what it answers and how it ends are real; the engine, its caps and
-its images are not. Whether an engine takes these command lines is shown by nothing here.
+The ``docker`` on the path of these tests is a stand-in. It records its arguments and runs the command of a container
+with bubblewrap: the process inside, its output and its ending are real; the engine, its limits and its images are not.
+These tests do not show whether an engine accepts the command lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rllm_gym.sandbox.tree import read_directory
 from tests.sandbox.users import ROOT
 from tests.sandbox.waiting import mark, running, until
 
-STAND_IN = """#!{python}
+FAKE_DOCKER = """#!{python}
 import json, os, sys, time
 folder = os.path.dirname(os.path.abspath(__file__))
 arguments = sys.argv[1:]
@@ -62,14 +62,14 @@ elif arguments[0] == "run":
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in's folder."""
+    """The folder of the stand-in."""
     if shutil.which("bwrap") is None:
         pytest.skip("the stand-in for an engine needs bubblewrap")
     folder = tmp_path / "bin"
     (folder / "testbed").mkdir(parents=True)
     (folder / "testbed" / "module.py").write_text("x = 1\n")
     executable = os.path.realpath(f"{sys.base_prefix}/bin/python3")
-    text = STAND_IN.format(
+    text = FAKE_DOCKER.format(
         python=sys.executable,
         prefix=sys.base_prefix,
         executable=executable,
@@ -91,38 +91,40 @@ class TestEngine:
     def test_without_an_engine_it_is_an_error(self, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert require_engine() == "0.0-stand-in"
         (docker / "dead").write_text("yes")
-        with pytest.raises(SandboxUnavailable, match="the docker client is here but no engine answers: Cannot connect"):
+        with pytest.raises(
+            SandboxUnavailable, match="the docker client is installed, but no engine answers: Cannot connect"
+        ):
             require_engine()
         monkeypatch.setenv("PATH", "/nowhere")
-        with pytest.raises(SandboxUnavailable, match="there is no 'docker' here"):
+        with pytest.raises(SandboxUnavailable, match="'docker' was not found"):
             require_engine()
 
     def test_the_real_client_without_an_engine(self) -> None:
         try:
             answer = subprocess.run(["docker", "version"], capture_output=True, timeout=60)
         except FileNotFoundError:
-            pytest.skip("there is no docker client here")
+            pytest.skip("no docker client is installed")
         if answer.returncode == 0:
-            pytest.skip("an engine answers here")
-        with pytest.raises(SandboxUnavailable, match="the docker client is here but no engine answers"):
+            pytest.skip("a Docker engine is running")
+        with pytest.raises(SandboxUnavailable, match="the docker client is installed, but no engine answers"):
             SandboxPool("docker")
 
-    def test_one_that_hangs_is_not_waited_for(self, docker: Path) -> None:
+    def test_an_engine_that_hangs_times_out(self, docker: Path) -> None:
         (docker / "slow").write_text("yes")
         with pytest.raises(SandboxUnavailable, match="did not answer within 0"):
             ask("version", timeout=0.3)
 
-    def test_an_image_that_cannot_be_had(self, docker: Path, pool: SandboxPool) -> None:
+    def test_an_image_that_cannot_be_pulled_is_an_error(self, docker: Path, pool: SandboxPool) -> None:
         (docker / "missing").write_text("yes")
         with pytest.raises(SandboxUnavailable, match="pull access denied"):
             pool.open_session_sync(image="x")
 
-    def test_an_image_without_python(self, docker: Path, pool: SandboxPool) -> None:
+    def test_an_image_without_python_is_a_fault(self, docker: Path, pool: SandboxPool) -> None:
         (docker / "no-python").write_text("yes")
         with pytest.raises(SandboxFault, match=r"python3 must be in it.*executable file not found"):
             pool.open_session_sync()
 
-    def test_only_strays_of_dead_owners_are_removed(self, docker: Path) -> None:
+    def test_only_orphans_of_dead_owners_are_removed(self, docker: Path) -> None:
         boot, pid, start = owner().split(":")
         listing = (
             f"mine {owner()}\ndead {boot}:4194399:17\nreused {boot}:{pid}:{int(start) + 1}\nother host:1:1\nodd \n"
@@ -132,7 +134,7 @@ class TestEngine:
         remove_orphans()
         assert '["rm", "--force", "dead", "reused"]' in (docker / "asked").read_text()
 
-    def test_the_container_is_closed_on_all_sides(self) -> None:
+    def test_the_container_has_no_network_mounts_or_privileges(self) -> None:
         limits = SessionLimits(memory_mb=1000, processes=50, workspace_mb=200)
         line = command_line("name", "image:1", "python3", limits, None)
         output = " ".join(line)
@@ -169,7 +171,7 @@ class TestSessions:
             session.exec_sync("echo 'x = 2' > module.py")
             assert session.changes_sync().written["module.py"].data == b"x = 2\n"
 
-    def test_late_commands_and_attacks(self, pool: SandboxPool) -> None:
+    def test_timeouts_and_attacks(self, pool: SandboxPool) -> None:
         with pool.open_session_sync() as session:
             stays, goes = mark(6161), mark(6262)
             session.exec_sync(f"setsid sleep {stays} &")
@@ -207,12 +209,12 @@ class TestSessions:
             trainer.wait(120)
         assert until(lambda: not running(seconds))
 
-    def test_what_does_nothing_is_refused(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_options_without_effect_are_refused(self, pool: SandboxPool, tmp_path: Path) -> None:
         from rllm_gym.sandbox import Runtime
 
-        with pytest.raises(ValueError, match="runtime= is of no use"):
+        with pytest.raises(ValueError, match="runtime= has no effect"):
             pool.open_session_sync(runtime=Runtime.default())
-        with pytest.raises(ValueError, match="a workspace begins as one of them"):
+        with pytest.raises(ValueError, match="give at most one of them"):
             pool.open_session_sync(tmp_path, workdir="/testbed")
         with SandboxPool(Tier.NAMESPACES) as other, pytest.raises(ValueError, match="need sandbox='docker'"):
             other.open_session_sync(image="x")

@@ -1,4 +1,4 @@
-"""Landlock: what is listed can be read, scratch can be written, all else is out of reach, also for children."""
+"""Landlock: listed paths are readable, scratch is writable, everything else is unreachable, also for children."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_not_listed_is_out_of_reach(place: Path) -> None:
+def test_unlisted_paths_are_unreachable(place: Path) -> None:
     output = behind(
         """
 for path in ("secret/file", "readable/link", "readable/inner/link/file", "scratch/link",
@@ -76,7 +76,7 @@ attempt("make a device", lambda: os.mknod(f"{place}/scratch/device", 0o20600, os
     assert (place / "secret/file").read_text() == "text"
 
 
-def test_children_are_under_the_same_rules(place: Path) -> None:
+def test_children_have_the_same_rules(place: Path) -> None:
     output = behind(
         'ended = subprocess.run(["cat", f"{place}/secret/file", f"{place}/readable/file"], capture_output=True)\n'
         'said["child"] = ended.stdout.decode()',
@@ -85,7 +85,7 @@ def test_children_are_under_the_same_rules(place: Path) -> None:
     assert output == {"child": "text"}
 
 
-def test_what_is_listed_works(place: Path) -> None:
+def test_listed_paths_work(place: Path) -> None:
     output = behind(
         """
 for path in ("readable/file", "readable/inner/file", "readable/inner/beside/file", "scratch/file"):
@@ -106,7 +106,7 @@ attempt("a pipe", os.pipe)
     assert set(output.values()) == {"done"}, output
 
 
-def test_processes_and_sockets_outside_are_out_of_reach(place: Path) -> None:
+def test_outside_processes_and_sockets_are_unreachable(place: Path) -> None:
     import socket
 
     with (
@@ -136,8 +136,8 @@ if landlock.abi() >= 6:
     assert set(output.values()) <= {"EACCES", "EPERM"}, output
 
 
-def test_what_a_program_left_is_removed_whatever_it_is(tmp_path: Path) -> None:
-    """Too deep for any path, without rights, with links out: nothing outside is touched, nothing inside stays."""
+def test_leftover_files_of_any_kind_are_removed(tmp_path: Path) -> None:
+    """Too deep for any path, without permissions, with links to the outside: nothing outside changes, nothing stays."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("kept")

@@ -1,4 +1,4 @@
-"""Which tier is chosen: by what works when tried, with a reason and a way out for what does not."""
+"""Which tier is chosen: the strongest that works when tried, with a reason and a fix for those that do not."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def test_an_ordinary_container_gets_tier_b(each_user: RunPython) -> None:
     needs(Tier.LANDLOCK)
     ended = each_user(IN_A_CONTAINER.replace("EXTRA", "{}") + CHOOSE)
     assert ended.returncode == 0, ended.stderr
-    tier, a_works, reason, way_out, output, bomb, memory = json.loads(ended.stdout)
+    tier, a_works, reason, fix, output, bomb, memory = json.loads(ended.stdout)
     assert (tier, a_works) == ("B", False)
     assert "namespace" in reason
     assert "bwrap" in reason or "bubblewrap" in reason
-    assert "--security-opt" in way_out
+    assert "--security-opt" in fix
     assert output == "True 2.0\n"
     assert bomb != 0
     assert memory == "memory limit"
 
 
-def test_where_nothing_works_it_says_why_and_what_would_help(each_user: RunPython) -> None:
+def test_without_a_working_tier_the_reason_and_fix_are_reported(each_user: RunPython) -> None:
     refused = '{"landlock_create_ruleset": errno.EPERM}'
     source = (
         'from rllm_gym.sandbox.inside import seccomp\nseccomp._NUMBERS["landlock_create_ruleset"] = (444, 444)\n'
@@ -70,7 +70,7 @@ def test_where_nothing_works_it_says_why_and_what_would_help(each_user: RunPytho
     )
     ended = each_user(source)
     assert ended.returncode == 1
-    for output in ("SandboxUnavailable", "tier A:", "tier B:", "To change that:", "Landlock", "sandbox='unsafe'"):
+    for output in ("SandboxUnavailable", "tier A:", "tier B:", "To fix this:", "Landlock", "sandbox='unsafe'"):
         assert output in ended.stderr
 
 
@@ -83,14 +83,14 @@ def test_without_bubblewrap_the_package_to_install_is_named(each_user: RunPython
     assert "apt-get install bubblewrap" in ended.stderr
 
 
-def test_the_strongest_that_works_is_chosen() -> None:
+def test_the_strongest_working_tier_is_chosen() -> None:
     needs(Tier.NAMESPACES)
     assert choose("auto") is Tier.NAMESPACES
     assert choose("namespaces") is Tier.NAMESPACES
-    assert probe_tier(Tier.NAMESPACES) is probe_tier(Tier.NAMESPACES), "tried once a process"
+    assert probe_tier(Tier.NAMESPACES) is probe_tier(Tier.NAMESPACES), "tried once per process"
 
 
-def test_unsafe_only_when_it_is_asked_for() -> None:
+def test_the_unsafe_tier_must_be_requested() -> None:
     assert choose("unsafe") is Tier.UNSAFE
     assert choose(Tier.UNSAFE) is Tier.UNSAFE
     with pytest.raises(ValueError, match="'none'"):

@@ -1,4 +1,4 @@
-"""Programs that talk: frames both ways, pairs that never wait for each other, ends, and hostile words."""
+"""Channels to programs: frames in both directions, pairs that never wait for each other, endings, hostile input."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ ADD = _CHANNEL + "send(b'%d' % (int(receive()) + 1))"
 def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     finding = probe_tier(request.param)
     if not finding.works:
-        pytest.skip(f"tier {request.param.value} does not work here: {finding.reason} {finding.fix}")
+        pytest.skip(f"tier {request.param.value} does not work on this machine: {finding.reason} {finding.fix}")
     with SandboxPool(request.param, max_workers=4) as pool:
         yield pool
 
 
-def test_two_programs_are_led_side_by_side(pool: SandboxPool) -> None:
+def test_two_programs_exchange_frames(pool: SandboxPool) -> None:
     async def main() -> tuple[bytes | None, list[Ended]]:
         async with pool.start(Program(ADD), Program(ADD + "\nprint('done')")) as (a, b):
             assert await a.send(b"1")
@@ -61,7 +61,7 @@ def test_two_programs_are_led_side_by_side(pool: SandboxPool) -> None:
     assert asyncio.run(main()) == (b"3", [Ended.EXITED] * 2)
 
 
-def test_the_same_without_an_event_loop(pool: SandboxPool) -> None:
+def test_programs_exchange_frames_without_an_event_loop(pool: SandboxPool) -> None:
     with pool.start(Program(ADD)) as (a,):
         assert a.send_sync(b"41")
         assert a.receive_sync() == b"42"
@@ -79,7 +79,7 @@ def test_any_bytes_pass_both_ways(pool: SandboxPool, frames: list[bytes]) -> Non
         assert [echo.receive_sync() for _ in frames] == frames
 
 
-def test_the_longest_frame_passes_and_a_longer_one_is_refused(pool: SandboxPool) -> None:
+def test_the_maximum_frame_passes_and_a_longer_one_is_refused(pool: SandboxPool) -> None:
     data = bytes(range(256)) * (MAX_FRAME // 256)
     with pool.start(Program(ECHO)) as (echo,):
         assert echo.send_sync(data)
@@ -95,7 +95,7 @@ def test_leaving_the_block_stops_programs_and_frees_their_workers(pool: SandboxP
         assert [program.result_sync().ended for program in running] == [Ended.STOPPED] * 4
 
 
-def test_one_of_them_can_be_stopped(pool: SandboxPool) -> None:
+def test_one_of_several_programs_can_be_stopped(pool: SandboxPool) -> None:
     with pool.start(Program(ECHO), Program(ECHO)) as (a, b):
         a.stop()
         assert a.result_sync().ended is Ended.STOPPED
@@ -117,12 +117,12 @@ def test_pairs_never_wait_for_each_other(pool: SandboxPool) -> None:
         assert list(threads.map(pair, range(12))) == [b"%d" % (n + 2) for n in range(12)]
 
 
-def test_more_at_once_than_there_are_workers_is_refused(pool: SandboxPool) -> None:
+def test_more_programs_than_workers_are_refused(pool: SandboxPool) -> None:
     with pytest.raises(ValueError, match="max_workers=4"):
         pool.start(*[Program(ECHO)] * 5)
 
 
-def test_limits_hold_and_whoever_waits_hears_of_the_end(pool: SandboxPool) -> None:
+def test_limits_end_a_program_and_wake_the_receiver(pool: SandboxPool) -> None:
     async def main() -> None:
         limits = Limits(cpu_s=0.3, wall_s=100)
         async with pool.start(Program("while True: pass", limits=limits)) as (a,):
@@ -136,15 +136,15 @@ def test_limits_hold_and_whoever_waits_hears_of_the_end(pool: SandboxPool) -> No
     asyncio.run(main())
 
 
-def test_a_program_that_does_not_read_makes_the_sender_wait_until_its_end(pool: SandboxPool) -> None:
+def test_a_program_that_does_not_read_blocks_the_sender_until_it_ends(pool: SandboxPool) -> None:
     program = Program("import time\ntime.sleep(1000)", limits=Limits(wall_s=0.5))
     with pool.start(program) as (a,):
         assert a.send_sync(bytes(8 << 20)) is False
         assert a.result_sync().ended is Ended.WALL
 
 
-def test_a_flood_of_frames_is_held_back(pool: SandboxPool) -> None:
-    # It says how much it could write before it had to wait, and ends.
+def test_a_flood_of_frames_is_throttled(pool: SandboxPool) -> None:
+    # It reports how much it could write before it had to wait, and ends.
     source = """
 import os, select, struct
 os.set_blocking(3, False)
@@ -175,11 +175,11 @@ HOSTILE = {
 }
 
 
-def test_hostile_words_end_a_channel_and_nothing_else(pool: SandboxPool) -> None:
+def test_invalid_frames_end_only_their_channel(pool: SandboxPool) -> None:
     wrong = {}
     for name, source in HOSTILE.items():
         with pool.start(Program(source, limits=Limits(wall_s=5, cpu_s=2)), Program(ECHO)) as (bad, good):
-            for _ in range(10_000):  # what it says may happen to be frames
+            for _ in range(10_000):  # its output may happen to be valid frames
                 if bad.receive_sync() is None:
                     break
             else:
@@ -191,7 +191,7 @@ def test_hostile_words_end_a_channel_and_nothing_else(pool: SandboxPool) -> None
     assert not wrong
 
 
-def test_what_a_program_prints_is_not_on_the_channel(pool: SandboxPool) -> None:
+def test_printed_output_is_not_on_the_channel(pool: SandboxPool) -> None:
     with pool.start(Program(_CHANNEL + "print('x' * 10)\nsend(b'frame')")) as (a,):
         assert a.receive_sync() == b"frame"
         assert a.result_sync().stdout == b"x" * 10 + b"\n"
@@ -202,7 +202,7 @@ def test_without_start_there_is_no_channel(pool: SandboxPool) -> None:
     assert result.stdout == b"9\n"
 
 
-def test_a_receiver_that_gave_up_loses_no_frame(pool: SandboxPool) -> None:
+def test_a_cancelled_receive_loses_no_frame(pool: SandboxPool) -> None:
     async def main() -> bytes | None:
         async with pool.start(Program(ECHO)) as (echo,):
             for _ in range(5):
@@ -218,7 +218,7 @@ def test_entering_can_be_cancelled_while_it_waits_for_workers(pool: SandboxPool)
     async def main() -> None:
         async with pool.start(*[Program(ECHO)] * 4) as running:
             waiting = asyncio.create_task(pool.start(Program(ECHO)).__aenter__())
-            await asyncio.sleep(0)  # it stands in line
+            await asyncio.sleep(0)  # it waits for a worker
             assert await running[0].send(b"x")
             assert await running[0].receive() == b"x"
             assert not waiting.done()
@@ -231,7 +231,7 @@ def test_entering_can_be_cancelled_while_it_waits_for_workers(pool: SandboxPool)
     asyncio.run(main())
 
 
-def test_closing_the_pool_ends_the_conversation() -> None:
+def test_closing_the_pool_ends_channels() -> None:
     async def main(other: SandboxPool) -> None:
         async with other.start(Program(ECHO)) as (echo,):
             waiting = asyncio.create_task(echo.receive())

@@ -1,4 +1,4 @@
-"""Programs in a pool: honest ones just work, limits hold and are told truthfully, nothing is left, nothing hangs."""
+"""Programs in a pool: honest ones work, limits hold and are reported correctly, nothing is left, nothing hangs."""
 
 # ruff: noqa: E501 - programs are written on as few lines as they need
 
@@ -29,7 +29,7 @@ from tests.sandbox.waiting import alive, processes_below, until
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[dict[Tier, SandboxPool]]:
-    """One pool a tier for all tests here: what one program leaves behind would show in the next."""
+    """Return one pool per tier for all tests here: what one program leaves behind would show in the next."""
     found: dict[Tier, SandboxPool] = {}
     try:
         yield found
@@ -46,12 +46,12 @@ def pool_of(pools: dict[Tier, SandboxPool], tier: Tier) -> SandboxPool:
 
 
 def run_all(pool: SandboxPool, programs: Mapping[str, Program], at_a_time: int) -> dict[str, ProgramResult | Exception]:
-    """What came of each program, or what was raised in its place."""
+    """Return the result of each program, or the exception that it raised."""
 
     def run(program: Program) -> ProgramResult | Exception:
         try:
             return pool.run_sync(program)
-        except Exception as error:  # the others are looked at all the same
+        except Exception as error:  # the others are checked all the same
             return error
 
     with ThreadPoolExecutor(at_a_time) as threads:
@@ -59,14 +59,14 @@ def run_all(pool: SandboxPool, programs: Mapping[str, Program], at_a_time: int) 
 
 
 def values_of(result: ProgramResult | Exception, *names: str) -> object:
-    """Those attributes of a result; the exception where there is none."""
+    """Return these attributes of a result, or the exception in its place."""
     return result if isinstance(result, Exception) else tuple(getattr(result, name) for name in names)
 
 
-# Honest programs --------------------------------------------------------------------------------------------------
+# Honest programs
 
 
-def test_honest_programs_just_work(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+def test_honest_programs_work(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
     results = run_all(pool_of(pools, any_tier), {name: program for name, (program, _) in HONEST.items()}, 2)
     wrong = {
         name: (
@@ -81,7 +81,7 @@ def test_honest_programs_just_work(pools: dict[Tier, SandboxPool], any_tier: Tie
     assert not wrong, {name: [str(words)[-2000:] for words in output] for name, output in wrong.items()}
 
 
-def test_honest_programs_just_work_for_an_ordinary_user(ordinary_user: Any) -> None:
+def test_honest_programs_work_for_an_ordinary_user(ordinary_user: Any) -> None:
     source = """
 from rllm_gym.sandbox import SandboxPool, Tier
 from tests.sandbox.honest_programs import HONEST
@@ -96,19 +96,19 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-# Ends -------------------------------------------------------------------------------------------------------------
+# Endings
 
 
-def test_endings_are_reported_truthfully(any_tier: Tier) -> None:
+def test_endings_are_reported_correctly(any_tier: Tier) -> None:
     programs = {name: Program(source, limits=limits) for name, (source, limits, *_) in ENDS.items()}
-    # Few workers and many programs: after each end there is another program for the same worker.
+    # Few workers and many programs: after each ending the same worker gets another program.
     with SandboxPool(any_tier, max_workers=4) as pool:
         results = run_all(pool, programs, 4)
         after = run_all(pool, {str(number): Program(f"print({number})") for number in range(8)}, 4)
     wrong = {}
     for name, (_, _, ended, code, number) in ENDS.items():
         output = values_of(results[name], "ended", "exit_code", "signal")
-        # Where no end is named, any of these: whichever limit is met first.
+        # Where no ending is named, any of these is accepted: whichever limit is met first.
         right = [(Ended.CPU, None, None), (Ended.WALL, None, None)] if ended is None else [(ended, code, number)]
         if output not in right:
             wrong[name] = results[name]
@@ -118,7 +118,7 @@ def test_endings_are_reported_truthfully(any_tier: Tier) -> None:
     }
 
 
-def test_a_program_that_was_caught_late_is_caught_all_the_same(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+def test_a_program_that_ended_over_its_limit_is_reported(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
     source = "import time\nwhile time.process_time() < 0.3: pass\nprint('done')"
     assert pool_of(pools, any_tier).run_sync(Program(source, limits=Limits(cpu_s=0.1))).ended is Ended.CPU
 
@@ -146,7 +146,7 @@ FULL = {
 }
 
 
-def test_scratch_space_is_one_and_capped(pools: dict[Tier, SandboxPool]) -> None:
+def test_all_scratch_space_has_one_limit(pools: dict[Tier, SandboxPool]) -> None:
     programs = {
         name: Program(
             "try:\n    " + source.replace("\n", "\n    ") + "\nexcept OSError as e:\n    print(e.errno)",
@@ -159,7 +159,7 @@ def test_scratch_space_is_one_and_capped(pools: dict[Tier, SandboxPool]) -> None
     assert not wrong
 
 
-def test_the_number_of_files_is_capped(pools: dict[Tier, SandboxPool]) -> None:
+def test_the_number_of_files_is_limited(pools: dict[Tier, SandboxPool]) -> None:
     source = (
         "import os\ntry:\n    for i in range(10_000): os.mkdir(str(i))\nexcept OSError as e:\n    print(e.errno, i)"
     )
@@ -167,7 +167,7 @@ def test_the_number_of_files_is_capped(pools: dict[Tier, SandboxPool]) -> None:
     assert result.stdout == b"28 500\n", result
 
 
-def test_processes_and_threads_are_capped(pools: dict[Tier, SandboxPool]) -> None:
+def test_processes_and_threads_are_limited(pools: dict[Tier, SandboxPool]) -> None:
     begins = {
         "processes": "if os.fork() == 0: time.sleep(1000)",
         "threads": "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
@@ -186,14 +186,14 @@ def test_output_is_truncated_and_counted(pools: dict[Tier, SandboxPool], any_tie
     assert (result.stderr, result.stderr_bytes) == (b"e" * 1000, 3000)
 
 
-def test_what_children_use_is_counted(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+def test_cpu_time_of_children_is_counted(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
     source = (
         "import os, time\nif os.fork() == 0:\n    while time.process_time() < 0.2: pass\n    os._exit(0)\nos.wait()\n"
         "print(sum(os.times()[:4]))"
     )
     result = pool_of(pools, any_tier).run_sync(Program(source))
     assert result.ended is Ended.EXITED, result
-    # Once, not twice; what the kernel told the program itself is the measure, whatever the machine was doing.
+    # Counted once, not twice; the reference is what the kernel reports to the program itself.
     assert 0.2 <= result.cpu_s < 1.5 * float(result.stdout) + 0.1
 
 
@@ -204,7 +204,7 @@ def test_fifty_megabytes_in_and_out(pools: dict[Tier, SandboxPool], any_tier: Ti
     assert result.stdout == data
 
 
-# What a program sees ----------------------------------------------------------------------------------------------
+# What a program sees
 
 
 def test_a_program_sees_nothing_of_the_trainer(pools: dict[Tier, SandboxPool], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ print(json.dumps([env, processes, fds, environs, modules, found, interfaces, os.
     assert set(groups) <= {1000, 65534}
 
 
-def test_packages_outside_the_list_do_not_exist(pools: dict[Tier, SandboxPool]) -> None:
+def test_unlisted_packages_cannot_be_imported(pools: dict[Tier, SandboxPool]) -> None:
     packages = ("rllm_gym", "trainers", "gymnasium", "torch", "psutil")
     source = "import {0}"
     executed = "import subprocess, sys\nsys.exit(subprocess.call([sys.executable, '-c', 'import {0}']))"
@@ -261,7 +261,7 @@ def test_packages_outside_the_list_do_not_exist(pools: dict[Tier, SandboxPool]) 
     assert not wrong
 
 
-def test_attempts_to_get_out_fail_and_harm_nobody(pools: dict[Tier, SandboxPool]) -> None:
+def test_escape_attempts_fail_without_side_effects(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
     wrong = {}
     for attempt in ATTEMPTS:
@@ -273,10 +273,10 @@ def test_attempts_to_get_out_fail_and_harm_nobody(pools: dict[Tier, SandboxPool]
     assert not wrong
 
 
-# Nothing is left --------------------------------------------------------------------------------------------------
+# Nothing is left
 
 
-def test_nothing_of_a_program_is_there_for_the_next(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
+def test_a_program_leaves_nothing_for_the_next_one(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
     leave = """
 import builtins, json, os, sys, subprocess, tempfile
 builtins.left = sys.left = json.left = 1
@@ -329,7 +329,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("forked", ["", "forked"], ids=["alone", "with a fork that holds the sockets"])
-def test_a_trainer_that_is_killed_takes_everything_along(confined_tier: Tier, forked: str) -> None:
+def test_a_killed_trainer_leaves_no_process(confined_tier: Tier, forked: str) -> None:
     trainer = subprocess.Popen(
         [sys.executable, "-c", _TRAINER, confined_tier.value, forked], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -352,7 +352,7 @@ def test_a_trainer_that_is_killed_takes_everything_along(confined_tier: Tier, fo
         trainer.communicate()  # its copy, if there is one, ends with its input
 
 
-def test_a_pool_that_is_forgotten_ends_its_workers() -> None:
+def test_an_unreferenced_pool_ends_its_workers() -> None:
     needs(Tier.NAMESPACES)
     before = set(processes_below(os.getpid()))
     pool = SandboxPool(Tier.NAMESPACES)
@@ -363,15 +363,15 @@ def test_a_pool_that_is_forgotten_ends_its_workers() -> None:
     assert until(lambda: not set(processes_below(os.getpid())) - before)
 
 
-def test_an_interpreter_that_exits_ends_the_shared_pool(each_user: Any) -> None:
+def test_the_shared_pool_ends_when_the_interpreter_exits(each_user: Any) -> None:
     done = each_user("from rllm_gym.sandbox import *\nprint(shared_pool().run_sync(Program('print(1)')).stdout)")
     assert done.stdout == "b'1\\n'\n", done.stderr
 
 
-# The pool ---------------------------------------------------------------------------------------------------------
+# The pool
 
 
-def test_sixteen_at_once_each_with_its_own_answer(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
+def test_sixteen_concurrent_programs_get_their_own_results(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
     pool = pool_of(pools, confined_tier)
     source = "import time\nn = int(input())\ntime.sleep(0.2)\nprint(n * n)"
 
@@ -381,9 +381,9 @@ def test_sixteen_at_once_each_with_its_own_answer(pools: dict[Tier, SandboxPool]
     assert [int(result.stdout) for result in asyncio.run(many())] == [n * n for n in range(16)]
 
 
-def test_waiting_for_a_processor_is_not_the_programs_fault(pools: dict[Tier, SandboxPool]) -> None:
+def test_waiting_for_a_processor_does_not_count_as_wall_time(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
-    # Alone it takes half its wall limit; all on one processor take twice as long as that.
+    # Alone it takes half its wall limit; all on one processor take twice that.
     one = min(os.sched_getaffinity(0))
     source = (
         f"import os, time\nos.sched_setaffinity(0, {{{one}}})\nwhile time.process_time() < 0.5: pass\nprint('done')"
@@ -395,17 +395,17 @@ def test_waiting_for_a_processor_is_not_the_programs_fault(pools: dict[Tier, San
     assert [result.ended for result in results] == [Ended.EXITED] * 4, results
 
 
-def test_more_programs_than_workers_wait_in_line() -> None:
+def test_more_programs_than_workers_are_queued() -> None:
     needs(Tier.NAMESPACES)
     before = set(processes_below(os.getpid()))
     with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool, ThreadPoolExecutor(20) as threads:
         outputs = list(threads.map(lambda n: pool.run_sync(Program(f"print({n})")).stdout, range(40)))
         assert outputs == [b"%d\n" % n for n in range(40)]
-        # bwrap and worker, twice, when what the last programs were made of has ended.
+        # bwrap and worker, twice, once the processes of the last programs have ended.
         assert until(lambda: len(set(processes_below(os.getpid())) - before) == 2 * 2)
 
 
-def test_waiting_in_line_is_not_the_programs_time() -> None:
+def test_time_in_the_queue_does_not_count() -> None:
     needs(Tier.NAMESPACES)
     with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
         pool.run_sync(Program("pass"))
@@ -414,13 +414,13 @@ def test_waiting_in_line_is_not_the_programs_time() -> None:
             second = pool.run_sync(Program(SLEEP, limits=Limits(wall_s=0.6)))
             complete = time.monotonic() - started
             assert first.result_sync().ended is Ended.EXITED
-    # It had all of its time after the other's, although it had waited for longer than that.
+    # It had its full time after the other program, although it had waited for longer than that.
     assert second.ended is Ended.WALL
     assert second.wall_s >= 0.6
     assert complete >= 0.8 + 0.6
 
 
-def test_other_packages_preloaded_take_other_workers() -> None:
+def test_other_preloaded_packages_use_other_workers() -> None:
     needs(Tier.NAMESPACES)
     source = "import sys\nprint('numpy' in sys.modules, 'sqlite3' in sys.modules)"
     with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
@@ -428,20 +428,22 @@ def test_other_packages_preloaded_take_other_workers() -> None:
     assert output == [b"False False\n", b"True False\n", b"False True\n", b"False False\n"]
 
 
-def test_preloaded_numpy_does_not_draw_the_same_numbers_every_time(pools: dict[Tier, SandboxPool]) -> None:
+def test_preloaded_numpy_has_a_fresh_random_state(pools: dict[Tier, SandboxPool]) -> None:
     program = Program("import numpy as np\nprint(np.random.rand())", preload=("numpy", "numpy.random"))
     pool = pool_of(pools, Tier.NAMESPACES)
     assert pool.run_sync(program).stdout != pool.run_sync(program).stdout
 
 
-def test_a_package_that_cannot_be_preloaded_is_named(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+def test_a_package_that_cannot_be_preloaded_is_an_error_with_its_name(
+    pools: dict[Tier, SandboxPool], any_tier: Tier
+) -> None:
     pool = pool_of(pools, any_tier)
     with pytest.raises(ValueError, match="no_such_package"):
         pool.run_sync(Program("print(1)", preload=("no_such_package",)))
     assert pool.run_sync(Program("print(1)")).stdout == b"1\n"
 
 
-def test_a_program_that_is_no_longer_awaited_is_stopped() -> None:
+def test_cancelling_a_run_stops_the_program() -> None:
     needs(Tier.NAMESPACES)
 
     async def main(pool: SandboxPool) -> bytes:
@@ -461,7 +463,7 @@ def test_a_program_that_is_no_longer_awaited_is_stopped() -> None:
         assert asyncio.run(main(pool)) == b"1\n"
 
 
-def test_closing_a_pool_ends_what_runs_and_refuses_what_waits() -> None:
+def test_closing_a_pool_ends_running_programs_and_refuses_queued_ones() -> None:
     needs(Tier.NAMESPACES)
     before = set(processes_below(os.getpid()))
     pool = SandboxPool(Tier.NAMESPACES, max_workers=1)
@@ -504,7 +506,7 @@ GARBAGE = [
 ]
 
 
-def test_a_worker_that_talks_nonsense_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_sends_invalid_messages_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     believed = []
     for output in GARBAGE:
         monkeypatch.setattr(
@@ -523,7 +525,7 @@ def test_a_worker_that_talks_nonsense_is_not_believed(monkeypatch: pytest.Monkey
     assert not believed
 
 
-def test_any_thread_and_any_event_loop_may_use_it(pools: dict[Tier, SandboxPool]) -> None:
+def test_a_pool_works_from_any_thread_and_event_loop(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
 
     async def several(n: int) -> list[bytes]:
@@ -547,16 +549,16 @@ def test_a_fork_of_the_trainer_must_make_its_own_sandbox(pools: dict[Tier, Sandb
         else:
             os.write(writing, b"it ran")
         finally:
-            pool.close()  # harms nobody
+            pool.close()  # has no effect
             os._exit(0)
     os.close(writing)
     with open(reading) as pipe:
-        assert "make its own" in pipe.read()
+        assert "create its own" in pipe.read()
     os.waitpid(pid, 0)
     assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
 
 
-def test_ctrl_c_ends_a_program_that_is_waited_for() -> None:
+def test_ctrl_c_ends_an_awaited_program() -> None:
     needs(Tier.NAMESPACES)
     source = f"""
 import os, psutil, signal, threading
@@ -577,7 +579,7 @@ except KeyboardInterrupt:
     assert done.stdout == "b'1\\n'\n", done.stderr
 
 
-def test_the_shared_pool_is_one(pools: dict[Tier, SandboxPool]) -> None:
+def test_there_is_one_shared_pool(pools: dict[Tier, SandboxPool]) -> None:
     needs(Tier.NAMESPACES)
     with ThreadPoolExecutor(8) as threads:
         found = set(threads.map(lambda _: id(shared_pool("namespaces")), range(8)))
@@ -598,7 +600,7 @@ REFUSED = [
 ]
 
 
-def test_programs_that_cannot_be_are_refused(pools: dict[Tier, SandboxPool]) -> None:
+def test_invalid_programs_are_refused(pools: dict[Tier, SandboxPool]) -> None:
     wrong = []
     for program, words in REFUSED:
         try:
@@ -609,7 +611,7 @@ def test_programs_that_cannot_be_are_refused(pools: dict[Tier, SandboxPool]) -> 
     assert not wrong
 
 
-def test_pools_that_cannot_be_are_refused() -> None:
+def test_invalid_pools_are_refused() -> None:
     with pytest.raises(ValueError, match="max_workers=0"):
         SandboxPool("auto", max_workers=0)
     with pytest.raises(ValueError, match="'firejail'"):
@@ -623,7 +625,7 @@ LONG_ELSEWHERE = [
 
 
 @pytest.mark.parametrize("tier", LONG_ELSEWHERE, ids=["A", "B", "C"])
-def test_libraries_are_replaced_by_content_not_by_name(pools: dict[Tier, SandboxPool], tier: Tier) -> None:
+def test_libraries_are_cached_by_content_and_not_by_name(pools: dict[Tier, SandboxPool], tier: Tier) -> None:
     """The worker that keeps them is the same in every tier."""
     pool = pool_of(pools, tier)
     for n in range(80):  # more than a worker keeps
@@ -632,7 +634,7 @@ def test_libraries_are_replaced_by_content_not_by_name(pools: dict[Tier, Sandbox
         ).stdout == b"%d\n" % (n % 70)
 
 
-def test_a_library_that_does_not_compile_fails_where_it_is_imported(pools: dict[Tier, SandboxPool]) -> None:
+def test_a_library_with_a_syntax_error_fails_at_import(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
     for text in ("def f(:", "\0", "(" * 100_000):
         result = pool.run_sync(Program("print(1, flush=True)\nimport lib", library={"lib": text}))
@@ -640,10 +642,10 @@ def test_a_library_that_does_not_compile_fails_where_it_is_imported(pools: dict[
     assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
 
 
-# Memory of a thread that is not used ---------------------------------------------------------------------------------
+# Memory of unused threads
 
 
-def test_no_threads_or_descriptors_are_left_by_pools() -> None:
+def test_pools_leave_no_threads_or_descriptors() -> None:
     needs(Tier.NAMESPACES)
 
     def held() -> tuple[int, int]:

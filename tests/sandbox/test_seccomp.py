@@ -1,4 +1,4 @@
-"""The filter: what it denies fails as on a machine that lacks it, what honest programs do works, nothing kills them."""
+"""The filter: denied calls fail as on a machine without them, honest programs work, and nothing is killed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def under_filter(source: str, **settings: object) -> dict[str, str]:
     return json.loads(ended.stdout)  # type: ignore[no-any-return]
 
 
-def test_everything_on_the_list_is_refused() -> None:
+def test_every_denied_system_call_fails() -> None:
     output = under_filter("""
 for name in [*seccomp._REFUSED, *seccomp._ABSENT]:
     attempt(name, lambda: system_call(name, 0, 0, 0, 0, 0, 0))
@@ -70,7 +70,7 @@ attempt("no address randomization", lambda: system_call("personality", 0x40000))
         ("loopback", {"pair", "datagram pair", "unix", "tcp", "udp"}),
     ],
 )
-def test_sockets_are_those_asked_for(sockets: str, works: set[str]) -> None:
+def test_only_the_requested_kinds_of_sockets_work(sockets: str, works: set[str]) -> None:
     output = under_filter(
         """
 attempt("pair", socket.socketpair)
@@ -89,7 +89,7 @@ attempt("kernel crypto", lambda: socket.socket(38, socket.SOCK_SEQPACKET))
     assert set(output.values()) <= {"done", "EAFNOSUPPORT"}
 
 
-def test_honest_programs_notice_nothing() -> None:
+def test_honest_programs_work_under_the_filter() -> None:
     output = under_filter("""
 import asyncio, subprocess, tempfile, threading, multiprocessing, resource, shutil, time
 attempt("threads", lambda: [t.start() or t.join() for t in [threading.Thread(target=time.time)]])
@@ -108,7 +108,7 @@ attempt("query of the personality", lambda: system_call("personality", 0xFFFFFFF
     assert set(output.values()) == {"done"}, output
 
 
-def test_where_the_user_is_shared_nothing_of_his_is_touched() -> None:
+def test_with_a_shared_user_other_processes_and_file_metadata_cannot_be_changed() -> None:
     victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         output = under_filter(
@@ -153,7 +153,7 @@ attempt("rewrite", lambda: open(target.name, "wb").write(b"x"))
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the 32-bit convention is x86's")
-def test_another_architectures_calls_kill() -> None:
+def test_system_calls_of_another_architecture_kill_the_process() -> None:
     # mov eax, 20 (getpid in the 32-bit table); int 0x80; ret
     ended = subprocess.run(
         [sys.executable, "-c", PREFACE + """
@@ -169,7 +169,7 @@ print("lived")
 
 
 def test_every_path_through_the_filter_ends() -> None:
-    """Jumps stay inside, the last instruction returns: what the kernel checks, also for the machine this is not."""
+    """Jumps stay inside and the last instruction returns, as the kernel checks, also for the other architecture."""
     for machine in ("x86_64", "aarch64"):
         for shared_user in (False, True):
             check_paths(machine, shared_user)
@@ -184,10 +184,10 @@ def check_paths(machine: str, shared_user: bool) -> None:
             assert at + 1 + max(if_true, if_false) < len(steps)
     assert steps[-1][0] == 6
     numbers = [numbers[machine == "aarch64"] for numbers in seccomp._NUMBERS.values()]
-    assert len({n for n in numbers if n is not None}) == len([n for n in numbers if n is not None]), "a number twice"
+    assert len({n for n in numbers if n is not None}) == len([n for n in numbers if n is not None]), "duplicate number"
 
 
-def test_unknown_words_are_refused() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(ValueError, match="'all'"):
         seccomp.deny_list(sockets="all")
     with pytest.raises(ValueError, match="riscv64"):

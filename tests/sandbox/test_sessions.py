@@ -1,4 +1,4 @@
-"""A session as an agent meets it, and as a hostile one does: it answers, it ends, and it leaves nothing behind."""
+"""Sessions with honest and with hostile agents: they answer, they end, and they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ATTACKS = [
     "if os.fork() == 0:\n threading.Thread(target=time.sleep, args=(4545,)).start()\n"
     " time.sleep(.1); ctypes.CDLL(None).syscall(60, 0)\ntime.sleep(60)' <60>",
 ]
-"""``<60>`` stands for a word that tells these processes from others of the machine."""
+"""``<60>`` stands for a number that identifies these processes on the machine."""
 
 
 def say(session: SandboxSession, command: str, timeout: float = 60.0) -> str:
@@ -90,14 +90,14 @@ def say(session: SandboxSession, command: str, timeout: float = 60.0) -> str:
 
 
 class TestCommands:
-    def test_each_is_a_fresh_shell_in_the_workspace(self, session: SandboxSession) -> None:
+    def test_each_command_is_a_fresh_shell_in_the_workspace(self, session: SandboxSession) -> None:
         assert say(session, "pwd") == session.workdir
         assert say(session, "cd /; export X=1; Y=2; echo $X$Y") == "12"
         assert say(session, "pwd; echo $X$Y") == session.workdir
         say(session, "echo kept > file")
         assert say(session, "cat file") == "kept"
 
-    def test_output_comes_as_it_was_written_with_the_exit_code(self, session: SandboxSession) -> None:
+    def test_output_is_interleaved_and_returned_with_the_exit_code(self, session: SandboxSession) -> None:
         result = session.exec_sync("echo one; echo two >&2; echo three; exit 3")
         assert (result.output, result.exit_code, result.ended) == (b"one\ntwo\nthree\n", 3, Ended.EXITED)
         assert session.exec_sync("kill -9 $$").exit_code == 137
@@ -112,24 +112,26 @@ class TestCommands:
         assert b"\n[... 2996012 bytes left out ...]\n" in result.output
         assert len(result.output) < 4100
 
-    def test_a_late_one_goes_with_all_its_children_and_the_session_stays(self, session: SandboxSession) -> None:
+    def test_a_timeout_kills_a_command_with_its_children_and_the_session_continues(
+        self, session: SandboxSession
+    ) -> None:
         seconds = mark(4242)
         late = f"sleep {seconds}"
         command = f"(setsid {late} &); nohup {late} & (trap '' TERM HUP INT; {late}) & echo begun; : > said; {late}"
         result = session.exec_sync(command, 0.5)
         assert (result.timed_out, result.exit_code, result.ended) == (True, None, Ended.WALL)
-        # On a machine that stalls it may have said nothing until then.
+        # On a machine that stalls it may have printed nothing until then.
         assert result.output == b"begun\n" or say(session, "test -e said; echo $?") == "1"
         assert say(session, "echo on") == "on"
         assert not running(seconds)
 
-    def test_what_was_left_running_lives_until_the_end(self, pool: SandboxPool) -> None:
+    def test_background_processes_live_until_the_session_ends(self, pool: SandboxPool) -> None:
         with pool.open_session_sync() as session:
             seconds = mark(4343)
             write = "(while :; do date +%N > beat; sleep 0.02; done)"
             result = session.exec_sync(f"{write} & setsid sleep {seconds} & nohup sleep {seconds} > /dev/null 2>&1 &")
-            assert result.ended is Ended.EXITED, "the shell's end is the command's end"
-            assert session.exec_sync("sleep 60", 0.3).timed_out  # another one's timeout is not theirs
+            assert result.ended is Ended.EXITED, "the command ends with its shell"
+            assert session.exec_sync("sleep 60", 0.3).timed_out  # another command's timeout does not end them
             first = say(session, "cat beat")
             assert say(session, f"while [ \"$(cat beat)\" = '{first}' ]; do sleep 0.02; done; echo beats") == "beats"
             assert len(running(seconds)) == 2
@@ -139,7 +141,7 @@ class TestCommands:
         with namespaces.open_session_sync() as session:
             say(session, "echo page > index.html; python -m http.server 8000 & echo $! > pid")
             get = "python -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/').read())\""
-            # It logs every request to a terminal that is long gone: that must not end it.
+            # It logs every request to a terminal that is gone: that must not end it.
             assert "page" in say(session, f"until {get}; do sleep 0.1; done 2> /dev/null")
             assert "page" in say(session, f"{get}; {get}")
             assert (
@@ -147,7 +149,7 @@ class TestCommands:
                 == "gone"
             )
 
-    def test_what_a_model_writes_is_never_an_error_here(self, session: SandboxSession) -> None:
+    def test_any_text_of_a_model_is_a_command_without_an_exception(self, session: SandboxSession) -> None:
         assert session.exec_sync("echo a\0b").exit_code == 126
         assert session.exec_sync("x" * 2_000_000).exit_code == 126
         assert session.exec_sync("echo \ud800").exit_code == 0
@@ -156,7 +158,9 @@ class TestCommands:
         long = "cat > long <<'END'\n" + "line\n" * 60_000 + "END\nwc -l < long"
         assert say(session, long) == "60000"
 
-    def test_variables_are_its_own(self, pool: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_environment_variables_are_those_of_the_session(
+        self, pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         with pool.open_session_sync(environment={"GREETING": "hello"}) as session:
             variables = say(session, "env")
@@ -164,27 +168,27 @@ class TestCommands:
             assert "secret" not in variables
             assert say(session, "echo hi > $HOME/f; cat ~/f; mktemp > /dev/null && echo made") == "hi\nmade"
 
-    def test_the_buffer_keeps_what_it_says(self) -> None:
+    def test_the_output_buffer_keeps_both_ends(self) -> None:
         for limit in (1, 2, 7, 100):
             for pieces in ([], [b"abc"], [b"a"] * 250, [b"0123456789" * 30], [b"x" * 99, b"yz"]):
-                output, all_of_it = CommandOutput(limit), b"".join(pieces)
+                output, complete = CommandOutput(limit), b"".join(pieces)
                 for piece in pieces:
                     output.add(piece)
                 half = max(limit // 2, 1)
-                left_out = len(all_of_it) - 2 * half
+                left_out = len(complete) - 2 * half
                 text = b"\n[... %d bytes left out ...]\n" % left_out
-                expected = all_of_it if left_out <= 0 else all_of_it[:half] + text + all_of_it[-half:]
-                assert (output.text(), output.total) == (expected, len(all_of_it)), limit
+                expected = complete if left_out <= 0 else complete[:half] + text + complete[-half:]
+                assert (output.text(), output.total) == (expected, len(complete)), limit
 
 
 class TestHostile:
     """Whatever a command does, the next one is answered."""
 
-    def test_the_session_goes_on(self, confined_pool: SandboxPool) -> None:
-        words = {"<60>": mark(60), "<4545>": mark(4545)}
+    def test_the_session_survives_hostile_commands(self, confined_pool: SandboxPool) -> None:
+        marks = {"<60>": mark(60), "<4545>": mark(4545)}
 
         def attack(command: str) -> tuple[bytes, int | None]:
-            for word, seconds in words.items():
+            for word, seconds in marks.items():
                 command = command.replace(word, seconds)
             with confined_pool.open_session_sync(limits=SMALL) as session:
                 session.exec_sync(command, 1.0)
@@ -197,15 +201,15 @@ class TestHostile:
         with ThreadPoolExecutor(6) as threads:
             answers = dict(zip(ATTACKS, threads.map(attack, ATTACKS)))
         assert answers == dict.fromkeys(ATTACKS, (b"alive", 5))
-        assert not [seconds for seconds in words.values() if running(seconds)]
+        assert not [seconds for seconds in marks.values() if running(seconds)]
 
-    def test_a_bomb_left_behind_makes_room(self, namespaces: SandboxPool) -> None:
+    def test_leftover_background_processes_are_killed_at_the_process_limit(self, namespaces: SandboxPool) -> None:
         with namespaces.open_session_sync(limits=SMALL) as session:
             session.exec_sync(f"for i in $(seq 39); do sleep {mark(4646)} & done")
             assert say(session, "(echo a) | cat | cat | cat") == "a"
             assert not running(mark(4646))
 
-    def test_background_work_has_an_end(self, namespaces: SandboxPool) -> None:
+    def test_background_cpu_time_is_limited(self, namespaces: SandboxPool) -> None:
         with namespaces.open_session_sync(limits=SessionLimits(background_cpu_s=0.5)) as session:
             session.exec_sync(f"sh -c 'while :; do :; done' {mark(4747)} &")
 
@@ -229,7 +233,7 @@ class TestHostile:
             session.write_sync("share.py", textwrap.dedent(source).encode())
             assert session.exec_sync("python share.py").ended is Ended.EXITED
 
-    def test_the_memory_limit_is_of_all_children(self, namespaces: SandboxPool) -> None:
+    def test_the_memory_limit_includes_all_children(self, namespaces: SandboxPool) -> None:
         command = (
             "for i in 1 2 3 4 5 6; do python3 -c 'x = b\"x\" * (90 << 20); import time; time.sleep(600)' & done; wait"
         )
@@ -237,7 +241,7 @@ class TestHostile:
             result = session.exec_sync(command, 240)
             assert (result.ended, result.exit_code, result.timed_out) == (Ended.MEMORY, None, False)
 
-    def test_the_workspace_has_a_size(self, namespaces: SandboxPool) -> None:
+    def test_the_size_of_the_workspace_is_limited(self, namespaces: SandboxPool) -> None:
         with namespaces.open_session_sync(limits=SMALL) as session:
             result = session.exec_sync(
                 "for i in 1 2 3; do head -c 30000000 /dev/zero > $i; done; : > $TMPDIR/x; du -sm ."
@@ -248,7 +252,7 @@ class TestHostile:
             assert say(session, "rm 1 2 3; echo room > x; cat x") == "room"
             session.write_sync("more", bytes(10_000_000))
 
-    def test_nothing_of_the_machine_is_seen(self, namespaces: SandboxPool, tmp_path: Path) -> None:
+    def test_the_host_is_hidden(self, namespaces: SandboxPool, tmp_path: Path) -> None:
         secret, other, base = tmp_path / "secret", tmp_path / "other", tmp_path / "base"
         secret.write_text("s3cret")
         for folder in (base, other):
@@ -268,13 +272,13 @@ class TestHostile:
             assert status[1::2] == ["0" * 16] * 4 + ["1", "2"]
             assert "Permission denied" in say(session, "ls -l /proc/1/fd")
 
-    def test_it_has_no_network_but_its_own(self, namespaces: SandboxPool) -> None:
+    def test_the_network_is_only_the_sessions_own(self, namespaces: SandboxPool) -> None:
         with namespaces.open_session_sync() as session:
             assert say(session, "cat /proc/net/dev | tail -n +3 | wc -l") == "1"
             connect = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
             assert "unreachable" in say(session, f'python3 -c "{connect}"')
 
-    def test_sessions_do_not_meet(self, namespaces: SandboxPool) -> None:
+    def test_sessions_do_not_share_processes_or_ports(self, namespaces: SandboxPool) -> None:
         with namespaces.open_session_sync() as a, namespaces.open_session_sync() as b:
             a.exec_sync(f"echo 1 > /tmp/left; echo 1 > here; sleep {mark(4848)} &")
             assert say(b, "cat /tmp/left here 2>&1 | grep -c 'No such file'") == "2"
@@ -283,7 +287,7 @@ class TestHostile:
 
 
 class TestFiles:
-    def test_read_what_was_written(self, session: SandboxSession) -> None:
+    def test_written_files_are_read_back(self, session: SandboxSession) -> None:
         session.write_sync("a/b/c.txt", b"text\0\xff")
         assert session.read_sync("a/b/c.txt") == b"text\0\xff"
         assert session.read_sync(f"{session.workdir}/a/../a/./b/c.txt") == b"text\0\xff"
@@ -301,29 +305,29 @@ class TestFiles:
             assert session.exec_sync("./run").exit_code == 126
             assert session.read_tree_sync()["run"].executable is False
 
-    def test_names_that_are_no_text_survive(self, session: SandboxSession) -> None:
+    def test_file_names_that_are_not_utf8_are_supported(self, session: SandboxSession) -> None:
         name = "\udcff\udcfe/é ü\n"
         session.write_sync(name, b"1")
         assert session.read_sync(name) == b"1"
         assert set(session.changes_sync().written) == {name}
         assert say(session, "cat $(printf '\\377\\376')/*") == "1"
 
-    def test_no_path_leads_out(self, session: SandboxSession) -> None:
+    def test_no_path_leads_outside_the_workspace(self, session: SandboxSession) -> None:
         session.exec_sync("mkdir a; ln -s /etc out; ln -s .. up; ln -s /etc/passwd file-out; ln -s loop loop")
         session.exec_sync("ln -s /nowhere dangling-out")
-        led_out = []
+        escaped = []
         for path in ("../x", "/etc/passwd", "out/passwd", "up/x", "file-out", "a/../../x", "loop/x", "dangling-out"):
             for do in (session.read_sync, lambda path: session.write_sync(path, b"x")):
                 with contextlib.suppress(OSError):
-                    led_out.append((path, do(path)))
-        assert not led_out
+                    escaped.append((path, do(path)))
+        assert not escaped
 
     def test_links_inside_are_followed(self, session: SandboxSession) -> None:
         session.exec_sync(f"mkdir d; echo 1 > d/f; ln -s d/f l; ln -s {session.workdir}/d abs; ln -s ../d/f d/back")
         for path in ("l", "abs/f", "d/back"):
             assert session.read_sync(path) == b"1\n"
             session.write_sync(path, b"1\n")
-        assert session.read_tree_sync()["l"].kind == "symlink", "written through, not over"
+        assert session.read_tree_sync()["l"].kind == "symlink", "written through the link, not over it"
 
     def test_only_regular_files_are_read(self, session: SandboxSession) -> None:
         session.exec_sync("mkfifo fifo; mkdir d")
@@ -337,7 +341,7 @@ class TestFiles:
             with pytest.raises(OSError):
                 session.write_sync(path, b"")
 
-    def test_a_base_is_the_agents_to_write_and_stays_as_it_was(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_a_base_is_writable_in_the_session_and_unchanged_outside(self, pool: SandboxPool, tmp_path: Path) -> None:
         base = tmp_path / "closed" / "base"
         base.mkdir(parents=True)
         (base / "f").write_text("old\n")
@@ -350,9 +354,9 @@ class TestFiles:
             assert say(session, "rm f run && ls | wc -l") == "0"
         assert (base / "f").read_text() == "old\n"
 
-    def test_a_base_of_several_users_is_copied(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_a_base_with_files_of_several_users_is_copied(self, pool: SandboxPool, tmp_path: Path) -> None:
         if os.geteuid() != 0:
-            pytest.skip("only root can give files away")
+            pytest.skip("only root can change the owner of files")
         base = tmp_path / "base"
         (base / "d").mkdir(parents=True)
         (base / "d" / "f").write_text("1")
@@ -381,7 +385,7 @@ class TestFiles:
 
 
 class TestLifecycle:
-    def test_awaited(self, namespaces: SandboxPool) -> None:
+    def test_async_methods(self, namespaces: SandboxPool) -> None:
         async def main() -> None:
             async with namespaces.open_session() as session:
                 await session.write("f", b"1")
@@ -396,7 +400,7 @@ class TestLifecycle:
 
         asyncio.run(main())
 
-    def test_a_cancelled_command_is_killed_and_the_session_goes_on(self, namespaces: SandboxPool) -> None:
+    def test_a_cancelled_command_is_killed_and_the_session_continues(self, namespaces: SandboxPool) -> None:
         async def main() -> None:
             async with namespaces.open_session() as session:
                 with pytest.raises(asyncio.TimeoutError):
@@ -406,7 +410,7 @@ class TestLifecycle:
 
         asyncio.run(main())
 
-    def test_many_at_once(self, namespaces: SandboxPool) -> None:
+    def test_many_concurrent_sessions(self, namespaces: SandboxPool) -> None:
         async def one(number: int) -> bytes:
             async with namespaces.open_session() as session:
                 await session.exec(f"echo {number} > f; sleep 0.2")
@@ -456,11 +460,11 @@ class TestLifecycle:
             for item in folders:
                 item.mkdir()
             with ThreadPoolExecutor(len(numbers)) as threads:
-                left = list(threads.map(self._outlive, [tier] * len(numbers), numbers, folders))
+                left = list(threads.map(self._survivors, [tier] * len(numbers), numbers, folders))
         assert not any(left), dict(zip(numbers, left, strict=True))
 
-    def _outlive(self, tier: Tier, number: signal.Signals, tmp_path: Path) -> list[object]:
-        """What of a trainer outlived the signal."""
+    def _survivors(self, tier: Tier, number: signal.Signals, tmp_path: Path) -> list[object]:
+        """Return what outlived the signal to a trainer."""
         seconds = mark(5300 + number)
         source = f"""
             from rllm_gym.sandbox import SandboxPool
@@ -483,8 +487,10 @@ class TestLifecycle:
         until(lambda: not running(seconds) and not any(tmp_path.glob("rllm-gym-session-*")))
         return [*running(seconds), *tmp_path.glob("rllm-gym-session-*")]
 
-    def test_as_an_ordinary_user(self, ordinary_user: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-        """The whole of it, by somebody who owns nothing on this machine but a directory."""
+    def test_sessions_work_for_an_ordinary_user(
+        self, ordinary_user: Callable[..., subprocess.CompletedProcess[str]]
+    ) -> None:
+        """All operations, by a user who owns only one directory on this machine."""
         for tier in (Tier.NAMESPACES, Tier.LANDLOCK):
             needs(tier)
         source = """
@@ -517,7 +523,7 @@ class TestLifecycle:
         assert (done.stdout.split(), done.stderr[-3000:]) == (["namespaces", "True", "landlock"], "")
 
 
-def test_a_runtime_below_tmp_is_seen_where_it_lies(confined_pool: SandboxPool) -> None:
+def test_a_runtime_below_tmp_is_visible_at_its_path(confined_pool: SandboxPool) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True, timeout=240)
         os.chmod(folder, 0o755)

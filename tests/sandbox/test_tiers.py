@@ -1,4 +1,4 @@
-"""What each tier guarantees, tried by programs that want more: the tests that the table in docs/sandbox.md names."""
+"""The guarantees of each tier, tested by programs that try to break them; docs/sandbox.md names these tests."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def system_call(number, *arguments):
     if libc.syscall(number, *arguments) == -1:
         raise OSError(ctypes.get_errno(), str(number))
 """
-TELL = "\nprint(json.dumps(said))"
+PRINT_RESULTS = "\nprint(json.dumps(said))"
 REFUSED = {"PermissionError", "FileNotFoundError", "ConnectionRefusedError", "ProcessLookupError", "OSError",
            "NotADirectoryError", "MemoryError", "IsADirectoryError"}  # fmt: skip
 
 
-def tried(trainer: Trainer, source: str, **limits: float) -> dict[str, object]:
-    """What a program said of each of its attempts."""
-    result = trainer.run(TRY + source + TELL, **limits)
+def results_of(trainer: Trainer, source: str, **limits: float) -> dict[str, object]:
+    """Return the result that a program reports for each of its attempts."""
+    result = trainer.run(TRY + source + PRINT_RESULTS, **limits)
     assert result.exit_code == 0, result
     return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
 def refused(said: dict[str, object]) -> bool:
-    print({name: answer for name, answer in said.items() if answer not in REFUSED})  # shown where it fails
+    print({name: answer for name, answer in said.items() if answer not in REFUSED})  # shown on failure
     return set(said.values()) <= REFUSED
 
 
 def test_files_of_the_host_cannot_be_read(trainer: Trainer) -> None:
-    output = tried(
+    output = results_of(
         trainer,
         """
 folder, pid = trainer["folder"], trainer["pid"]
@@ -71,7 +71,7 @@ attempt("by handle", lambda: system_call(304 if os.uname().machine == "x86_64" e
 
 
 def test_files_of_the_host_cannot_be_changed(trainer: Trainer) -> None:
-    output = tried(
+    output = results_of(
         trainer,
         """
 import sysconfig
@@ -98,13 +98,13 @@ attempt("a mount", lambda: libc.mount(b"none", b".", b"tmpfs", 0, 0) and (_ for 
     import json.__init__ as witness
 
     for path in (Path(str(witness.__file__)), Path(trainer.facts["folder"], "file")):
-        if path.exists():  # the ordinary user's folder may be out of this process's sight
+        if path.exists():  # this process may not see the ordinary user's folder
             assert path.stat().st_mode & 0o444
             assert path.stat().st_mtime > 0
 
 
-def test_the_environment_of_the_trainer_is_not_seen(trainer: Trainer) -> None:
-    output = tried(
+def test_environment_variables_of_the_trainer_are_hidden(trainer: Trainer) -> None:
+    output = results_of(
         trainer,
         """
 attempt("own", lambda: ",".join(name for name in os.environ))
@@ -122,7 +122,7 @@ attempt("left in memory", lambda: str("SECRET_TOKEN" in open("/proc/self/environ
 
 
 def test_there_is_no_network(trainer: Trainer) -> None:
-    output = tried(
+    output = results_of(
         trainer,
         """
 port = trainer["port"]
@@ -141,8 +141,8 @@ for family, kind in ((socket.AF_INET, socket.SOCK_RAW), (socket.AF_PACKET, socke
     assert refused({name: "OSError" if answer == "gaierror" else answer for name, answer in output.items()}), output
 
 
-def test_sockets_of_the_host_are_out_of_reach(trainer: Trainer) -> None:
-    output = tried(
+def test_sockets_of_the_host_are_unreachable(trainer: Trainer) -> None:
+    output = results_of(
         trainer,
         """
 def connect(address, kind=socket.SOCK_STREAM):
@@ -162,7 +162,7 @@ attempt("a pair pointed elsewhere", sidestep)
 
 
 def test_other_processes_cannot_be_signalled(trainer: Trainer) -> None:
-    output = tried(
+    output = results_of(
         trainer,
         """
 pid = trainer["pid"]
@@ -182,7 +182,7 @@ for other in {pid, os.getppid()} - {0, 1, os.getpid()}:
     assert trainer.process.poll() is None
 
 
-def test_a_program_ends_its_own_children_as_anywhere(trainer: Trainer) -> None:
+def test_a_program_can_kill_its_own_children(trainer: Trainer) -> None:
     result = trainer.run("""
 import subprocess, sys
 sleeper = subprocess.Popen(["sleep", "60"])
@@ -196,8 +196,8 @@ except subprocess.TimeoutExpired:
     assert (result.exit_code, result.stdout) == (0, "-9\ntimeout\n"), result
 
 
-def test_other_processes_cannot_be_looked_into(trainer: Trainer) -> None:
-    output = tried(
+def test_other_processes_cannot_be_inspected(trainer: Trainer) -> None:
+    output = results_of(
         trainer,
         """
 for other in {trainer["pid"], os.getppid()} - {0, os.getpid()}:
@@ -212,8 +212,8 @@ for other in {trainer["pid"], os.getppid()} - {0, os.getpid()}:
     assert refused(output), output
 
 
-def test_process_ids_are_hidden_where_there_are_namespaces(trainer: Trainer) -> None:
-    """Tier B cannot, and says so: whether a number is taken shows, and nothing else of the process."""
+def test_process_ids_are_hidden_in_namespaces(trainer: Trainer) -> None:
+    """Tier B cannot, and documents it: whether a number is taken is visible, and nothing else of the process."""
     if trainer.tier is Tier.LANDLOCK:
         source = "import json, os, sys\nprint(os.path.exists('/proc/%d' % json.loads(sys.argv[1])['pid']))"
         assert trainer.run(source).stdout == "True\n"
@@ -224,7 +224,7 @@ def test_process_ids_are_hidden_where_there_are_namespaces(trainer: Trainer) -> 
     assert int(own) < 10
 
 
-def test_programs_side_by_side_do_not_see_each_other(trainer: Trainer) -> None:
+def test_concurrent_programs_do_not_see_each_other(trainer: Trainer) -> None:
     source = (
         TRY
         + """
@@ -239,7 +239,7 @@ said["theirs"] = []
 for root, _, files in os.walk(os.path.dirname(home) if home != "/scratch" else home):
     said["theirs"] += [f"{root}/{name}" for name in files if not root.startswith(home)]
 """
-        + TELL
+        + PRINT_RESULTS
     )
     for result in trainer.run_together({"source": source, "limits": {}}, {"source": source, "limits": {}}):
         assert result.exit_code == 0, result
@@ -248,8 +248,8 @@ for root, _, files in os.walk(os.path.dirname(home) if home != "/scratch" else h
         assert not output["theirs"]
 
 
-def test_there_are_no_privileges_to_be_had(trainer: Trainer) -> None:
-    output = tried(
+def test_a_program_cannot_gain_privileges(trainer: Trainer) -> None:
+    output = results_of(
         trainer,
         """
 said["root"] = os.getuid() == 0 or os.geteuid() == 0
@@ -301,7 +301,7 @@ while True:
     assert not orphans(trainer)
 
 
-def test_time_by_the_clock_is_bounded(trainer: Trainer) -> None:
+def test_wall_time_is_bounded(trainer: Trainer) -> None:
     source = """
 import os, signal
 for number in range(1, 65):
@@ -417,7 +417,7 @@ def test_output_is_bounded(trainer: Trainer) -> None:
 
 
 def test_no_process_is_left(trainer: Trainer) -> None:
-    """Daemons, in sessions of their own, ignoring signals, started by what has ended, traced nowhere."""
+    """Daemons in sessions of their own that ignore signals, whose parents have ended, and that are not traced."""
     result = trainer.run("""
 import os, signal, time
 def daemon():
@@ -535,7 +535,7 @@ if __name__ == "__main__":
     assert result.stdout.split("\n") == ["100", "[1, 2]", "300000", "150", "7", ""], result
 
 
-def test_when_the_trainer_is_killed_nothing_lives_on(trainer: Trainer) -> None:
+def test_killing_the_trainer_leaves_no_process(trainer: Trainer) -> None:
     source = """
 import os, sys
 from rllm_gym.sandbox import *
@@ -571,7 +571,7 @@ with SandboxPool(Tier(sys.argv[1])) as pool:
     assert until(lambda: not alive(family)), alive(family)
 
 
-def test_unsafe_bounds_what_it_can_and_ends_what_it_started(unsafe_trainer: Trainer) -> None:
+def test_the_unsafe_tier_applies_limits_and_ends_its_processes(unsafe_trainer: Trainer) -> None:
     trainer = unsafe_trainer
     assert trainer.run("while True:\n    pass", cpu_s=0.3).ended == "cpu limit"
     assert trainer.run("import time\ntime.sleep(60)", wall_s=0.3).ended == "wall limit"
@@ -584,11 +584,11 @@ def test_unsafe_bounds_what_it_can_and_ends_what_it_started(unsafe_trainer: Trai
     check_memory(trainer, "children")
     test_descriptors_of_the_trainer_are_not_inherited(trainer)
     test_no_state_is_left_in_the_worker(trainer)
-    test_when_the_trainer_is_killed_nothing_lives_on(trainer)
+    test_killing_the_trainer_leaves_no_process(trainer)
 
 
-def test_the_table_names_tests_that_exist() -> None:
-    """Every guarantee in docs/sandbox.md is shown by a test, and every test named there exists."""
+def test_the_table_of_guarantees_names_existing_tests() -> None:
+    """Every guarantee in docs/sandbox.md names a test, and every test named there exists."""
     text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+\.py)::(\w+)`", text))
     assert len(named) > 15
@@ -597,11 +597,11 @@ def test_the_table_names_tests_that_exist() -> None:
         assert found, f"docs/sandbox.md names {file}, which does not exist"
         assert re.search(rf"^\s*def {name}\(", found[0].read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
     rows = [line for line in text.splitlines() if line.startswith("| ") and "guarantee" not in line]
-    assert all("::" in row for row in rows if row.count("|") >= 6), "a guarantee without its test"
+    assert all("::" in row for row in rows if row.count("|") >= 6), "a guarantee without a test"
 
 
 def orphans(trainer: Trainer) -> list[psutil.Process]:
-    """Processes below the trainer that are neither its warm workers nor what stands between."""
+    """Return processes below the trainer that are neither its warm workers nor their bwrap processes."""
     deep = []
     for pid in trainer.left:
         try:

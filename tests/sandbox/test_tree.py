@@ -1,4 +1,4 @@
-"""Trees as values, and what a session says was changed: exact, whatever was done, and never led out."""
+"""Trees as values, and the changes that a session reports: exact after any edits, and never outside the workspace."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ for step in json.load(open(sys.argv[1], encoding="ascii")):
 
 @pytest.fixture(scope="module", params=["overlay", "copy", "landlock"])
 def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    """Each way in which a workspace begins as its base."""
+    """Each way in which a workspace is created from its base."""
     tier = Tier.LANDLOCK if request.param == "landlock" else Tier.NAMESPACES
     needs(tier)
     with pytest.MonkeyPatch.context() as patch, SandboxPool(tier) as pool:
@@ -95,19 +95,19 @@ def _script(steps: list[tuple[object, ...]]) -> str:
     return json.dumps([[list(part) if isinstance(part, bytes) else part for part in step] for step in steps])
 
 
-def _run_edits(steps: list[tuple[object, ...]], where: Path, program: Path) -> None:
-    """The same edits, in an ordinary directory."""
+def _run_edits(steps: list[tuple[object, ...]], directory: Path, program: Path) -> None:
+    """Apply the same edits in an ordinary directory."""
     import subprocess
     import sys
 
     (program.parent / "steps.json").write_text(_script(steps))
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     command = [*command, sys.executable, "-I", "-S", str(program), str(program.parent / "steps.json")]
-    subprocess.run(command, cwd=where, check=True, timeout=240)
+    subprocess.run(command, cwd=directory, check=True, timeout=240)
 
 
 def _specials(folder: str, names: list[str]) -> list[str]:
-    """What a copy leaves out: a FIFO would be waited for."""
+    """Return what a copy leaves out; opening a FIFO would block."""
     return [name for name in names if stat.S_ISFIFO(os.lstat(os.path.join(folder, name)).st_mode)]
 
 
@@ -134,7 +134,7 @@ class TestChanges:
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
     ) -> None:
         folder = tmp_path_factory.mktemp("edits")
-        program, base, copy = folder / "edit.py", folder / "base", folder / "twin"
+        program, base, copy = folder / "edit.py", folder / "base", folder / "copy"
         program.write_text(EDIT)
         base.mkdir()
         _run_edits(before, base, program)  # type: ignore[arg-type]
@@ -152,8 +152,8 @@ class TestChanges:
             tree, changes = session.read_tree_sync(), session.changes_sync()
         assert changes.apply(base_tree) == tree
         assert changes == Changes.between(base_tree, tree)
-        assert read_directory(base) == base_tree, "the base itself was changed"
-        # The twin lacks the FIFOs of the base, and a file can be written in their place.
+        assert read_directory(base) == base_tree, "the base itself was modified"
+        # The reference copy lacks the FIFOs of the base, and a file can be written in their place.
         fifos = [path for path in base.rglob("*") if stat.S_ISFIFO(path.lstat().st_mode)]
         if pool.tier is Tier.NAMESPACES and not fifos:
             _run_edits(after, copy, program)  # type: ignore[arg-type]
@@ -166,9 +166,9 @@ class TestChanges:
             session.exec_sync("rm -r d; mkdir d; echo -n x > d/a; echo new > d/b")
             changes = session.changes_sync()
         assert changes.removed == {"d/e/c"}
-        assert set(changes.written) == {"d/b"}, "what has the same content again was not changed"
+        assert set(changes.written) == {"d/b"}, "a file with the same content again is unchanged"
 
-    def test_what_takes_the_place_of_something_else(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_replacing_a_path_by_another_kind_is_reported(self, pool: SandboxPool, tmp_path: Path) -> None:
         base = tmp_path / "base"
         write_directory(
             {"file": TreeFile("file", b"1"), "d/x": TreeFile("file", b"2"), "l": TreeFile("symlink", b"file")}, base
@@ -179,7 +179,7 @@ class TestChanges:
         assert changes.removed == {"file", "d/x", "l"}
         assert set(changes.written) == {"file/y", "d"}
 
-    def test_history_is_no_part_of_it(self, pool: SandboxPool, tmp_path: Path) -> None:
+    def test_the_git_directory_is_not_part_of_the_tree(self, pool: SandboxPool, tmp_path: Path) -> None:
         base = tmp_path / "base"
         write_directory({".git/HEAD": TreeFile("file", b"x"), "sub/.git/HEAD": TreeFile("file", b"y")}, base)
         with pool.open_session_sync(base) as session:
@@ -188,7 +188,7 @@ class TestChanges:
             assert set(session.changes_sync().written) == {"sub/.git/config"}
             assert session.changes_sync().removed == frozenset()
 
-    def test_no_base_is_an_empty_one(self, pool: SandboxPool) -> None:
+    def test_no_base_is_an_empty_base(self, pool: SandboxPool) -> None:
         with pool.open_session_sync() as session:
             assert session.read_tree_sync() == {}
             session.exec_sync("mkdir -p a/b; echo hi > a/b/c; chmod 755 a/b/c")
@@ -211,9 +211,9 @@ class TestChanges:
 
 
 class TestDirectories:
-    """The same reading in the trainer, of a directory that somebody hostile has filled."""
+    """The trainer reads a directory that a hostile program has filled in the same way."""
 
-    def test_nothing_is_followed_or_waited_for(self, tmp_path: Path) -> None:
+    def test_links_are_not_followed_and_pipes_do_not_block(self, tmp_path: Path) -> None:
         (tmp_path / "real").write_bytes(b"1")
         (tmp_path / "out").symlink_to("/etc")
         (tmp_path / "loop").symlink_to("loop")
@@ -238,7 +238,7 @@ class TestDirectories:
             max_size=12,
         )
     )
-    def test_written_and_read_is_the_same(
+    def test_a_written_tree_is_read_back(
         self, tmp_path_factory: pytest.TempPathFactory, tree: dict[str, TreeFile]
     ) -> None:
         tree = {path: file for path, file in tree.items() if not any(path.startswith(f"{other}/") for other in tree)}
@@ -246,7 +246,7 @@ class TestDirectories:
         write_directory(tree, folder)
         assert read_directory(folder, leave_out=frozenset()) == tree
 
-    def test_paths_that_lead_out_are_refused(self, tmp_path: Path) -> None:
+    def test_paths_outside_the_directory_are_refused(self, tmp_path: Path) -> None:
         taken = []
         for path in ("/etc/x", "../x", "a/../../x", "a//b", "", "./a", "a\0b"):
             try:
@@ -256,13 +256,13 @@ class TestDirectories:
                     taken.append((path, error))
         assert not taken
 
-    def test_a_link_of_the_tree_is_not_written_through(self, tmp_path: Path) -> None:
+    def test_writing_does_not_follow_a_link_of_the_tree(self, tmp_path: Path) -> None:
         tree = {"a": TreeFile("symlink", os.fsencode(tmp_path)), "a/b": TreeFile("file", b"out")}
         with pytest.raises(ValueError, match="lies below 'a', which is a symlink"):
             write_directory(tree, tmp_path / "new")
         assert not (tmp_path / "b").exists()
 
-    def test_a_survey_counts_what_is_there(self, tmp_path: Path) -> None:
+    def test_a_survey_counts_files_and_bytes(self, tmp_path: Path) -> None:
         write_directory({"d/f": TreeFile("file", b"12345"), "l": TreeFile("symlink", b"d")}, tmp_path / "base")
         found = directory_stats(tmp_path / "base")
         assert (found.entries, found.size) == (3, 6)

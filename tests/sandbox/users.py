@@ -1,4 +1,4 @@
-"""Running Python as somebody: whoever runs the tests, an ordinary user, root with a Python open to all."""
+"""Run Python as different users: the user of the tests, an ordinary user, root with a Python readable by all."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from rllm_gym.sandbox.tier import Tier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ORDINARY_UID = 61234
-"""No account has it, so nothing on the machine is its own."""
+"""No account has it, so it owns nothing on the machine."""
 
 USERS = ("this user", "an ordinary user") if os.geteuid() == 0 else ("this user",)
-"""Where this user is an ordinary one, there is no other to try."""
+"""If this user is an ordinary one, there is no other to test."""
 
 Completed = subprocess.CompletedProcess[str]
 
 
 def needs(tier: Tier) -> None:
-    """Skip the calling test, with the reason, where a tier does not work on this machine."""
+    """Skip the calling test, with the reason, if a tier does not work on this machine."""
     finding = probe_tier(tier)
     if not finding.works:
-        pytest.skip(f"tier {tier.value} does not work here: {finding.reason} {finding.fix}")
+        pytest.skip(f"tier {tier.value} does not work on this machine: {finding.reason} {finding.fix}")
 
 
 class RunPython:
-    """Runs Python programs as somebody. ``before`` is the command that becomes him."""
+    """Runs Python programs as a user. ``before`` is the command that switches to that user."""
 
     def __init__(self, before: list[str], environment: dict[str, str]) -> None:
         self._before, self._environment = before, environment
@@ -61,8 +61,8 @@ def own_environment() -> dict[str, str]:
 def ordinary_user() -> Iterator[RunPython]:
     """A user who is not root and owns nothing.
 
-    Python may lie below a directory that is closed to others, as root's home is; then what is needed of it is shown
-    through a mount namespace of its own. Where the tests themselves run as an ordinary user, it is that user.
+    Python may lie below a directory that is closed to other users, such as root's home; then the needed parts are shown
+    through a separate mount namespace. If the tests themselves run as an ordinary user, it is that user.
     """
     if os.geteuid() != 0:
         yield RunPython([], own_environment())
@@ -77,13 +77,13 @@ def ordinary_user() -> Iterator[RunPython]:
         user = RunPython(become, _environment(Path(home)))
         tried = user("import rllm_gym")
         if tried.returncode != 0:
-            pytest.skip(f"an ordinary user cannot run this Python here: {tried.stderr.strip()[-400:]}")
+            pytest.skip(f"an ordinary user cannot run this Python: {tried.stderr.strip()[-400:]}")
         yield user
 
 
 @pytest.fixture(params=USERS)
 def each_user(request: pytest.FixtureRequest, ordinary_user: RunPython) -> RunPython:
-    """Whoever runs the tests, and an ordinary user."""
+    """The user of the tests, and an ordinary user."""
     if request.param == "an ordinary user":
         return ordinary_user
     return RunPython([], own_environment())
@@ -100,14 +100,14 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def with_open_python(command: list[str]) -> list[str]:
-    """The command, run where Python and this checkout are open to all users."""
+    """Return the command wrapped so that Python and this checkout are readable by all users."""
     if closed := needed_but_closed():
         return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _show(closed), "sh", *command]
     return command
 
 
 def _show(closed: dict[str, list[str]]) -> str:
-    """A shell script that puts an open, empty directory over each closed one, and into it what is needed."""
+    """Return a shell script that mounts a readable directory with the needed paths over each closed one."""
     lines = ["store=$(mktemp -d)", "mount -t tmpfs -o mode=755 none $store"]
     for number, needed in enumerate(path for paths in closed.values() for path in paths):
         lines += [f"mkdir $store/{number}", f"mount --bind '{needed}' $store/{number}"]
@@ -121,7 +121,7 @@ def _show(closed: dict[str, list[str]]) -> str:
 
 
 def needed_but_closed() -> dict[str, list[str]]:
-    """Directories closed to others, and what must be seen below each: Python and this checkout."""
+    """Return directories closed to other users, and the paths needed below each: Python and this checkout."""
     closed: dict[str, list[str]] = {}
     for needed in (sys.base_prefix, sys.prefix, str(ROOT)):
         path = Path(os.path.realpath(needed))

@@ -1,4 +1,4 @@
-"""Waiting for what nothing announces: the end of other processes' children, the start of a program in a sandbox."""
+"""Wait for unannounced events: the end of other processes' children, the start of a program in a sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 
 def until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
-    """Whether it becomes true; polls. The time is only there to tell a failure from a machine that stalls."""
+    """Poll until the condition holds and return whether it does; the limit is for failures, not for slow machines."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -22,14 +22,14 @@ def until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
 
 
 def processes_below(pid: int) -> list[psutil.Process]:
-    """All descendants of a process."""
+    """Return all descendants of a process."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).children(recursive=True)
     return []
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended: neither gone nor zombies."""
+    """Return those that have not ended: neither gone nor zombies."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -39,19 +39,19 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def mark(number: int) -> str:
-    """A number of seconds that no other test run of this machine gives to ``sleep``, for :func:`running`."""
+    """Return a number of seconds that no other test run on this machine passes to ``sleep``, for :func:`running`."""
     return f"{number}.{os.getpid()}"
 
 
 def running(argument: str) -> list[int]:
-    """Processes of this machine, whoever's, that have this among the arguments they were started with."""
+    """Return the processes of this machine, of any user, that have this among their command-line arguments."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 arguments = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
             except OSError:
-                continue  # it ended while it was looked at
+                continue  # it ended while it was inspected
             if argument.encode() in arguments:
                 found.append(int(entry))
     return found

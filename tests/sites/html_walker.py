@@ -1,7 +1,7 @@
-"""A person at the built-in sites, without a browser: reads the pages' HTML, follows links, fills in and sends forms.
+"""A driver of the built-in sites without a browser: it parses the HTML, follows links, and fills in and sends forms.
 
-The real browser walks one seed of every template in tests/envs; this one is quick enough for many seeds. What scripts
-do is done here as far as moves need it: tabs, dialogs, what is offered while typing, lists that grow.
+The real browser runs one seed of every template in tests/envs; this driver is fast enough for many seeds. Of the
+scripts it implements what the moves need: tabs, dialogs, autocompletion, lists that grow.
 """
 
 from __future__ import annotations
@@ -77,27 +77,27 @@ class _Builder(HTMLParser):
 
 
 def parse(html: str) -> Node:
-    """The page as a tree; elements that are not closed in order fail."""
+    """Parse the page into a tree; elements that are not closed in order fail."""
     builder = _Builder()
     builder.feed(re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.DOTALL))
     builder.close()
     assert builder._open is builder.root, f"<{builder._open.tag}> is not closed"
     identities = [node.attributes["id"] for node in builder.root.walk() if "id" in node.attributes]
-    assert len(identities) == len(set(identities)), f"ids twice on a page: {identities}"
+    assert len(identities) == len(set(identities)), f"duplicate ids on a page: {identities}"
     return builder.root
 
 
-class Walker:
-    """Carries out moves on a world's sites."""
+class SiteDriver:
+    """Performs moves on the pages of a site."""
 
-    def __init__(self, world: SiteState, start: str) -> None:
-        self.handlers = world.handlers()
+    def __init__(self, site: SiteState, start: str) -> None:
+        self.handlers = site.handlers()
         self.answer: str | None = None
         self.infeasible = False
         self.responses: list[tuple[str, Response]] = []
         self.get(start)
 
-    # Fetching ------------------------------------------------------------------------------------------------------
+    # Requests
 
     def get(self, url: str) -> None:
         self._load(Request("GET", url))
@@ -115,7 +115,7 @@ class Walker:
                 break
             request = Request("GET", urljoin(request.url, response.headers["location"]))
         else:
-            raise AssertionError(f"redirected for ever at {request.url}")
+            raise AssertionError(f"endless redirect at {request.url}")
         assert response.status in (200, 204), f"{request.url} answered {response.status}"
         self.url = request.url
         self.page = parse(response.body.decode())
@@ -125,7 +125,7 @@ class Walker:
         self._values: dict[Node, str] = {}
         self._dialog: Node | None = None
 
-    # Seeing --------------------------------------------------------------------------------------------------------
+    # Lookup
 
     def visible(self, node: Node) -> bool:
         for up in node.up():
@@ -146,8 +146,8 @@ class Walker:
             c if isinstance(c, str) else "" if c.attributes.get("aria-hidden") else c.text for c in node.children
         ).strip()
 
-    def find(self, fits: Callable[[Node], bool], within: str | None, what: object) -> Node:
-        found = [node for node in self.page.walk() if fits(node) and self.visible(node)]
+    def find(self, matches_node: Callable[[Node], bool], within: str | None, description: object) -> Node:
+        found = [node for node in self.page.walk() if matches_node(node) and self.visible(node)]
         if within is not None:
             sized = []
             for node in found:
@@ -156,10 +156,10 @@ class Walker:
                     sized.append((len(holder.text), node))
             least = min((size for size, _ in sized), default=0)
             found = [node for size, node in sized if size == least]
-        assert len(found) == 1, f"{what}: {len(found)} on {self.url}:\n{self.page.text[:2000]}"
+        assert len(found) == 1, f"{description}: {len(found)} on {self.url}:\n{self.page.text[:2000]}"
         return found[0]
 
-    # Doing ---------------------------------------------------------------------------------------------------------
+    # Moves
 
     def do(self, move: Move) -> None:
         if isinstance(move, Click):
@@ -228,11 +228,11 @@ class Walker:
             self._values[field] = ", ".join([*kept, node.text]) if "data-several" in field.attributes else node.text
             next(n for n in box.walk() if n.role == "listbox").attributes["hidden"] = ""
         elif "aria-haspopup" in attributes:
-            pass  # a menu: what is in it counts as seen
+            pass  # a menu: its contents count as visible
         elif "data-send" in attributes:
             self._submit(self._form_of(node), None)
         else:
-            assert node.tag == "button", f"nothing happens on a click at <{node.tag}>"
+            assert node.tag == "button", f"a click has no effect on <{node.tag}>"
             self._submit(self._form_of(node), node)
 
     def _suggest(self, node: Node, text: str) -> None:
@@ -286,18 +286,18 @@ class Walker:
             self._load(Request("POST", action, headers, urlencode(fields).encode()))
 
 
-def rewarded(build: Callable[[], SiteState], errand: WebTask, moves: tuple[Move, ...]) -> bool:
-    """Whether this way of doing an errand earns its reward, as the environment judges it."""
+def rewarded(build: Callable[[], SiteState], task: WebTask, moves: tuple[Move, ...]) -> bool:
+    """Return whether these moves earn the reward of the task, graded as the environment grades it."""
     from rllm_gym.grading.answers import matches
 
-    world, copy = build(), build()
-    walker = Walker(world, errand.start)
+    site, copy = build(), build()
+    driver = SiteDriver(site, task.start)
     for move in moves:
-        walker.do(move)
-    if errand.outcome:
-        errand.outcome(copy)
-    if world.facts() != copy.facts() or walker.infeasible != errand.infeasible:
+        driver.do(move)
+    if task.outcome:
+        task.outcome(copy)
+    if site.facts() != copy.facts() or driver.infeasible != task.infeasible:
         return False
-    if errand.answer is not None:
-        return walker.answer is not None and matches(errand.answer, walker.answer)
+    if task.answer is not None:
+        return driver.answer is not None and matches(task.answer, driver.answer)
     return True

@@ -1,4 +1,4 @@
-"""Walks templates' errands: the way a person goes is rewarded; nothing, a refusal and a near miss are not."""
+"""Check tasks of templates: the solution is rewarded; doing nothing, giving up and the near miss are not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.sites.html_walker import rewarded
 FEW_SEEDS = (0, 4)  # the first and the fifth level
 MANY_SEEDS = range(100)
 STEPS = 30
-"""What an episode has by default."""
+"""Default turn limit of an episode."""
 
 
-def share_of_today(seeds: Sequence[int], count: int) -> list[int]:
-    """So many of the seeds, others every day, one after the other; all of them with ``RLLM_GYM_ALL_SEEDS=1``."""
+def daily_share(seeds: Sequence[int], count: int) -> list[int]:
+    """Return ``count`` of the seeds, rotating daily; all of them with ``RLLM_GYM_ALL_SEEDS=1``."""
     if os.environ.get("RLLM_GYM_ALL_SEEDS"):
         return list(seeds)
     first = date.today().toordinal() * count
@@ -26,27 +26,27 @@ def share_of_today(seeds: Sequence[int], count: int) -> list[int]:
 
 
 def check_task(templates: Iterable[WebTaskTemplate], seeds: Sequence[int], steps: int = STEPS) -> None:
-    """Each template with each seed, at the seed's level; what fails is told together."""
+    """Check each template with each seed, at the seed's level, and report all failures together."""
     failures = []
     for template in templates:
         for seed in seeds:
             try:
-                _walk(template, seed, steps)
+                _check_task(template, seed, steps)
             except Exception as error:
                 error.add_note(f"{template.name}, seed {seed}")
                 failures.append(error)
     if failures:
-        raise ExceptionGroup(f"{len(failures)} errands", failures)
+        raise ExceptionGroup(f"{len(failures)} tasks", failures)
 
 
-def _walk(template: WebTaskTemplate, seed: int, steps: int) -> None:
+def _check_task(template: WebTaskTemplate, seed: int, steps: int) -> None:
     levels = tuple(template.difficulties)
     difficulty = levels[seed % len(levels)]
-    world = partial(template.build, seed, difficulty)
-    task = template.make_task(world(), Random(seed), difficulty)
+    build_site = partial(template.build, seed, difficulty)
+    task = template.make_task(build_site(), Random(seed), difficulty)
     assert len(task.moves) <= steps, f"{len(task.moves)} moves: {task}"
-    assert rewarded(world, task, task.moves), f"the way is not rewarded: {task}"
-    assert not rewarded(world, task, task.wrong_moves), f"the near miss is rewarded: {task}"
-    assert not rewarded(world, task, (Answer("done"),)), f"doing nothing is rewarded: {task}"
+    assert rewarded(build_site, task, task.moves), f"the solution is not rewarded: {task}"
+    assert not rewarded(build_site, task, task.wrong_moves), f"the near miss is rewarded: {task}"
+    assert not rewarded(build_site, task, (Answer("done"),)), f"doing nothing is rewarded: {task}"
     if not task.infeasible:
-        assert not rewarded(world, task, (ReportInfeasible(""),)), f"giving up is rewarded: {task}"
+        assert not rewarded(build_site, task, (ReportInfeasible(""),)), f"giving up is rewarded: {task}"

@@ -1,4 +1,4 @@
-"""The goals of all built-in errands, on sites and with tools: whole sentences, in the number that they count."""
+"""The goals of all built-in tasks, on sites and with tools: complete sentences with correct singular and plural."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rllm_gym.sites import TEMPLATES as SITE_TEMPLATES
 
-pytest.importorskip("mcp", reason="the worlds of tools need the SDK: pip install 'rllm-gym[mcp]'")
+pytest.importorskip("mcp", reason="the tool worlds need the MCP SDK: pip install 'rllm-gym[mcp]'")
 
 from rllm_gym.envs.mcp.worlds import TEMPLATES as TOOL_TEMPLATES  # after the check that it can be imported
 
@@ -24,7 +24,7 @@ SLIPS = {
 NAMED = re.compile(r"“[^”]*”|\"[^\"]*\"")
 
 
-def test_goals_are_sentences_and_vary() -> None:
+def test_goals_are_varied_sentences() -> None:
     wrong: list[object] = []
     for name, template in [*SITE_TEMPLATES.items(), *TOOL_TEMPLATES.items()]:
         goals = []
@@ -32,14 +32,14 @@ def test_goals_are_sentences_and_vary() -> None:
             level = template.difficulties[seed % len(template.difficulties)]
             goal = template.make_task(template.build(seed, level), random.Random(seed), level).goal
             goals.append(goal)
-            output = NAMED.sub("“x”", goal)  # what it quotes is as it is
+            output = NAMED.sub("“x”", goal)  # quoted text is not checked
             wrong += [(name, seed, slip, goal) for slip, pattern in SLIPS.items() if re.search(pattern, output)]
         if len(set(goals)) < 3:
             wrong.append((name, goals))
     assert wrong == []
 
 
-def test_what_a_product_is_made_of_fits_it() -> None:
+def test_materials_fit_their_products() -> None:
     from rllm_gym.sites.shop.catalogue import make_products
 
     products = [product for seed in range(30) for product in make_products(random.Random(seed), 5)]

@@ -1,4 +1,4 @@
-"""The calendar: every errand can be done, near misses are seen, and free time is what it says."""
+"""The calendar: every task can be solved, near misses are detected, and free times are correct."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rllm_gym.sites.calendar import ORIGIN, TEMPLATES, CalendarApp, build
 from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.people import Person
 from rllm_gym.sites.task import Click, Fill
-from tests.sites.html_walker import Walker
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
+from tests.sites.html_walker import SiteDriver
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
 ME, ANNA, ANNE = (
     Person(name, f"{name.split()[0].lower()}@brightwater.test") for name in ("Mo Lee", "Anna Li", "Anne Li")
@@ -30,7 +30,7 @@ def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
 
 @pytest.mark.long
 def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
 def test_harder_sites_are_larger() -> None:
@@ -38,43 +38,43 @@ def test_harder_sites_are_larger() -> None:
     assert sizes == sorted(set(sizes))
 
 
-def test_a_series_takes_place_every_week_until_it_ends_but_on_no_day_that_was_cancelled() -> None:
-    world = empty()
-    event = world.add("Run", MONDAY, 600, 660, until=MONDAY + timedelta(days=21))
-    world.skip(event.number, MONDAY + timedelta(days=7))
-    days = [day for day, _ in world.occurrences(MONDAY - timedelta(days=30), MONDAY + timedelta(days=90))]
+def test_a_series_repeats_weekly_until_it_ends_except_on_cancelled_days() -> None:
+    site = empty()
+    event = site.add("Run", MONDAY, 600, 660, until=MONDAY + timedelta(days=21))
+    site.skip(event.number, MONDAY + timedelta(days=7))
+    days = [day for day, _ in site.occurrences(MONDAY - timedelta(days=30), MONDAY + timedelta(days=90))]
     assert days == [MONDAY, MONDAY + timedelta(days=14), MONDAY + timedelta(days=21)]
     for day in (MONDAY + timedelta(days=7), MONDAY + timedelta(days=1), MONDAY + timedelta(days=28)):
         with pytest.raises(FormError):
-            world.skip(event.number, day)
+            site.skip(event.number, day)
 
 
-def test_people_are_free_when_nothing_they_accepted_takes_place() -> None:
-    world = build(7, 3)
-    people = [world.me.email, *(person.email for person in world.people[:2])]
+def test_people_are_free_outside_of_accepted_events() -> None:
+    site = build(7, 3)
+    people = [site.me.email, *(person.email for person in site.people[:2])]
     for ahead in range(10):
-        day = world.today + timedelta(days=ahead)
-        gaps = world.common_gaps(people, day)
+        day = site.today + timedelta(days=ahead)
+        gaps = site.common_gaps(people, day)
         free = {minute for start, end in gaps for minute in range(start, end)}
-        taken = {m for email in people for start, end in world.busy(email, day) for m in range(start, end)}
+        taken = {m for email in people for start, end in site.busy(email, day) for m in range(start, end)}
         assert free == set(range(9 * 60, 17 * 60)) - taken
 
 
-def test_an_event_made_twice_moved_away_and_back_or_made_again_is_judged_by_what_is_there() -> None:
-    world = empty()
-    event = world.add("Talk", MONDAY, 600, 630, guests=[ANNA.email])
-    wanted = world.facts()
-    world.change(event.number, day=MONDAY + timedelta(days=1))
-    assert world.facts() != wanted
-    world.change(event.number, day=MONDAY)
-    assert world.facts() == wanted
-    world.add("Talk", MONDAY, 600, 630, guests=[ANNA.email])
-    assert world.facts() != wanted
-    world.delete(event.number)
-    assert world.facts() == wanted
+def test_events_are_graded_by_their_final_state() -> None:
+    site = empty()
+    event = site.add("Talk", MONDAY, 600, 630, guests=[ANNA.email])
+    expected = site.facts()
+    site.change(event.number, day=MONDAY + timedelta(days=1))
+    assert site.facts() != expected
+    site.change(event.number, day=MONDAY)
+    assert site.facts() == expected
+    site.add("Talk", MONDAY, 600, 630, guests=[ANNA.email])
+    assert site.facts() != expected
+    site.delete(event.number)
+    assert site.facts() == expected
 
 
-def test_a_form_that_cannot_be_accepted_changes_nothing_and_says_why() -> None:
+def test_an_invalid_form_changes_nothing_and_reports_the_reason() -> None:
     for field, text, output in (
         ("Title", "", "must not be empty"),
         ("Date", "next Tuesday", "must be a date such as 2025-03-04"),
@@ -83,30 +83,30 @@ def test_a_form_that_cannot_be_accepted_changes_nothing_and_says_why() -> None:
         ("Guests", "Ann Li", "not in the address book"),
         ("Repeat weekly until", "2020-01-01", "within a year"),
     ):
-        world = empty()
-        walker = Walker(world, f"{ORIGIN}/new")
+        site = empty()
+        driver = SiteDriver(site, f"{ORIGIN}/new")
         for move in (Fill("Title", "Talk"), Fill(field, text), Click("button", "Create event")):
-            walker.do(move)
-        assert output in walker.page.text, field
-        assert not world.events, field
+            driver.do(move)
+        assert output in driver.page.text, field
+        assert not site.events, field
 
 
 def test_only_the_organiser_can_change_an_event_whatever_a_form_claims() -> None:
-    world = build(2, 2)
-    number = next(event.number for event in world.mine() if event.owner != world.me.email)
-    before = world.facts()
-    for change in (partial(world.delete, number), partial(world.change, number, title="Mine")):
+    site = build(2, 2)
+    number = next(event.number for event in site.mine() if event.owner != site.me.email)
+    before = site.facts()
+    for change in (partial(site.delete, number), partial(site.change, number, title="Mine")):
         with pytest.raises(FormError):
             change()
     with pytest.raises(FormError):
-        world.answer(next(event.number for event in world.mine() if event.owner == world.me.email), "declined")
-    assert world.facts() == before
+        site.answer(next(event.number for event in site.mine() if event.owner == site.me.email), "declined")
+    assert site.facts() == before
 
 
-def test_names_are_offered_while_guests_are_typed() -> None:
-    world = empty()
-    walker = Walker(world, f"{ORIGIN}/new")
+def test_guest_names_are_suggested_while_typing() -> None:
+    site = empty()
+    driver = SiteDriver(site, f"{ORIGIN}/new")
     choosing = (Fill("Guests", "Anna Li, ann"), Click("option", "Anne Li"))
     for move in (Fill("Title", "Talk"), *choosing, Click("button", "Create event")):
-        walker.do(move)
-    assert [dict(event.guests) for event in world.events.values()] == [{ANNA.email: "waiting", ANNE.email: "waiting"}]
+        driver.do(move)
+    assert [dict(event.guests) for event in site.events.values()] == [{ANNA.email: "waiting", ANNE.email: "waiting"}]

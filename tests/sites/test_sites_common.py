@@ -1,4 +1,4 @@
-"""What every built-in site shares: markup, routes, forms, limits; and that no request can break a site."""
+"""What all built-in sites share: markup, routes, forms, limits; and no request can break a site."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rllm_gym.sites.http import Request, Response
 from rllm_gym.sites.markup import h, url
 from rllm_gym.sites.pages import Frame, HtmlPage, paginate, render, sort_heading, suggest_field, text_area
 from rllm_gym.sites.site import MAX_POSTS, Redirect, Site, Visit
-from tests.sites.html_walker import Walker, parse
+from tests.sites.html_walker import SiteDriver, parse
 
 FIRST_OF_SITE = {name.partition("/")[0]: name for name in reversed(TEMPLATES)}
 
 
-# Markup ---------------------------------------------------------------------------------------------------------------
+# Markup
 
 
 def test_text_of_a_site_never_becomes_markup() -> None:
@@ -36,17 +36,17 @@ def test_addresses_are_quoted_once() -> None:
 def test_a_text_area_keeps_the_first_empty_line() -> None:
     page = parse(f"<div>{text_area('Text', 'text', chr(10) + 'second')}</div>")
     area = next(node for node in page.walk() if node.tag == "textarea")
-    # The parser of HTML drops one line break behind the tag.
+    # The HTML parser drops one line break after the tag.
     assert "".join(c for c in area.children if isinstance(c, str)) == "\n\nsecond"
 
 
-def test_a_page_that_is_not_there_is_the_nearest() -> None:
+def test_a_page_number_out_of_range_is_clamped() -> None:
     for page, shown, items in ((-3, 1, [0, 1]), (2, 2, [2, 3]), (99, 3, [4])):
         part = paginate(range(5), page, 2)
         assert (part.page, part.pages, list(part.items)) == (shown, 3, items), page
 
 
-# A site ---------------------------------------------------------------------------------------------------------------
+# A site
 
 
 def _site() -> Site[list[str]]:
@@ -87,7 +87,7 @@ def _get(handler, path: str) -> Response:
     return handler(Request("GET", f"http://notes.test{path}"))
 
 
-def test_paths_are_taken_apart_and_unquoted() -> None:
+def test_paths_are_split_and_unquoted() -> None:
     handler = _site().handler([])
     assert "<h1>12 a b/c</h1>" in _get(handler, "/note/12/a%20b%2Fc").body.decode()
     assert "<h1>x/y</h1>" in _get(handler, "/file/x/y").body.decode()
@@ -96,7 +96,7 @@ def test_paths_are_taken_apart_and_unquoted() -> None:
     assert handler(Request("DELETE", "http://notes.test/")).status == 404
 
 
-def test_a_form_is_answered_by_a_redirect_and_a_message_that_is_shown_once() -> None:
+def test_a_form_redirects_and_shows_its_message_once() -> None:
     state: list[str] = []
     handler = _site().handler(state)
     answer = _post(handler, {"note": "  buy <milk>\t"})
@@ -107,11 +107,11 @@ def test_a_form_is_answered_by_a_redirect_and_a_message_that_is_shown_once() -> 
     assert "buy &lt;milk&gt;" in second
 
 
-def test_a_refused_form_leads_back_to_where_it_was_sent_from_and_says_why() -> None:
+def test_a_refused_form_redirects_back_with_the_reason() -> None:
     state: list[str] = []
     handler = _site().handler(state)
     _get(handler, "/note/1/x")
-    # By the browser's word, where that is of this site; else the page that was seen last.
+    # From the referer if it is of this site, else the page that was viewed last.
     for referer, back in [
         ("http://notes.test/file/y?a=1", "/file/y?a=1"),
         ("http://evil.test/z", "/note/1/x"),
@@ -126,7 +126,7 @@ def test_a_refused_form_leads_back_to_where_it_was_sent_from_and_says_why() -> N
     assert state == []
 
 
-def test_what_one_episode_can_send_is_bounded() -> None:
+def test_requests_of_one_episode_are_bounded() -> None:
     state: list[str] = []
     handler = _site().handler(state)
     assert handler(Request("POST", "http://notes.test/", {}, b"note=" + b"x" * 200_000)).status == 413
@@ -135,7 +135,7 @@ def test_what_one_episode_can_send_is_bounded() -> None:
     assert set(statuses[:MAX_POSTS]) == {303}
     assert set(statuses[MAX_POSTS:]) == {429}
     assert len(state) == MAX_POSTS
-    # Another episode at the same site counts for itself.
+    # Another episode at the same site has its own limit.
     assert _post(_site().handler([]), {"note": "n"}).status == 303
 
 
@@ -147,7 +147,7 @@ def test_every_field_of_a_page_has_a_label() -> None:
     assert all(field.attributes["id"] in labels for field in fields)
 
 
-# Every site -----------------------------------------------------------------------------------------------------------
+# Every site
 
 
 def test_importing_the_library_imports_no_site() -> None:
@@ -160,20 +160,20 @@ def test_importing_the_library_imports_no_site() -> None:
 
 
 def _everything(names: list[str]) -> str:
-    """A digest of goals, moves, start pages and facts."""
+    """Return a digest of goals, moves, start pages and facts."""
     digest = hashlib.sha256()
     for name in names:
         template = TEMPLATES[name]
-        world = template.build(5, 1)
-        task = template.make_task(world, Random(5), 1)
-        handlers = world.handlers()
+        site_state = template.build(5, 1)
+        task = template.make_task(site_state, Random(5), 1)
+        handlers = site_state.handlers()
         page = next(iter(handlers.values()))(Request("GET", task.start)).body
-        digest.update(repr((task.goal, task.moves, task.answer, world.facts())).encode() + page)
+        digest.update(repr((task.goal, task.moves, task.answer, site_state.facts())).encode() + page)
     return digest.hexdigest()
 
 
 def test_another_process_makes_the_same_sites_and_tasks() -> None:
-    """Where strings hash otherwise; two errands of every site."""
+    """The other process hashes strings differently; two tasks of every site."""
     names = [name for site in SITES for name in [n for n in TEMPLATES if n.startswith(f"{site}/")][:7:4]]
     code = f"from tests.sites.test_sites_common import _everything; print(_everything({names!r}))"
     environment = {"PYTHONHASHSEED": "77", "PYTHONPATH": ":".join(sys.path)}
@@ -183,15 +183,15 @@ def test_another_process_makes_the_same_sites_and_tasks() -> None:
     assert reported.stdout.strip() == _everything(names)
 
 
-def test_looking_at_everything_changes_nothing_and_every_link_leads_somewhere() -> None:
+def test_viewing_pages_changes_nothing_and_every_link_works() -> None:
     for site in SITES:
         look_at_everything(site)
 
 
 def look_at_everything(site: str) -> None:
     template = TEMPLATES[FIRST_OF_SITE[site]]
-    world, untouched = template.build(3, 1), template.build(3, 1)
-    origin, handler = next(iter(world.handlers().items()))
+    site_state, untouched = template.build(3, 1), template.build(3, 1)
+    origin, handler = next(iter(site_state.handlers().items()))
     seen, waiting = set(), [f"{origin}/"]
     while waiting and len(seen) < 70:
         address = waiting.pop(0)
@@ -209,19 +209,19 @@ def look_at_everything(site: str) -> None:
         links = [node.attributes["href"] or "" for node in page.walk() if node.tag == "a" and "href" in node.attributes]
         waiting += [origin + link.split("#")[0] for link in links if link.startswith("/")]
     assert len(seen) > 20, site
-    assert world.facts() == untouched.facts(), site
+    assert site_state.facts() == untouched.facts(), site
 
 
 def test_no_request_breaks_a_site() -> None:
     for site in SITES:
-        try_to_break(site)
+        send_junk(site)
 
 
-def try_to_break(site: str) -> None:
+def send_junk(site: str) -> None:
     template = TEMPLATES[FIRST_OF_SITE[site]]
-    world = template.build(4, 1)
-    origin, handler = next(iter(world.handlers().items()))
-    walker = Walker(world, f"{origin}/")
+    site_state = template.build(4, 1)
+    origin, handler = next(iter(site_state.handlers().items()))
+    driver = SiteDriver(site_state, f"{origin}/")
     rng = Random(site)
     junk = [
         "",
@@ -236,8 +236,8 @@ def try_to_break(site: str) -> None:
         "\u202e",
         "A" * 6_000,
     ]
-    # Every form of some pages, with junk in every field; then bytes of no kind.
-    links = [n.attributes["href"] or "" for n in walker.page.walk() if n.tag == "a" and "href" in n.attributes]
+    # Every form of some pages with junk in every field, then arbitrary bytes.
+    links = [n.attributes["href"] or "" for n in driver.page.walk() if n.tag == "a" and "href" in n.attributes]
     forms: list[tuple[str, str, list[str]]] = []
     for link in {link for link in links if link.startswith("/")}:
         body = handler(Request("GET", origin + link)).body.decode()
@@ -266,4 +266,4 @@ def try_to_break(site: str) -> None:
     page = handler(Request("GET", f"{origin}/"))
     assert page.status == 200, site
     assert "<script>alert(1)" not in page.body.decode(), site
-    world.facts()
+    site_state.facts()

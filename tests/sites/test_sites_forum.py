@@ -1,4 +1,4 @@
-"""The forum: every errand can be done, near misses are seen, and members and moderators may what is theirs."""
+"""The forum: every task can be solved, near misses are detected, members and moderators have their permissions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rllm_gym.sites.forum import TEMPLATES
 from rllm_gym.sites.forum.state import build
 from rllm_gym.sites.http import Request
 from rllm_gym.sites.task import Click, Fill, Goto
-from tests.sites.html_walker import Walker
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
+from tests.sites.html_walker import SiteDriver
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
 
 def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
@@ -19,10 +19,10 @@ def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
 
 @pytest.mark.long
 def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25), steps=60)
+    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25), steps=60)
 
 
-def test_only_ones_own_posts_can_be_edited_and_locked_threads_stay_as_they_are() -> None:
+def test_only_own_posts_can_be_edited_and_locked_threads_are_read_only() -> None:
     forum = build(1, 2)
     thread = next(t for t in forum.threads.values() if not t.locked and t.author != forum.user)
     locked = next(t for t in forum.threads.values() if t.locked)
@@ -41,7 +41,7 @@ def test_only_ones_own_posts_can_be_edited_and_locked_threads_stay_as_they_are()
     assert forum.facts() == before
 
 
-def test_a_vote_given_twice_is_taken_back_and_the_other_way_is_another() -> None:
+def test_a_repeated_vote_is_withdrawn_and_the_opposite_vote_replaces_it() -> None:
     forum = build(1, 1)
     post = next(p for t in forum.threads.values() for p in t.posts if p.author != forum.user)
     untouched = forum.facts()
@@ -54,31 +54,31 @@ def test_a_vote_given_twice_is_taken_back_and_the_other_way_is_another() -> None
     assert len({str(state) for state in (untouched, up, down)}) == 3
 
 
-def test_a_reply_is_shown_as_text_and_stands_last() -> None:
+def test_a_reply_is_shown_last_and_as_text() -> None:
     forum = build(2, 1)
     thread = next(t for t in forum.threads.values() if not t.locked)
     text = "<b>bold</b> & </textarea><script>alert(1)</script>"
-    walker = Walker(forum, f"http://forum.test/thread/{thread.number}")
-    walker.do(Fill("Your reply", text))
-    walker.do(Click("button", "Post reply"))
+    driver = SiteDriver(forum, f"http://forum.test/thread/{thread.number}")
+    driver.do(Fill("Your reply", text))
+    driver.do(Click("button", "Post reply"))
     assert thread.posts[-1].text == text
-    assert text in walker.page.text.replace("< ", "<")
-    walker.do(Goto(f"http://forum.test/post/{thread.posts[-1].number}/edit"))
-    walker.do(Click("button", "Save changes"))  # unchanged: the form held exactly what was written
+    assert text in driver.page.text.replace("< ", "<")
+    driver.do(Goto(f"http://forum.test/post/{thread.posts[-1].number}/edit"))
+    driver.do(Click("button", "Save changes"))  # unchanged: the form contained exactly what was written
     assert thread.posts[-1].text == text
 
 
-def test_the_list_of_a_members_posts_grows_to_its_end() -> None:
+def test_the_list_of_a_members_posts_loads_more_until_its_end() -> None:
     forum = build(3, 3)
     user = max(forum.users, key=lambda name: len(forum.posts_of(name)))
-    walker = Walker(forum, f"http://forum.test/user/{user}")
+    driver = SiteDriver(forum, f"http://forum.test/user/{user}")
     posts = len(forum.posts_of(user))
     for left in range(posts - 8, 0, -8):
-        walker.do(Click("button", f"Show more posts ({left} left)"))
-    assert sum(node.tag == "h3" for node in walker.page.walk()) == posts
+        driver.do(Click("button", f"Show more posts ({left} left)"))
+    assert sum(node.tag == "h3" for node in driver.page.walk()) == posts
 
 
-def test_what_is_offered_for_a_recipient_begins_with_what_was_typed() -> None:
+def test_recipient_suggestions_start_with_the_typed_text() -> None:
     forum = build(3, 3)
     handler = forum.handlers()["http://forum.test"]
     name = forum.users[4]

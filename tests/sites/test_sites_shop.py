@@ -1,4 +1,4 @@
-"""The shop: every errand can be done, and whatever is done beyond it or short of it is seen."""
+"""The shop: every task can be solved, and any action beyond or short of it is detected."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.shop import TEMPLATES
 from rllm_gym.sites.shop.state import RETURN_DAYS, Shop, build
 from rllm_gym.sites.task import Click, Fill, Goto, Move, WebTask
-from tests.sites.html_walker import Walker, rewarded
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
+from tests.sites.html_walker import SiteDriver, rewarded
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
 
 def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
@@ -22,52 +22,52 @@ def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
 
 @pytest.mark.long
 def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
-def _buying() -> tuple[partial[Shop], WebTask]:
-    """An errand of one product without a colour, and the shop it is in."""
+def _purchase_task() -> tuple[partial[Shop], WebTask]:
+    """Return a task for one product without a colour, and its shop."""
     template = next(t for t in TEMPLATES if t.name == "shop/buy")
     for seed in range(100):
-        world = partial(build, seed, 2)
-        task = template.make_task(world(), Random(seed), 2)
+        build_site = partial(build, seed, 2)
+        task = template.make_task(build_site(), Random(seed), 2)
         if not task.infeasible and not any(getattr(move, "name", "") == "Colour" for move in task.moves):
-            return world, task
-    raise AssertionError("no such errand")
+            return build_site, task
+    raise AssertionError("no such task")
 
 
-def _with(errand: WebTask, at: str, *more: Move) -> tuple[Move, ...]:
-    """The way with more moves before the click on this."""
-    place = next(i for i, move in enumerate(errand.moves) if getattr(move, "name", "").startswith(at))
-    return (*errand.moves[:place], *more, *errand.moves[place:])
+def _insert_before(task: WebTask, at: str, *more: Move) -> tuple[Move, ...]:
+    """Return the solution with more moves before the click on this."""
+    place = next(i for i, move in enumerate(task.moves) if getattr(move, "name", "").startswith(at))
+    return (*task.moves[:place], *more, *task.moves[place:])
 
 
-def test_what_is_done_beside_a_purchase_counts() -> None:
-    world, task = _buying()
-    shop = world()
+def test_side_effects_of_a_purchase_count() -> None:
+    build_site, task = _purchase_task()
+    shop = build_site()
     bought = next(move.text for move in task.moves if isinstance(move, Fill))
     other = next(p for p in shop.products.values() if not p.colours and shop.left(p) > 1 and p.name != bought)
     add = (Goto(f"http://shop.test/product/{other.number}"), Click("button", "Add to basket"))
-    assert rewarded(world, task, task.moves)
-    # Something else in the order, in the basket afterwards, on the wish list, or the whole order twice.
+    assert rewarded(build_site, task, task.moves)
+    # Another item in the order, in the basket afterwards, on the wish list, or the whole order twice.
     back = Goto("http://shop.test/basket")
-    assert not rewarded(world, task, _with(task, "Go to checkout", *add, back))
-    assert not rewarded(world, task, (*task.moves, *add))
+    assert not rewarded(build_site, task, _insert_before(task, "Go to checkout", *add, back))
+    assert not rewarded(build_site, task, (*task.moves, *add))
     wish = (Goto(f"http://shop.test/product/{other.number}"), Click("button", "Add to wish list"))
-    assert (other.number in shop.wishes) or not rewarded(world, task, (*task.moves, *wish))
-    assert not rewarded(world, task, (*task.moves, Goto("http://shop.test/"), *task.moves))
-    # A coupon nobody asked for, and one that is refused, which changes nothing.
+    assert (other.number in shop.wishes) or not rewarded(build_site, task, (*task.moves, *wish))
+    assert not rewarded(build_site, task, (*task.moves, Goto("http://shop.test/"), *task.moves))
+    # A coupon that was not requested, and one that is refused, which changes nothing.
     valid = next(c.code for c in shop.coupons.values() if c.last >= shop.today)
     late = next(c.code for c in shop.coupons.values() if c.last < shop.today)
     for code, right in ((valid, False), (late, True), ("NOSUCH", True)):
         enter = Fill("Coupon code", code), Click("button", "Apply coupon")
-        assert rewarded(world, task, _with(task, "Go to checkout", *enter)) is right, code
-    # Wandering about on the way does no harm.
-    wander = Goto("http://shop.test/orders"), Goto("http://shop.test/search?q=pro&sort=price&page=2"), back
-    assert rewarded(world, task, _with(task, "Go to checkout", *wander))
+        assert rewarded(build_site, task, _insert_before(task, "Go to checkout", *enter)) is right, code
+    # Visiting other pages changes nothing.
+    detour = Goto("http://shop.test/orders"), Goto("http://shop.test/search?q=pro&sort=price&page=2"), back
+    assert rewarded(build_site, task, _insert_before(task, "Go to checkout", *detour))
 
 
-def test_an_address_changed_back_after_the_order_is_still_seen_in_the_order() -> None:
+def test_an_order_keeps_its_address_after_the_address_is_changed_back() -> None:
     shop, copy = build(1, 1), build(1, 1)
     product = next(p for p in shop.products.values() if not p.colours and shop.left(p) > 1)
     address = shop.addresses[0]
@@ -80,7 +80,7 @@ def test_an_address_changed_back_after_the_order_is_still_seen_in_the_order() ->
     assert shop.facts() != copy.facts()
 
 
-def test_the_shop_keeps_to_its_stock_and_its_terms() -> None:
+def test_the_shop_respects_its_stock_and_its_terms() -> None:
     shop = build(1, 2)
     product = next(p for p in shop.products.values() if not p.colours and 2 < shop.left(p) < 20)
     left = shop.left(product)
@@ -111,7 +111,7 @@ def test_difficulty_makes_the_shop_larger() -> None:
     assert sizes == sorted(set(sizes))
     for difficulty in (1, 5):
         shop = build(0, difficulty)
-        for category in shop.categories:  # or "the cheapest" would not be one
+        for category in shop.categories:  # or "the cheapest" would be ambiguous
             prices = [p.price for p in shop.products.values() if p.category == category]
             assert len(prices) == len(set(prices))
         assert len({p.name for p in shop.products.values()}) == len(shop.products)
@@ -125,11 +125,11 @@ def test_filters_and_pages_show_each_product_once() -> None:
         for p in sorted(shop.products.values(), key=lambda p: p.price)
         if p.category == category and p.rating >= 30 and shop.left(p)
     ]
-    walker = Walker(shop, f"http://shop.test/category/{category.lower()}?stars=3&available=1&sort=price")
+    driver = SiteDriver(shop, f"http://shop.test/category/{category.lower()}?stars=3&available=1&sort=price")
     shown: list[str] = []
     while True:
-        shown += [node.text for node in walker.page.walk() if node.tag == "h3"]
-        if not any(node.text == "Next ›" for node in walker.page.walk() if node.tag == "a"):
+        shown += [node.text for node in driver.page.walk() if node.tag == "h3"]
+        if not any(node.text == "Next ›" for node in driver.page.walk() if node.tag == "a"):
             break
-        walker.do(Click("link", "Next ›"))
+        driver.do(Click("link", "Next ›"))
     assert shown == expected

@@ -1,4 +1,4 @@
-"""The tracker: every errand can be done, near misses are seen, and a card can be dragged in a real browser."""
+"""The tracker: every task can be solved, near misses are detected, and a real browser can drag a card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.tracker import ORIGIN, TEMPLATES, build
 from rllm_gym.sites.tracker.state import Filter
 from tests.browser.long_timeouts import use_long_timeouts
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
 
 def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
@@ -21,27 +21,27 @@ def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
 
 @pytest.mark.long
 def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
-def test_titles_and_days_of_creation_tell_issues_apart() -> None:
+def test_issues_have_distinct_titles_and_creation_days() -> None:
     for seed in range(20):
-        world = build(seed, 5)
-        assert len({issue.title for issue in world.issues.values()}) == len(world.issues)
-        for project in world.projects:
-            days = [issue.created for issue in world.of_project(project, sort="oldest")]
+        site = build(seed, 5)
+        assert len({issue.title for issue in site.issues.values()}) == len(site.issues)
+        for project in site.projects:
+            days = [issue.created for issue in site.of_project(project, sort="oldest")]
             assert days == sorted(set(days))
 
 
-def test_a_filter_asks_for_everything_at_once() -> None:
-    world = build(3, 4)
-    project = next(iter(world.projects.values()))
+def test_a_filter_combines_all_of_its_conditions() -> None:
+    site = build(3, 4)
+    project = next(iter(site.projects.values()))
     for label in project.labels:
         asked = Filter(kind="Bug", label=label, assignee="none")
-        found = world.of_project(project.key, asked)
+        found = site.of_project(project.key, asked)
         expected = [
             issue
-            for issue in world.issues.values()
+            for issue in site.issues.values()
             if issue.project == project.key
             and issue.kind == "Bug"
             and label in issue.labels
@@ -51,39 +51,39 @@ def test_a_filter_asks_for_everything_at_once() -> None:
         assert sorted(issue.key for issue in found) == sorted(issue.key for issue in expected)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    world = build(1, 2)
-    first, second = list(world.projects)
-    project = world.projects[first]
-    opened = world.of_project(first, Filter())[0].key
-    closed = world.of_project(first, Filter(state="closed"))[0].key
-    elsewhere = world.of_project(second, Filter())[0].key
-    full = next(name for name in project.milestones if world.of_project(first, Filter(milestone=name)))
+def test_invalid_operations_are_refused() -> None:
+    site = build(1, 2)
+    first, second = list(site.projects)
+    project = site.projects[first]
+    opened = site.of_project(first, Filter())[0].key
+    closed = site.of_project(first, Filter(state="closed"))[0].key
+    other_project = site.of_project(second, Filter())[0].key
+    full = next(name for name in project.milestones if site.of_project(first, Filter(milestone=name)))
     past = next(milestone.name for milestone in project.milestones.values() if milestone.closed)
-    before = world.facts()
+    before = site.facts()
     for refused in (
-        partial(world.close, closed),
-        partial(world.close, opened, "duplicate", opened),
-        partial(world.close, opened, "duplicate", elsewhere),
-        partial(world.close, opened, "because"),
-        partial(world.reopen, opened),
-        partial(world.move, closed, "Review"),
-        partial(world.move, opened, "Nowhere"),
-        partial(world.assign, opened, "stranger@x.test"),
-        partial(world.set_labels, opened, ["no such label"]),
-        partial(world.set_milestone, opened, past),
-        partial(world.close_milestone, first, full),
-        partial(world.close_milestone, first, past),
-        partial(world.close_milestone, "NO", full),
-        partial(world.report, first, "T", "", milestone=past),
-        partial(world.comment, "NO-1", "text"),
+        partial(site.close, closed),
+        partial(site.close, opened, "duplicate", opened),
+        partial(site.close, opened, "duplicate", other_project),
+        partial(site.close, opened, "because"),
+        partial(site.reopen, opened),
+        partial(site.move, closed, "Review"),
+        partial(site.move, opened, "Nowhere"),
+        partial(site.assign, opened, "stranger@x.test"),
+        partial(site.set_labels, opened, ["no such label"]),
+        partial(site.set_milestone, opened, past),
+        partial(site.close_milestone, first, full),
+        partial(site.close_milestone, first, past),
+        partial(site.close_milestone, "NO", full),
+        partial(site.report, first, "T", "", milestone=past),
+        partial(site.comment, "NO-1", "text"),
     ):
         with pytest.raises(FormError):
             refused()
-    assert world.facts() == before
+    assert site.facts() == before
 
 
-def test_a_card_is_dragged_to_another_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_can_be_dragged_to_another_column(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
     from rllm_gym.browser import shared_pool
     from rllm_gym.browser.errors import BrowserFault
@@ -95,23 +95,23 @@ def test_a_card_is_dragged_to_another_column(monkeypatch: pytest.MonkeyPatch) ->
     except BrowserFault as missing:
         pytest.skip(str(missing))
     use_long_timeouts(monkeypatch)
-    world = build(3, 1)
-    project = next(iter(world.projects))
-    issue = next(i for i in world.of_project(project, Filter(), "oldest") if i.column == "Backlog")
+    site = build(3, 1)
+    project = next(iter(site.projects))
+    issue = next(i for i in site.of_project(project, Filter(), "oldest") if i.column == "Backlog")
 
     async def drag() -> str:
-        session = await shared_pool().open(sites=world.handlers())
+        session = await shared_pool().open(sites=site.handlers())
         try:
             await session.goto(f"{ORIGIN}/project/{project}/board")
             text = (await session.observe()).text
             card = re.search(rf'\[(\d+)\] [^\n]*\n +text "{issue.key} ', text)
-            lane = re.search(r'\[(\d+)\] group "Done"', text)
+            done_column = re.search(r'\[(\d+)\] group "Done"', text)
             assert card, text
-            assert lane, text
-            return await session.act(parse_browser_action(f"drag({card[1]}, {lane[1]})"))
+            assert done_column, text
+            return await session.act(parse_browser_action(f"drag({card[1]}, {done_column[1]})"))
         finally:
             await session.close()
 
     assert asyncio.run(drag()) == ""
-    assert world.issues[issue.key].column == "Done"
-    assert not world.issues[issue.key].closed
+    assert site.issues[issue.key].column == "Done"
+    assert not site.issues[issue.key].closed

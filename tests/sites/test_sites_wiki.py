@@ -1,4 +1,4 @@
-"""The wiki: every errand can be done, near misses are seen, and old versions, redirects and links hold."""
+"""The wiki: every task can be solved, near misses are detected; old versions, redirects and links work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rllm_gym.sites.task import Click
 from rllm_gym.sites.wiki import TEMPLATES
 from rllm_gym.sites.wiki.content import Content
 from rllm_gym.sites.wiki.state import build
-from tests.sites.html_walker import Walker
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, share_of_today
+from tests.sites.html_walker import SiteDriver
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
 
 def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
@@ -19,7 +19,7 @@ def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
 
 @pytest.mark.long
 def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, share_of_today(MANY_SEEDS, 25))
+    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
 def test_protected_pages_and_taken_titles_are_refused() -> None:
@@ -47,25 +47,25 @@ def test_a_moved_page_keeps_its_versions_and_the_old_title_leads_to_it() -> None
     page = next(p for p in wiki.pages.values() if not p.protected and p.content.facts)
     old, versions = page.title, list(page.revisions)
     wiki.move(old, "A new name: 50% of it?")
-    walker = Walker(wiki, f"http://wiki.test/page/{old.replace(' ', '%20')}")
-    assert "A new name: 50% of it?" in [node.text for node in walker.page.walk() if node.tag == "h1"]
-    walker.do(Click("link", "History"))
-    assert sum(node.text.startswith("Version ") for node in walker.page.walk() if node.tag == "a") == min(
+    driver = SiteDriver(wiki, f"http://wiki.test/page/{old.replace(' ', '%20')}")
+    assert "A new name: 50% of it?" in [node.text for node in driver.page.walk() if node.tag == "h1"]
+    driver.do(Click("link", "History"))
+    assert sum(node.text.startswith("Version ") for node in driver.page.walk() if node.tag == "a") == min(
         8, len(versions)
     )
 
 
-def test_redirects_that_lead_to_each_other_do_not_go_round() -> None:
+def test_circular_redirects_end() -> None:
     wiki = build(1, 1)
     wiki.create("First", Content(redirect=sorted(wiki.pages)[0]), "")
     wiki.create("Second", Content(redirect="First"), "")
     wiki.edit("First", Content(redirect="Second"), "")
     for title in ("First", "Second"):
-        assert f"<h1>{title}</h1>" in str(Walker(wiki, f"http://wiki.test/page/{title}").responses[-1][1].body)
+        assert f"<h1>{title}</h1>" in str(SiteDriver(wiki, f"http://wiki.test/page/{title}").responses[-1][1].body)
 
 
-def test_restoring_by_hand_comes_to_the_same_as_restoring_a_version() -> None:
-    """Where no summary is asked for, the way does not count; where one is, it does."""
+def test_restoring_by_hand_equals_restoring_a_version() -> None:
+    """If summaries do not count, an edit by hand equals a restored version; if they do, it does not."""
     for counts in (False, True):
         wiki, copy = build(4, 1, summaries_count=counts), build(4, 1, summaries_count=counts)
         page = next(p for p in wiki.pages.values() if p.revisions[-1].author == wiki.vandal)
@@ -75,18 +75,18 @@ def test_restoring_by_hand_comes_to_the_same_as_restoring_a_version() -> None:
         assert (wiki.facts() == copy.facts()) is not counts
 
 
-def test_links_in_a_text_are_links_and_nothing_else_is_markup() -> None:
+def test_only_links_of_a_text_become_markup() -> None:
     wiki = build(2, 1)
     page = next(p for p in wiki.pages.values() if not p.protected and p.content.sections)
     heading = page.content.sections[0][0]
     wiki.edit_section(page.title, heading, "[[<i>x</i>]] [[a]] <img src=x onerror=alert(1)> [[b", "")
-    body = Walker(wiki, f"http://wiki.test/page/{page.title.replace(' ', '%20')}").responses[-1][1].body.decode()
+    body = SiteDriver(wiki, f"http://wiki.test/page/{page.title.replace(' ', '%20')}").responses[-1][1].body.decode()
     assert "<img" not in body
     assert "<i>" not in body
     assert 'href="/page/a"' in body
 
 
-def test_no_two_pages_of_a_kind_tie_for_what_is_asked() -> None:
+def test_no_two_pages_tie_for_the_answer_of_a_task() -> None:
     for seed in range(5):
         wiki = build(seed, 3)
         for kind, name in (("Towns", "Population"), ("Rivers", "Length"), ("Mountains", "Height")):

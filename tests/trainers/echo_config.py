@@ -1,4 +1,4 @@
-"""Options of a run of seconds in the echo environment."""
+"""Configuration of a run of a few seconds in the echo environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainers.tiny_model import make_tiny_model
 
 
 def echo_config(folder: Path, **sections: Any) -> TrainConfig:
-    """Options of a run of seconds in ``folder``; ``sections`` are laid over them."""
+    """Return the options of a short run in ``folder``, updated with ``sections``."""
     model = folder / "tiny"
     if not model.exists():
         make_tiny_model(model, hidden_size=32, num_heads=1, num_layers=1, vocab_size=300)
@@ -19,7 +19,7 @@ def echo_config(folder: Path, **sections: Any) -> TrainConfig:
         "output": str(folder / "run"),
         "steps": 4,
         "progress": False,
-        "env": {"id": "echo_world:test/Echo-v0"},
+        "env": {"id": "echo_env:test/Echo-v0"},
         "model": {"path": str(model), "tuning": "full"},
         "sampling": {"max_tokens": 3},
         "algorithm": {"group_size": 4, "groups_per_step": 4},

@@ -1,4 +1,4 @@
-"""A small environment to train on in seconds. It imports no torch: worker processes import it."""
+"""A small environment for training runs of seconds. It imports no torch: worker processes import it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rllm_gym.core import InvalidAction, Outcome, Task, TextEnv, stream_seed
 
 
 class Letters:
-    """Tasks: a letter of four. A split of 30 tasks each."""
+    """Tasks: one of four letters; 30 tasks per split."""
 
     def __init__(self, split: str) -> None:
         self.split = split
@@ -34,8 +34,8 @@ class Letters:
 class EchoEnv(TextEnv):
     """Say a letter: reward for any token that begins with a letter of the first half of the alphabet.
 
-    A model without any training meets it now and then, so that reinforcement learning has something to begin with.
-    Two turns; the reward is the share of turns that met it.
+    An untrained model sometimes gets a reward, so that reinforcement learning has a signal at the start.
+    Two turns; the reward is the fraction of turns with such a token.
     """
 
     def __init__(self, split: str = "train") -> None:

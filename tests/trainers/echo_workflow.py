@@ -1,5 +1,6 @@
-"""A small workflow to train on in seconds: two solvers and a judge, each rewarded for words of its own half of the
-alphabet. It imports no torch: worker processes import it."""
+"""A small workflow for training runs of seconds: two solvers and a judge, each rewarded for words of its half of the
+alphabet. It imports no torch: worker processes import it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ HALVES = {"solver": ("a", "m"), "judge": ("n", "z")}
 
 
 class EchoTeam(Workflow):
-    """Solvers say a word twice each, the judge one after it has heard them."""
+    """Two replies of each solver, and one of the judge after it has received them."""
 
     roles = ("solver", "judge")
 
@@ -21,19 +22,19 @@ class EchoTeam(Workflow):
         self.solvers = solvers
 
     async def run(self, task: object, context: WorkflowContext) -> Episode:
-        heard = []
+        received = []
         for number in range(self.solvers):
             session = context.agent(f"solver_{number}")
             for text in ("say something", "again"):
-                heard.append((await session.generate(text)).text)
-                session.add_reward(worth("solver", heard[-1]))
+                received.append((await session.generate(text)).text)
+                session.add_reward(reward_of("solver", received[-1]))
         judge = context.agent("judge_0", system="Judge.")
-        judge.add_reward(worth("judge", (await judge.generate(" ".join(heard)[:40] or "nothing")).text))
+        judge.add_reward(reward_of("judge", (await judge.generate(" ".join(received)[:40] or "nothing")).text))
         return context.finish()
 
 
 class Duel(Workflow):
-    """A player and an opponent each say a word; the player wins if its own is not the later one."""
+    """A player and an opponent reply with one word each; the player wins if its word is not the later one."""
 
     roles = ("player", "opponent")
 
@@ -42,12 +43,12 @@ class Duel(Workflow):
         for role in self.roles:
             session = context.agent(f"{role}_0")
             words[role] = (await session.generate("say something")).text
-            session.add_reward(worth("solver", words[role]))
-        return context.finish(reward=worth("solver", words["player"]))
+            session.add_reward(reward_of("solver", words[role]))
+        return context.finish(reward=reward_of("solver", words["player"]))
 
 
-def worth(role: str, text: str) -> float:
-    """1 for a word of the role's half of the alphabet."""
+def reward_of(role: str, text: str) -> float:
+    """Return 1 for a word of the role's half of the alphabet."""
     first, last = HALVES[role]
     word = text.strip().lower()
     return float(bool(word) and first <= word[0] <= last)

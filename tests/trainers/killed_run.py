@@ -1,10 +1,10 @@
-"""Runs trainings whose process is killed at random instants and resumed until it is done.
+"""Runs trainings whose process is killed at random moments and resumed until they finish.
 
-``killed_run.py CONFIG.yaml SEED [CONFIG.yaml SEED ...]``; prints a line for each run: how often it was killed. A
-program of its own: each attempt is a fork of this process, which has imported everything and started no thread.
+``killed_run.py CONFIG.yaml SEED [CONFIG.yaml SEED ...]``; prints for each run how often it was killed. It is a separate
+program: each attempt is a fork of this process, which has imported everything and started no thread.
 
-An attempt dies while it starts, or after its second, third or fourth row of metrics, at any instant until the next row
-is due. Instants are counted in processor time: a machine that is busy or fast does not move them.
+An attempt is killed during start-up, or after its second, third or fourth row of metrics, at any moment until the next
+row is due. Moments are measured in processor time, so that they do not depend on the speed or load of the machine.
 """
 
 import os
@@ -26,12 +26,12 @@ from trainers.run.metrics import MetricsLog
 
 
 def die_within(seconds: float, rng: random.Random) -> None:
-    """SIGPROF, to which nobody listens, will end this process as SIGKILL would: nothing is cleaned up."""
+    """End this process by SIGPROF, which has no handler, as SIGKILL would: no clean-up runs."""
     signal.setitimer(signal.ITIMER_PROF, max(1e-6, rng.uniform(0, seconds)))
 
 
 def attempt(config: TrainConfig, rows: int, rng: random.Random) -> None:
-    """Train until so many rows are written, and not much longer."""
+    """Train until that many rows are written, and slightly longer."""
     write = MetricsLog.write
     written, last = 0, time.process_time()
 
@@ -49,7 +49,7 @@ def attempt(config: TrainConfig, rows: int, rng: random.Random) -> None:
 
 
 def run_and_kill(config: TrainConfig, rng: random.Random) -> int:
-    """Train until it is done; how often it was killed."""
+    """Train until the run is done; return how often it was killed."""
     for killed in range(100):
         rows, seed = rng.choice((0, 2, 3, 4)), rng.random()
         child = os.fork()

@@ -1,4 +1,4 @@
-"""Tables of what must be refused, each with what the error message must say."""
+"""Tables of invalid options, each with the expected error message."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-def not_refused(
+def not_raised(
     cases: Iterable[tuple[Any, str]], act: Callable[[Any], object], error: type[Exception]
 ) -> list[tuple[Any, str, str]]:
-    """The cases in which ``act`` does not raise the error, or one that does not match the pattern: the case, its
-    pattern, and what came instead."""
+    """Return the cases in which ``act`` does not raise the error, or one that does not match the pattern: the case, its
+    pattern, and the actual result.
+    """
     wrong = []
     for case, pattern in cases:
         try:

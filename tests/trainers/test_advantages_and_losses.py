@@ -1,4 +1,4 @@
-"""Advantages and losses equal short numpy oracles, written from the papers' formulas and nothing else."""
+"""Advantages and losses equal short numpy oracles, written only from the formulas of the papers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grpo_oracle(
     low: float,
     high: float,
 ) -> float:
-    """GRPO on a batch, token by token: advantages, clipping, mean over all tokens of groups that vary."""
+    """GRPO on a batch, token by token: advantages, clipping, mean over all tokens of groups with variance."""
     total, tokens = 0.0, 0
     for reward, group, new_T, old_T in zip(rewards, groups, logp, old, strict=True):
         mine = np.array([r for r, g in zip(rewards, groups, strict=True) if g == group])
@@ -45,7 +45,7 @@ def grpo_oracle(
 
 
 def sample(reward: float, group: int, old_T: np.ndarray) -> Sample:
-    """An episode of two prompt tokens and as many sampled ones as there are log-probs."""
+    """Return an episode of two prompt tokens and one sampled token per log-prob."""
     n = len(old_T)
     sequence = TokenSequence(
         (1, 2) + (3,) * n,
@@ -65,7 +65,7 @@ batches = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(rows=batches, seed=st.integers(0, 2**32 - 1), std=st.booleans(), budget=st.integers(1, 60))
-def test_grpo_equals_the_oracle_however_it_is_split_into_micro_batches(
+def test_grpo_equals_the_oracle_for_every_split_into_micro_batches(
     rows: list[tuple[float, int, int]], seed: int, std: bool, budget: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def test_grpo_equals_the_oracle_however_it_is_split_into_micro_batches(
     samples = [sample(r, g, o) for r, g, o in zip(rewards, groups, old, strict=True)]
     targets = algorithm.targets(samples, ModelSignals())
     keep = targets.keep_B.nonzero()[0]
-    # The new log-probs travel as one more target, so that they are sorted and cut as the rest.
+    # The new log-probs are passed as one more target, so that they are sorted and split like the others.
     learnt = {"adv": targets.per_token["adv"], "new": new}
     kept = rows_of([samples[i] for i in keep], {name: [values[i] for i in keep] for name, values in learnt.items()})
     total, seen = 0.0, 0
@@ -90,7 +90,7 @@ def test_grpo_equals_the_oracle_however_it_is_split_into_micro_batches(
     assert total == pytest.approx(grpo_oracle(rewards, groups, new, old, std=std, low=0.2, high=0.28), abs=2e-5)
 
 
-def test_a_group_whose_rewards_agree_has_no_advantage_and_is_left_out() -> None:
+def test_a_group_with_equal_rewards_has_no_advantage_and_is_skipped() -> None:
     reward_B, group_B = np.array([1.0, 1.0, 0.0, 1.0]), np.array(["a", "a", "b", "b"])
     assert group_relative(reward_B, group_B).tolist() == [0.0, 0.0, -0.5, 0.5]
     assert np.allclose(group_relative(reward_B, group_B, normalize_std=True), [0, 0, -1, 1], atol=1e-5)
@@ -130,7 +130,7 @@ def test_reinforce_subtracts_the_mean_of_the_batch() -> None:
     assert np.allclose(np.concatenate(adv), [-0.5, 0.5, 0.0])
 
 
-def test_clipping_takes_the_gradient_only_where_ppo_says() -> None:
+def test_clipping_removes_the_gradient_only_where_ppo_does() -> None:
     old = torch.zeros(6)
     #         over, A>0   over, A<0   under, A<0  under, A>0  inside      inside
     ratio = torch.tensor([1.4, 1.4, 0.7, 0.7, 1.1, 0.9])
@@ -138,18 +138,19 @@ def test_clipping_takes_the_gradient_only_where_ppo_says() -> None:
     logp = ratio.log().requires_grad_()
     loss, clipped = clipped_surrogate(logp, old, adv, low=0.2, high=0.28)
     loss.sum().backward()
-    assert clipped.tolist() == [1, 0, 1, 0, 0, 0]
+    assert clipped.tolist() == [1, 0, -1, 0, 0, 0]
     assert logp.grad is not None
     assert torch.allclose(logp.grad, torch.where(clipped.bool(), torch.zeros(6), -ratio * adv), atol=1e-6)
 
 
-def test_truncated_weights_scale_the_gradient_and_have_none_themselves() -> None:
+def test_truncated_weights_scale_the_gradient_and_are_not_differentiated() -> None:
     logp, old, sequence = torch.tensor([0.0, 2.0]).requires_grad_(), torch.zeros(2), torch.arange(2)
     loss, _ = weighted_reinforce(logp, old, torch.tensor([1.0, 1.0]))
-    factor = importance_factor(logp, old, sequence, cap=2.0, mode="token-truncate")
+    factor, clipped = importance_factor(logp, old, sequence, cap=2.0, mode="token-truncate")
     (loss * factor).sum().backward()
     assert logp.grad is not None
     assert logp.grad.tolist() == pytest.approx([-1.0, -2.0])
+    assert clipped.tolist() == [0, 1]
 
 
 def test_kl_estimators_agree_with_the_exact_kl_on_average() -> None:

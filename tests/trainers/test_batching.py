@@ -1,4 +1,4 @@
-"""Padded, packed and trie micro-batches hold every token once, are bounded, and give one and the same gradient."""
+"""Padded, packed and trie micro-batches contain every token once, respect the limits, and give the same gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix
 from trainers.model.attention import enable_tree_attention, hidden_states
 from trainers.model.token_logprobs import token_logprobs
 
-# A token is a second, and nothing else costs anything: everything that can be shared is.
+# A cost model in which a token costs one second and nothing else costs anything: all possible sharing happens.
 TOKENS_ONLY = CostModel(token=1.0, pair=0.0, call=0.0, batch=0.0, block=1)
 USUAL = CostModel(token=4e-5, pair=1e-7, call=3e-4, batch=2e-3, block=32)
 VOCABULARY = 40
@@ -44,7 +44,7 @@ def row(ids: list[int], mask: list[int], **targets: float) -> Row:
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[Row]:
-    """Sequences that branch anywhere, end anywhere (one may be what another begins with), come twice, have holes."""
+    """Sequences that branch anywhere, end anywhere (also as a prefix of another), occur twice, have unsampled gaps."""
     seed = draw(st.integers(0, 10_000))
     rng = np.random.default_rng(seed)
     ids: list[list[int]] = []
@@ -81,7 +81,7 @@ def exact_norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def tiny(tuning: str) -> tuple[Any, Any]:
-    """The whole model in float64, and the one that computes."""
+    """Return the full model in float64, and the one that computes."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
@@ -115,8 +115,8 @@ def gradients(model: Any, loss: Any) -> list[torch.Tensor]:
 
 
 def unbatched_loss(model: Any, plain: Any, rows: list[Row]) -> Any:
-    """Log-probs, entropies and what a value head would read, one sequence after the other, with all logits."""
-    share = float(np.float32(1 / max(1, sum(r.num_sampled for r in rows))))  # as micro-batches hold it
+    """Log-probs, entropies and the input of a value head, one sequence after the other, with all logits."""
+    share = float(np.float32(1 / max(1, sum(r.num_sampled for r in rows))))  # in the order of micro-batches
     loss = torch.zeros((), dtype=torch.float64)
     for number, r in enumerate(rows):
         ids_1T = torch.tensor([r.sequence.ids])
@@ -165,7 +165,7 @@ def test_trie_packed_and_padded_give_the_gradient_of_each_sequence_alone(
 
 
 def path_of(batch: MicroBatch, b: int, last: int) -> list[int]:
-    """Columns of the sequence that ends at a column, from the definition of the ends."""
+    """Return the columns of the sequence that ends at a column, from the definition of the ends."""
     if batch.end_BT is None:
         return list(range(last + 1))
     return [column for column in range(last + 1) if last < batch.end_BT[b, column]]
@@ -179,10 +179,10 @@ def path_of(batch: MicroBatch, b: int, last: int) -> list[int]:
     costs=st.sampled_from([TOKENS_ONLY, USUAL]),
     aggregation=st.sampled_from(["token-mean", "sequence-mean"]),
 )
-def test_every_sampled_token_is_there_once_for_each_sequence_it_belongs_to(
+def test_every_sampled_token_occurs_once_per_sequence(
     rows: list[Row], tokens: int, share: bool, costs: CostModel, aggregation: Any
 ) -> None:
-    """Also of two sequences that are the same, and of one that another begins with."""
+    """Also for two equal sequences, and for one that is a prefix of another."""
     batches = make_micro_batches(
         rows, tokens_per_microbatch=tokens, share_prompts=share, costs=costs, aggregation=aggregation
     )
@@ -216,7 +216,7 @@ def test_every_sampled_token_is_there_once_for_each_sequence_it_belongs_to(
 
 @settings(max_examples=30, deadline=None, phases=[Phase.generate])
 @given(rows=trees())
-def test_the_trie_writes_down_each_distinct_prefix_once(rows: list[Row]) -> None:
+def test_the_trie_contains_each_distinct_prefix_once(rows: list[Row]) -> None:
     forest = build_prefix_tree(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)
     prefixes = {r.sequence.ids[:n] for r in rows for n in range(1, len(r.sequence) + 1)}
     assert forest.length == len(prefixes)
@@ -236,15 +236,15 @@ def group(prompt: int, completion: int, size: int, seed: int = 0) -> list[Row]:
     ]
 
 
-def test_a_few_tokens_that_happen_to_be_the_same_do_not_shatter_a_sequence() -> None:
-    """Another node is another call in every layer: two tokens are not worth it, forty are."""
+def test_a_few_equal_tokens_do_not_split_a_sequence() -> None:
+    """Another node is another call in every layer: this pays off for forty tokens, not for two."""
     assert len(build_prefix_tree(SortedRows.of(group(2, 30, 4)), USUAL.is_worth_sharing).nodes) == 4
     assert len(build_prefix_tree(SortedRows.of(group(40, 30, 4)), USUAL.is_worth_sharing).nodes) == 5
     assert len(build_prefix_tree(SortedRows.of(group(2, 30, 30)), USUAL.is_worth_sharing).nodes) == 31
 
 
-def test_micro_batches_are_even() -> None:
-    """Not three full ones and a crumb: whether padded, packed, or groups that share a prompt."""
+def test_micro_batches_have_equal_sizes() -> None:
+    """Not three full ones and a small rest: whether padded, packed, or groups that share a prompt."""
     alone = [row([*r.sequence.ids], [*r.sequence.mask]) for seed in range(13) for r in group(1, 63, 1, seed)]
     for share in (False, True):
         sizes = [
@@ -269,7 +269,7 @@ def test_a_group_too_large_for_a_micro_batch_is_split_and_each_part_keeps_the_pr
     ] == [150, 150]
 
 
-def test_the_plan_takes_what_is_predicted_to_be_fastest() -> None:
+def test_the_plan_uses_the_layout_predicted_to_be_fastest() -> None:
     """A shared prompt: a trie. Equal lengths: padded, one call for all. Uneven ones: packed, or padded in two cuts."""
     (shared,) = plan_layouts(group(200, 30, 8), tokens=10**6, costs=USUAL, share=True)
     assert isinstance(shared, PrefixForest)
@@ -287,7 +287,7 @@ def test_the_plan_takes_what_is_predicted_to_be_fastest() -> None:
     assert sum(predict_seconds(layout, USUAL) for layout in cut) < complete
 
 
-def test_what_cannot_be_laid_out_is_named_and_nothing_is_nothing() -> None:
+def test_a_sequence_that_does_not_fit_is_an_error_and_no_rows_give_no_batches() -> None:
     assert make_micro_batches([], tokens_per_microbatch=10) == []
     with pytest.raises(ValueError, match="first token of a sequence is marked"):
         make_micro_batches([row([1, 2], [1, 1])], tokens_per_microbatch=10)

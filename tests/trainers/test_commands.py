@@ -1,11 +1,11 @@
-"""The commands from end to end: options in, a model out, and one line of advice where something is wrong."""
+"""The commands end to end: options in, a model out, and one line of advice for errors."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from refused_options import not_refused
+from refused_options import not_raised
 from transformers import AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError
@@ -14,7 +14,7 @@ from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
 
 SFT = """
-env: {id: "echo_world:test/Echo-v0"}
+env: {id: "echo_env:test/Echo-v0"}
 tiny: {enabled: true, hidden_size: 32, num_heads: 1, num_layers: 1, vocab_size: 300}
 demonstrations: {policy: "test_sft:say_the_letter", policy_kwargs: {noise: 0.5}}
 stop: {metric: sampled_success, at_least: 0.2, every: 5, tasks: 10}
@@ -25,7 +25,7 @@ progress: false
 """
 
 TRAIN = """
-env: {id: "echo_world:test/Echo-v0"}
+env: {id: "echo_env:test/Echo-v0"}
 sampling: {max_tokens: 3}
 algorithm: {group_size: 4, groups_per_step: 4}
 validation: {every: 2, tasks: 4}
@@ -40,7 +40,7 @@ def test_fine_tune_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "train.yaml").write_text(TRAIN)
     base, run = str(tmp_path / "base"), str(tmp_path / "run")
     assert commands.sft(["--config", str(tmp_path / "sft.yaml"), "--output", base]) == 0
-    assert "the rule was met after" in capsys.readouterr().out
+    assert "target success rate reached after" in capsys.readouterr().out
     train = ["--config", str(tmp_path / "train.yaml"), "--model.path", f"{base}/model", "--output", run]
     assert commands.train(train) == 0
     shown = capsys.readouterr().out
@@ -50,21 +50,21 @@ def test_fine_tune_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     assert commands.train([*train, "--resume", "--steps", "3"]) == 0
     assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2, 3]
-    # What was written down of a run can be run again.
+    # The saved configuration of a run can be run again.
     again = ["--config", f"{run}/config.yaml", "--output", str(tmp_path / "again"), "--no-resume", "--steps", "1"]
     assert commands.train(again) == 0
 
-    with pytest.raises(CommandError, match="already holds a run"):
+    with pytest.raises(CommandError, match="already contains a run"):
         commands.train(train)
     with pytest.raises(CommandError, match=r"model\.tuning 'lora' → 'full'"):
         commands.train([*train, "--resume", "--steps", "4", "--model.tuning", "full"])
     for state in (tmp_path / "run" / "checkpoints").glob("*/state.pt"):
         state.write_bytes(state.read_bytes()[:100])
-    with pytest.raises(CommandError, match="no checkpoint can be used"):
+    with pytest.raises(CommandError, match="no checkpoint is usable"):
         commands.train([*train, "--resume"])
 
 
-def test_what_is_wrong_is_named_without_a_traceback(tmp_path: Path) -> None:
+def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path) -> None:
     usual = ["--output", str(tmp_path / "run"), "--model.path", str(make_tiny_model(tmp_path / "tiny"))]
     cases = [
         (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
@@ -74,10 +74,10 @@ def test_what_is_wrong_is_named_without_a_traceback(tmp_path: Path) -> None:
         (["--env.id", "rllm/Math-v0", "--model.path", "/no/such/model"], "no/such/model"),
         (["--env.id", "rllm/Math-v0", "--model.device", "cuda:99"], "cuda:99"),
     ]
-    assert not not_refused(cases, lambda words: commands.train([*usual, *words]), CommandError)
+    assert not not_raised(cases, lambda words: commands.train([*usual, *words]), CommandError)
 
 
-def test_a_tokenizer_without_a_chat_template_is_named(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_chat_template_is_an_error_that_names_it(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "tiny")
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = None

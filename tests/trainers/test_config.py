@@ -1,7 +1,8 @@
-"""Options: unknown ones are named with the nearest, the command line wins over the file, idle ones are errors."""
+"""Options: unknown names get suggestions, the command line overrides the file, options without effect are errors."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused_options import not_refused
+from refused_options import not_raised
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate, validate_sft
+from trainers.config.other_names import OTHER_NAMES
 from trainers.config_loading import (
     RECIPES,
     from_mapping,
@@ -47,35 +49,35 @@ UNKNOWN: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_is_unknown_or_of_the_wrong_type_is_named() -> None:
-    assert not not_refused(UNKNOWN, lambda content: from_mapping(TrainConfig, content), ConfigError)
+def test_unknown_options_and_wrong_types_are_errors_that_name_them() -> None:
+    assert not not_raised(UNKNOWN, lambda content: from_mapping(TrainConfig, content), ConfigError)
 
 
 IDLE: list[tuple[dict[str, Any], str]] = [
-    ({"algorithm": {"loss": "reinforce", "clip_high": 0.3}}, "algorithm.clip_high=0.3 does nothing"),
+    ({"algorithm": {"loss": "reinforce", "clip_high": 0.3}}, "algorithm.clip_high=0.3 has no effect"),
     ({"algorithm": {"importance_mode": "token-mask"}}, "importance_mode"),
     ({"algorithm": {"name": "rloo", "normalize_std": True}}, "normalize_std"),
     ({"algorithm": {"name": "reinforce", "drop_zero_variance": False}}, "drop_zero_variance"),
-    ({"algorithm": {"kl_estimator": "k2"}}, "kl_estimator='k2' does nothing without algorithm.kl"),
+    ({"algorithm": {"kl_estimator": "k2"}}, "kl_estimator='k2' has no effect without algorithm.kl"),
     ({"algorithm": {"group_size": 1}}, "at least 2 episodes"),
-    ({"algorithm": {"minibatches": 17}}, "more than a step's 16 groups"),
+    ({"algorithm": {"minibatches": 17}}, "at most algorithm.groups_per_step=16"),
     ({"algorithm": {"clip_low": 1.0}}, "never clips"),
-    ({"entropy": {"rate": 0.2}}, "entropy.rate=0.2 does nothing"),
-    ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 is where the weight starts"),
+    ({"entropy": {"rate": 0.2}}, "entropy.rate=0.2 has no effect"),
+    ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 must be in"),
     ({"curriculum": {"replay_solved_at": 0.5}}, "replay_solved_at"),
-    ({"validation": {"every": 0, "tasks": 3}}, "validation.tasks=3 does nothing"),
-    ({"checkpoint": {"every": 0}, "resume": True}, "nothing would be left"),
-    ({"checkpoint": {"every": 0, "keep": 5}}, "checkpoint.keep=5 does nothing"),
+    ({"validation": {"every": 0, "tasks": 3}}, "validation.tasks=3 has no effect"),
+    ({"checkpoint": {"every": 0}, "resume": True}, "could not be resumed again"),
+    ({"checkpoint": {"every": 0, "keep": 5}}, "checkpoint.keep=5 has no effect"),
     ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),
     ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
     ({"sampling": {"temperature": 0.0}}, "is greedy"),
-    ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora does nothing"),
-    ({"model": {"path": "x", "reference": "cpu"}}, "model.reference='cpu' does nothing with model.tuning=lora"),
-    ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "does nothing without a KL term"),
+    ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora has no effect"),
+    ({"model": {"path": "x", "reference": "cpu"}}, "model.reference='cpu' has no effect with model.tuning=lora"),
+    ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "has no effect without a KL term"),
     ({"model": {"path": "x", "lora": {"targets": " "}}}, "model.lora.targets is empty"),
     (
         {"model": {"path": "x", "tuning": "full"}, "optimizer": {"lora_plus_ratio": 16.0}},
-        "lora_plus_ratio=16.0 does",
+        "lora_plus_ratio=16.0 has no effect",
     ),
     ({"optimizer": {"lora_plus_ratio": 0.0}}, "lora_plus_ratio=0.0 must be above 0"),
     ({"optimizer": {"schedule": "constant", "final_lr_fraction": 0.5}}, "with optimizer.schedule=constant"),
@@ -86,22 +88,40 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
     ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
     ({"optimizer": {"beta2": 1.0}}, r"beta2=1.0 must be in \[0, 1\)"),
-    ({"algorithm": {"loss": "reinforce", "importance_cap": 1.0}}, "importance_cap=1.0 is a ratio above 1"),
-    ({"algorithm": {"loss": "cispo", "importance_cap": 3.0}}, "truncated at 1 . clip_high already"),
+    ({"algorithm": {"loss": "reinforce", "importance_cap": 1.0}}, "importance_cap=1.0 must be above 1"),
+    ({"algorithm": {"loss": "cispo", "importance_cap": 3.0}}, "truncates the weight at 1 . clip_high"),
     ({"algorithm": {"kl": 0.1, "kl_estimator": "k1"}}, "gradient is 0 on average"),
-    ({"algorithm": {"name": "grpo", "gamma": 0.9}}, "gamma=0.9 does nothing with algorithm.name=grpo"),
+    ({"algorithm": {"name": "grpo", "gamma": 0.9}}, "gamma=0.9 has no effect with algorithm.name=grpo"),
     ({"algorithm": {"name": "ppo", "gamma": 1.1}}, r"gamma=1.1 must be in \[0, 1\]"),
-    ({"algorithm": {"dynamic_sampling": 2, "drop_zero_variance": False}}, "use one of the two"),
-    ({"algorithm": {"overlong_penalty": 1.0}}, "sampling.max_response_tokens, and that is not set"),
-    ({"value": {"lr": 0.1}}, "value.lr=0.1 does nothing with algorithm.name=grpo"),
-    ({"algorithm": {"name": "ppo"}, "value": {"weight": 1.0}}, "value.weight=1.0 does nothing with value.detach"),
-    ({"algorithm": {"name": "ppo"}, "value": {"clip": 0.0, "extra_steps": 0}}, "no value has moved yet"),
+    ({"algorithm": {"dynamic_sampling": 2, "drop_zero_variance": False}}, "set only one of the two"),
+    ({"algorithm": {"overlong_penalty": 1.0}}, "sampling.max_response_tokens, which is not set"),
+    ({"value": {"lr": 0.1}}, "value.lr=0.1 has no effect with algorithm.name=grpo"),
+    ({"algorithm": {"name": "ppo"}, "value": {"weight": 1.0}}, "value.weight=1.0 has no effect with value.detach"),
+    ({"algorithm": {"name": "ppo"}, "value": {"clip": 0.0, "extra_steps": 0}}, "one optimizer step per batch"),
     ({"entropy": {"bonus": -0.01}}, "bonus=-0.01 must be 0 or more"),
 ]
 
 
-def test_options_that_do_nothing_or_cannot_be_are_errors() -> None:
-    assert not not_refused(IDLE, lambda sections: validate(config(**sections)), ConfigError)
+def test_names_of_other_trainers_get_a_hint() -> None:
+    types = (TrainConfig, SftConfig, DpoConfig)
+    known = {option for config_type in types for option in known_keys(config_type)}
+    assert {option for options in OTHER_NAMES.values() for option in options} <= known
+    assert not OTHER_NAMES.keys() & {key for key in known_keys(TrainConfig) if "." not in key}
+    for command, option, answer in (
+        (commands.train, "--learning-rate", "did you mean --optimizer.lr?"),
+        (commands.train, "--num_generations=4", "did you mean --algorithm.group-size?"),
+        (commands.train, "--actor_rollout_ref.rollout.n", "did you mean --algorithm.group-size?"),
+        (commands.sft, "--num-train-epochs", "did you mean --epochs or --steps?"),
+        (commands.dpo, "--lora_r", "did you mean --model.lora.rank?"),
+    ):
+        with pytest.raises(CommandError, match=re.escape(answer)):
+            command([option, "4"])
+    with pytest.raises(ConfigError, match=r"unknown option epsilon; did you mean algorithm.clip_low or algorithm.clip"):
+        from_mapping(TrainConfig, {"epsilon": 0.2})
+
+
+def test_options_without_effect_or_with_invalid_values_are_errors() -> None:
+    assert not not_raised(IDLE, lambda sections: validate(config(**sections)), ConfigError)
 
 
 def test_all_problems_are_listed_at_once() -> None:
@@ -110,26 +130,26 @@ def test_all_problems_are_listed_at_once() -> None:
     assert len(str(error.value).splitlines()) == 4
 
 
-def test_a_learning_rate_that_learns_nothing_with_lora_is_warned_of() -> None:
+def test_a_learning_rate_too_low_for_lora_gives_a_warning() -> None:
     (warning,) = validate(config(optimizer={"lr": 5e-7}))
     assert "5e-07 with LoRA" in warning
     assert validate(config(optimizer={"lr": 5e-7}, model={"path": "x", "tuning": "full"})) == []
 
 
 FINE_TUNING: list[tuple[dict[str, Any], str]] = [
-    ({}, "either a file or a policy"),
-    ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either a file or a policy"),
-    ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env does nothing"),
-    ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs does nothing"),
-    ({"demonstrations": {"file": "a"}, "stop": {"every": 3}}, "stop.every does nothing"),
-    ({"demonstrations": {"file": "a"}, "tiny": {"enabled": True}, "model": {"path": "x"}}, "give one of them"),
+    ({}, "either demonstrations.file or demonstrations.policy"),
+    ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either demonstrations.file or demonstrations.policy"),
+    ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env has no effect"),
+    ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs has no effect"),
+    ({"demonstrations": {"file": "a"}, "stop": {"every": 3}}, "stop.every has no effect"),
+    ({"demonstrations": {"file": "a"}, "tiny": {"enabled": True}, "model": {"path": "x"}}, "set only one"),
     ({"demonstrations": {"file": "a"}, "tiny": {"seed": 3}, "model": {"path": "x"}}, "without tiny.enabled"),
     ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
 ]
 
 
 def test_fine_tuning_options_are_checked_too() -> None:
-    assert not not_refused(FINE_TUNING, lambda content: validate_sft(from_mapping(SftConfig, content)), ConfigError)
+    assert not not_raised(FINE_TUNING, lambda content: validate_sft(from_mapping(SftConfig, content)), ConfigError)
 
 
 numbers = st.integers(1, 100)
@@ -157,7 +177,7 @@ def test_a_configuration_survives_yaml(original: TrainConfig, tmp_path_factory: 
     assert from_mapping(TrainConfig, to_mapping(original)) == original
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("steps: 7\noptimizer: {lr: 1e-4}\nenv: {id: rllm/Math-v0, kwargs: {size: 3}}\n")
 
@@ -194,7 +214,9 @@ def test_recipes_are_valid() -> None:
 
 
 @pytest.mark.parametrize("command", [commands.train, commands.sft, commands.dpo])
-def test_help_explains_every_option_and_errors_are_one_thing(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_every_option_and_an_error_has_one_message(
+    command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         command(["--help"])
     assert stop.value.code == 0

@@ -1,4 +1,4 @@
-"""Tasks come once a pass, unsolved ones come again, and the entropy weight follows its target."""
+"""Each task is used once per pass, unsolved tasks are replayed, and the entropy weight follows its target."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def test_shuffles_of_billions_need_no_memory_and_differ_by_key() -> None:
     assert first != second
 
 
-def test_a_pass_deals_every_task_once_and_the_next_in_another_order() -> None:
+def test_a_pass_contains_every_task_once_and_the_next_has_another_order() -> None:
     curriculum = TaskCurriculum(range(10), CurriculumConfig(), seed=3)
-    dealt = [index for step in range(8) for index in curriculum.next_tasks(step, 5)]
+    indices = [index for step in range(8) for index in curriculum.next_tasks(step, 5)]
     for start in range(0, 40, 10):
-        assert sorted(dealt[start : start + 10]) == list(range(10))
-    assert dealt[:10] != dealt[10:20]
-    assert dealt != [
+        assert sorted(indices[start : start + 10]) == list(range(10))
+    assert indices[:10] != indices[10:20]
+    assert indices != [
         i for s in range(8) for i in TaskCurriculum(range(10), CurriculumConfig(), seed=4).next_tasks(s, 5)
     ]
 
 
-def test_unsolved_tasks_come_again_until_they_are_solved() -> None:
+def test_unsolved_tasks_are_replayed_until_they_are_solved() -> None:
     curriculum = TaskCurriculum(range(1000), CurriculumConfig(replay_fraction=0.5), seed=0)
     first = curriculum.next_tasks(0, 4)
     curriculum.update({first[0]: 1.0, first[1]: 0.5, first[2]: 0.0, first[3]: 0.0})
@@ -46,20 +46,20 @@ def test_unsolved_tasks_come_again_until_they_are_solved() -> None:
     assert not set(curriculum.next_tasks(2, 4)) & set(first)
 
 
-def test_its_state_goes_on_exactly_where_it_was() -> None:
+def test_its_state_can_be_saved_and_restored_exactly() -> None:
     config = CurriculumConfig(replay_fraction=0.3)
-    straight, broken = (TaskCurriculum(range(50), config, seed=1) for _ in range(2))
+    uninterrupted, interrupted = (TaskCurriculum(range(50), config, seed=1) for _ in range(2))
     for step in range(6):
         if step == 3:
-            saved = broken.state_dict()
-            broken = TaskCurriculum(range(50), config, seed=1)
-            broken.load_state_dict(saved)
-        dealt = straight.next_tasks(step, 7)
-        assert broken.next_tasks(step, 7) == dealt
-        for item in (straight, broken):
-            item.update({index: (index % 3) / 2 for index in dealt})
+            saved = interrupted.state_dict()
+            interrupted = TaskCurriculum(range(50), config, seed=1)
+            interrupted.load_state_dict(saved)
+        indices = uninterrupted.next_tasks(step, 7)
+        assert interrupted.next_tasks(step, 7) == indices
+        for item in (uninterrupted, interrupted):
+            item.update({index: (index % 3) / 2 for index in indices})
     with pytest.raises(ValueError, match="50 training tasks and the environment has 51"):
-        TaskCurriculum(range(51), config, seed=1).load_state_dict(straight.state_dict())
+        TaskCurriculum(range(51), config, seed=1).load_state_dict(uninterrupted.state_dict())
 
 
 def test_the_weight_rises_below_the_target_and_falls_above_it() -> None:

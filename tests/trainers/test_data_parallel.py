@@ -1,4 +1,4 @@
-"""Several processes that are one run: the same episodes, the same loss curve, the same model; a death ends them all."""
+"""One run on several processes: the same episodes, the same loss curve, the same model; if one dies, all end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from trainers.run.process_group import ProcessGroup
 
 HERE = Path(__file__).resolve().parent
 
-# Two processes add up the same float32 numbers in another order: a gradient differs in its last bits, 6e-8 relative,
-# and Adam, which divides by its size, carries that into the weights at the same relative size. Ten times the spacing
-# of float32 per step leaves room for nothing but that.
+# Two processes add the same float32 numbers in another order: a gradient differs in its last bits, 6e-8 relative, and
+# Adam, which divides by its size, carries that into the weights at the same relative size. The tolerance of ten times
+# the float32 spacing per step allows only that.
 ORDER_OF_SUMS = 1e-6
 
 
-# The same two fine-tunings, whoever runs them, then the command with what is left of the arguments.
+# The same two fine-tunings for any number of processes, then the command with the remaining arguments.
 FINE_TUNING = """
 import json, sys
 from pathlib import Path
@@ -72,7 +72,7 @@ if sys.argv[2:]:
 
 
 def begin(config: TrainConfig, folder: Path, *options: str, program: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """``torchrun --nproc-per-node 2 -m rllm_gym.commands.main train``, or another program with these arguments."""
+    """Start ``torchrun --nproc-per-node 2 -m rllm_gym.commands.main train``, or another program."""
     write_yaml(folder / "ranks.yaml", config)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
@@ -110,7 +110,9 @@ def assert_same_curve(one: Path, two: Path) -> None:
             "policy/entropy",
             "policy/kl",
             "optim/grad_norm",
-            "policy/clip_fraction",
+            "policy/clip_fraction/low",
+            "policy/clip_fraction/high",
+            "sampling/importance_ratio/mean",
             "sampling/logprob_difference/mean",
         ):
             if key in row:
@@ -133,12 +135,14 @@ def assert_same_fine_tuning(one: Path, two: Path) -> None:
                 assert other[key] == pytest.approx(row[key], rel=1e-4, abs=1e-5), (kind, row["step"], key)
         weights = [load_file(folder / kind / "model" / "model.safetensors") for folder in (one, two)]
         for key in weights[0]:
-            # Adam divides by the size of a gradient: where that is next to nothing, its last bits are all there is.
+            # Adam divides by the size of a gradient: where that is almost zero, only its last bits matter.
             assert_close(weights[0][key], weights[1][key], rtol=1e-4, atol=2e-4)
 
 
-def test_two_processes_are_one_run_and_one_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Same losses, same model, one log. One start of two processes for all."""
+def test_two_processes_give_the_same_run_and_fine_tuning_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same losses, same model, one log. Both runs share one start of two processes."""
     chats = [{"prompt": f"{n}: say it", "completion": "yes " * (1 + n % 5)} for n in range(16)]
     pairs = [{"prompt": f"{n}: say it", "chosen": "yes " * (1 + n % 3), "rejected": "no"} for n in range(16)]
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, chats)))
@@ -166,13 +170,13 @@ def test_two_processes_are_one_run_and_one_fine_tuning(tmp_path: Path, monkeypat
     assert_same_curve(tmp_path / "run", tmp_path / "two")
 
     shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000006")
-    train(replace(two, resume=True))  # what two began, one can finish
+    train(replace(two, resume=True))  # a run of two processes can be finished by one
     assert_same_curve(tmp_path / "run", tmp_path / "two")
 
 
 @pytest.mark.long
-def test_two_processes_go_on_from_the_checkpoint_of_one(tmp_path: Path) -> None:
-    """With a value head, whose values all ranks measure for each other before the update."""
+def test_two_processes_resume_the_checkpoint_of_one(tmp_path: Path) -> None:
+    """With a value head, whose values all ranks compute for each other before the update."""
     config = echo_config(
         tmp_path,
         steps=4,
@@ -192,8 +196,8 @@ def test_two_processes_go_on_from_the_checkpoint_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("opponent", ["own", "frozen"])
-def test_roles_are_shared_out_as_well(tmp_path: Path, opponent: str) -> None:
-    """An adapter a role, or one role and a pool of what it was: every rank pushes, saves and meets the same ones."""
+def test_roles_are_distributed_too(tmp_path: Path, opponent: str) -> None:
+    """One adapter per role, or one role and a pool of its copies: every rank syncs, saves and uses the same ones."""
     sections: dict[str, Any] = {"roles": {"player": {"adapter": "own"}, "opponent": {"adapter": "own"}}}
     if opponent == "frozen":
         sections = {"opponents": {"role": "opponent", "pool": 2, "every": 1}}
@@ -201,7 +205,7 @@ def test_roles_are_shared_out_as_well(tmp_path: Path, opponent: str) -> None:
         tmp_path,
         steps=3,
         deterministic=True,
-        env={"id": "echo_world:test/Echo-v0", "workflow": "echo_team:Duel"},
+        env={"id": "echo_env:test/Echo-v0", "workflow": "echo_workflow:Duel"},
         model={"tuning": "lora", "lora": {"rank": 4, "alpha": 4.0}},
         algorithm={"group_size": 4, "groups_per_step": 3, "kl": 0.01},
         validation={"every": 0, "tasks": 64, "samples": 1},
@@ -228,11 +232,11 @@ def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> N
     _, error = launcher.communicate(timeout=250)
     assert launcher.returncode != 0
     assert not ranks[0].is_running()
-    assert "rank 0 of 2 lost another one" in error, error[-3000:]
+    assert "rank 0 of 2 lost another rank" in error, error[-3000:]
 
 
 @given(costs=st.lists(st.integers(1, 1000), max_size=40), size=st.integers(1, 5))
-def test_everything_is_shared_out_once_and_evenly(costs: list[int], size: int) -> None:
+def test_work_is_distributed_evenly_without_duplicates(costs: list[int], size: int) -> None:
     things = list(range(len(costs)))
     parts = [ProcessGroup(rank, size).partition(things, costs) for rank in range(size)]
     assert sorted(thing for part in parts for thing in part) == things
@@ -244,7 +248,7 @@ def test_everything_is_shared_out_once_and_evenly(costs: list[int], size: int) -
     assert max(map(len, spans)) - min(map(len, spans)) <= 1
 
 
-def test_one_process_alone_pays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_has_no_communication(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("a run of one process spoke to others")
 

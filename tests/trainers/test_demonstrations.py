@@ -1,4 +1,4 @@
-"""What is imitated: replies and nothing else, in every template; an episode's own ids; rows of every form."""
+"""Training data of fine-tuning: only replies, in every template; an episode's own ids; rows of every format."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ FAMILIES = ["qwen2.5", "qwen3", "llama3"]
 RENDERERS = {family: ChatRenderer(make_tokenizer(family)) for family in FAMILIES}
 TOOLS = json.dumps([{"type": "function", "function": {"name": "move", "parameters": {"type": "object"}}}])
 
-# Only the assistant speaks in digits, so that each can be told from what the others and the template say.
-said = st.text("0123456789", min_size=1, max_size=6)
-heard = st.lists(st.sampled_from(["up", " the", "\n", "<|im_end|>", "<think>", "é", "<|eot_id|>"]), max_size=5).map(
-    "".join
-)
+# Only the assistant uses digits, so that its replies are distinguishable from other text.
+reply_text = st.text("0123456789", min_size=1, max_size=6)
+other_text = st.lists(
+    st.sampled_from(["up", " the", "\n", "<|im_end|>", "<think>", "é", "<|eot_id|>"]), max_size=5
+).map("".join)
 
 
 @st.composite
 def chats(draw: st.DrawFn) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if draw(st.booleans()):
-        messages.append({"role": "system", "content": draw(heard)})
+        messages.append({"role": "system", "content": draw(other_text)})
     for _ in range(draw(st.integers(1, 3))):
-        messages.append({"role": "user", "content": draw(heard)})
+        messages.append({"role": "user", "content": draw(other_text)})
         for _ in range(draw(st.integers(0, 2))):
-            messages.append({"role": "assistant", "content": draw(said)})
-            messages.append({"role": "tool", "content": draw(heard)})
-        messages.append({"role": "assistant", "content": draw(said)})
+            messages.append({"role": "assistant", "content": draw(reply_text)})
+            messages.append({"role": "tool", "content": draw(other_text)})
+        messages.append({"role": "assistant", "content": draw(reply_text)})
     if draw(st.booleans()):
-        messages.append({"role": "user", "content": draw(heard)})  # nobody replied
+        messages.append({"role": "user", "content": draw(other_text)})  # no reply follows
     return messages
 
 
@@ -69,8 +69,8 @@ def test_only_replies_are_trained_on(family: str, messages: list[dict[str, Any]]
     learnt = [index for index, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
     assert tokenizer.decode(learnt) == "".join(reply + end for reply in wanted)
     rest = tokenizer.decode([index for index, marked in zip(sequence.ids, sequence.mask, strict=True) if not marked])
-    spoken = "".join(char for char in rest if char.isdigit())
-    assert spoken == ("" if train_on == "all" else "".join(replies[:-1]))
+    untrained_digits = "".join(char for char in rest if char.isdigit())
+    assert untrained_digits == ("" if train_on == "all" else "".join(replies[:-1]))
 
 
 def test_tool_calls_are_trained_on_and_their_results_are_not() -> None:
@@ -91,7 +91,7 @@ def test_tool_calls_are_trained_on_and_their_results_are_not() -> None:
 
 
 def sampled_episode(family: str, *, finish: str = "stop") -> tuple[Episode, tuple[int, ...]]:
-    """Two turns whose replies a model spelled in its own way: no encoder would give these ids."""
+    """Two turns whose replies a model tokenized differently from any encoder."""
     renderer, tokenizer = RENDERERS[family], make_tokenizer(family)
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go up"}]
     steps, prefix = [], None
@@ -108,7 +108,7 @@ def sampled_episode(family: str, *, finish: str = "stop") -> tuple[Episode, tupl
     return episode, prefix.ids
 
 
-def test_an_episode_is_imitated_id_for_id_by_its_own_tokenizer(tmp_path: Path) -> None:
+def test_an_episode_with_its_own_tokenizer_is_trained_on_with_its_ids(tmp_path: Path) -> None:
     episode, ids = sampled_episode("qwen2.5")
     save_episodes(tmp_path / "e.jsonl", [episode])
     (demonstration,) = read_demonstrations(tmp_path / "e.jsonl")
@@ -117,7 +117,7 @@ def test_an_episode_is_imitated_id_for_id_by_its_own_tokenizer(tmp_path: Path) -
     encoded = make_tokenizer("qwen2.5").encode("lake", add_special_tokens=False)
     assert len(encoded) < 4, "the test shows nothing: the tokenizer spells it so too"
 
-    # Another model's ids mean something else; its text is what can be imitated.
+    # Another model's ids have another meaning; its text can be used.
     assert not can_keep_ids(demonstration, RENDERERS["llama3"])
     (sequence,) = tokenize(demonstration, RENDERERS["llama3"])
     learnt = [i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
@@ -134,7 +134,7 @@ def test_a_truncated_reply_gets_no_end_token(tmp_path: Path) -> None:
         assert make_tokenizer(family).decode(learnt) == f"lake{end}lake"
 
 
-def test_rows_of_every_form(tmp_path: Path) -> None:
+def test_rows_of_every_format(tmp_path: Path) -> None:
     call = {"function": {"name": "move", "arguments": {"a": 1}}}
     rows: list[dict[str, Any]] = [
         {"prompt": "q", "completion": "a"},
@@ -172,7 +172,7 @@ def test_rows_of_every_form(tmp_path: Path) -> None:
     assert [item.turns[0].reply for item in read_demonstrations(tmp_path / "rows.parquet")] == ["a", "a\u2028"]
 
 
-def test_strings_can_stay_strings(tmp_path: Path) -> None:
+def test_strings_can_be_kept_as_strings(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "the lake", "completion": " is up"}))
     (demonstration,) = read_demonstrations(tmp_path / "rows.jsonl", strings="raw")
     (sequence,) = tokenize(demonstration, RENDERERS["qwen2.5"])
@@ -183,11 +183,11 @@ def test_strings_can_stay_strings(tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_text(
         json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})
     )
-    with pytest.raises(ConfigError, match="raw does nothing"):
+    with pytest.raises(ConfigError, match="raw has no effect"):
         read_demonstrations(tmp_path / "chat.jsonl", strings="raw")
 
 
-def test_episodes_that_tell_nothing_of_the_model_are_left_out(tmp_path: Path) -> None:
+def test_episodes_without_replies_are_skipped(tmp_path: Path) -> None:
     steps = [Step(chat_completions=[{"role": "user", "content": "q"}], model_response="a")]
     reasons = [StopReason.SUCCESS, StopReason.FAULT, StopReason.AGENT_ERROR, StopReason.MAX_TURNS]
     save_episodes(
@@ -222,12 +222,12 @@ def test_the_best_of_each_task_are_chosen() -> None:
     assert chosen(best=1, best_per="group") == [1, 2, 3]
     assert chosen(best=1, successful_only=True) == [2, 3]
     assert chosen(min_reward=0.5) == [0, 1, 2]
-    with pytest.raises(ConfigError, match="has the reward"):
+    with pytest.raises(ConfigError, match=r"demonstrations\.min_reward=2\.0"):
         chosen(min_reward=2.0)
     chat = Demonstration(chat_turns([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]))
     assert select([chat, *episodes], DemonstrationConfig(file="x", best=1))[0] is chat
     for options in ({"best": 1}, {"min_reward": 0.0}, {"successful_only": True}):
-        with pytest.raises(ConfigError, match="does nothing: the files hold no episodes"):
+        with pytest.raises(ConfigError, match="has no effect: the files contain no episodes"):
             select([chat], DemonstrationConfig(file="x", **options))
 
 
@@ -244,9 +244,7 @@ def test_held_out_tasks_are_not_in_the_training_split() -> None:
 @settings(max_examples=30, deadline=None)
 @given(messages=chats(), length=st.integers(1, 80))
 @for_every("keep_start", [True, False])
-def test_cutting_keeps_the_end_that_was_asked_for(
-    keep_start: bool, messages: list[dict[str, Any]], length: int
-) -> None:
+def test_truncation_keeps_the_configured_end(keep_start: bool, messages: list[dict[str, Any]], length: int) -> None:
     (sequence,) = tokenize(Demonstration(chat_turns(messages)), RENDERERS["qwen3"])
     shorter = cut(sequence, length, keep_start=keep_start)
     size = min(length, len(sequence))
@@ -255,16 +253,16 @@ def test_cutting_keeps_the_end_that_was_asked_for(
     assert shorter.mask[0] == 0
 
 
-def test_what_is_too_long_is_counted_never_silent() -> None:
+def test_examples_that_are_too_long_are_counted() -> None:
     demonstration = Demonstration(
         chat_turns([{"role": "user", "content": "up " * 50}, {"role": "assistant", "content": "1"}])
     )
     sequences = tokenize(demonstration, RENDERERS["qwen3"])
-    with pytest.raises(ConfigError, match=r"line 3 has \d+ tokens, and at most 20 fit"):
+    with pytest.raises(ConfigError, match=r"line 3 has \d+ tokens, but the limit is 20"):
         LengthLimit(LengthConfig(max_tokens=20), None).fit(sequences, "line 3")
     drop = LengthLimit(LengthConfig(too_long="drop"), 20)
     assert drop.fit(sequences, "") is None
-    assert drop.note() == "1 of 1 examples have more than 20 tokens and were left out"
+    assert drop.note() == "1 of 1 examples have more than 20 tokens and were dropped"
     left = LengthLimit(LengthConfig(max_tokens=20, too_long="cut_left"), 4096)
     (kept,) = left.fit(sequences, "") or []
     assert len(kept) == 20
@@ -278,7 +276,7 @@ def test_what_is_too_long_is_counted_never_silent() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(messages=chats())
-def test_arrays_hold_what_the_sequence_held(messages: list[dict[str, Any]]) -> None:
+def test_arrays_contain_the_content_of_the_sequence(messages: list[dict[str, Any]]) -> None:
     turns = chat_turns(messages)
     (sequence,) = tokenize(Demonstration(turns), RENDERERS["qwen2.5"])
     weights = [float(number + 1) for number in range(len(turns))]

@@ -1,4 +1,4 @@
-"""What a loss is divided by: only what is trained on counts, in each way of weighing tokens."""
+"""Denominators of losses: only tokens that are trained on count, for each aggregation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 
 def batch() -> list[Sample]:
-    """Two groups that teach, one that does not, and an episode that a limit cut off."""
+    """Two groups with a gradient, one without, and an episode that a limit truncated."""
     sampled = [sample for sample in some_samples(0, 40) if sample.num_sampled][:8]
     rewards, groups = (1.0, 0.0, 0.5, 0.25, 0.7, 0.7, 0.0, 0.9), (0, 0, 1, 1, 2, 2, 1, 1)
     return [
@@ -37,7 +37,7 @@ def batch() -> list[Sample]:
 
 
 def token_losses(policy: Policy, sample: Sample, adv: float) -> list[list[float]]:
-    """The clipped loss of each sampled token of each sequence, from a forward pass of it alone."""
+    """Return the clipped loss of each sampled token of each sequence, from a separate forward pass."""
     losses = []
     for sequence in sample.sequences:
         with torch.no_grad():
@@ -54,7 +54,7 @@ def token_losses(policy: Policy, sample: Sample, adv: float) -> list[list[float]
 
 @for_every("aggregation", ["token-mean", "sequence-mean", "constant"])
 @for_every("budget", [16384, 20])
-def test_the_loss_is_over_what_is_trained_on_alone(policy: Policy, aggregation: Any, budget: int) -> None:
+def test_the_loss_is_averaged_only_over_trained_tokens(policy: Policy, aggregation: Any, budget: int) -> None:
     samples = batch()
     config = AlgorithmConfig(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config, sampling=SamplingConfig(max_tokens=7))
@@ -64,7 +64,7 @@ def test_the_loss_is_over_what_is_trained_on_alone(policy: Policy, aggregation: 
     stats = learner.update(0, samples, targets, algorithm, 0.0)
 
     kept = [0, 1, 2, 3, 6]
-    # The episode that was cut off is no part of the update; its reward stays part of what its group is compared with.
+    # The truncated episode is not part of the update; its reward is still part of its group's comparison.
     means = {"g0": 0.5, "g1": (0.5 + 0.25 + 0.0 + 0.9) / 4}
     by_sequence = [
         losses
@@ -81,7 +81,7 @@ def test_the_loss_is_over_what_is_trained_on_alone(policy: Policy, aggregation: 
     assert stats.loss == pytest.approx(expected[aggregation], rel=1e-4)
 
 
-def test_algorithms_and_losses_have_their_own_way_of_weighing() -> None:
+def test_algorithms_and_losses_have_their_default_aggregation() -> None:
     assert make_algorithm(AlgorithmConfig()).aggregation == "token-mean"
     assert make_algorithm(AlgorithmConfig(name="dr-grpo")).aggregation == "constant"
     assert make_algorithm(AlgorithmConfig(loss="gspo")).aggregation == "sequence-mean"

@@ -1,4 +1,4 @@
-"""A run that goes wrong says so, once, and only if it lasts."""
+"""Warnings about divergence: once per sign, and only if it lasts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ HEALTHY: dict[str, Any] = {
     "success": 0.5,
     "episodes/invalid_action_fraction": 0.02,
     "policy/entropy": 0.5,
-    "policy/clip_fraction": 0.1,
+    "policy/clip_fraction/low": 0.1,
+    "policy/clip_fraction/high": 0.1,
     "sampling/importance_ratio/max": 1.5,
     "sampling/logprob_difference/mean": 1e-6,
     "value/explained_variance": 0.3,
@@ -24,10 +25,10 @@ HEALTHY: dict[str, Any] = {
         ({"value/explained_variance": -3.0}, "lower value.lr"),
         ({"episodes/invalid_action_fraction": 0.9}, "losing the answer format"),
         ({"sampling/importance_ratio/max": 400.0}, "400 times as likely"),
-        ({"policy/clip_fraction": 0.8}, "80% of the tokens"),
-        ({"sampling/logprob_difference/mean": -0.7}, "disagree by -0.70 nats"),
+        ({"policy/clip_fraction/low": 0.6}, "60% of the tokens"),
+        ({"sampling/logprob_difference/mean": -0.7}, "differ by -0.70 nats"),
         ({"policy/entropy": 3.0}, "grew to 3.00"),
-        ({"policy/entropy": 1e-4, "success": 0.2}, "nothing new is tried"),
+        ({"policy/entropy": 1e-4, "success": 0.2}, "stopped exploring"),
     ],
 )
 def test_each_lasting_sign_is_reported_once(sign: tuple[dict[str, Any], str]) -> None:
@@ -43,7 +44,7 @@ def test_each_lasting_sign_is_reported_once(sign: tuple[dict[str, Any], str]) ->
     assert named in output[0]
 
 
-def test_rows_without_an_update_and_healthy_ones_say_nothing() -> None:
+def test_healthy_rows_and_rows_without_an_update_give_no_warning() -> None:
     watch = DivergenceWatch()
     assert [warning for _ in range(10) for warning in watch.check({"episodes/count": 8})] == []
     assert [warning for _ in range(10) for warning in watch.check(HEALTHY)] == []

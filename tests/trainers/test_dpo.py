@@ -1,4 +1,4 @@
-"""DPO: the losses are the papers', the gradient that of a plain computation; what was preferred becomes likelier."""
+"""DPO: losses as in the papers, the gradient of a plain computation; preferred answers become more likely."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused_options import not_refused
+from refused_options import not_raised
 
 from rllm_gym.chat import ChatRenderer
 from trainers import commands
@@ -40,7 +40,9 @@ def loss_config(**options: Any) -> DpoConfig:
 
 
 def oracle(policy: np.ndarray, reference: np.ndarray, tokens: np.ndarray, config: DpoConfig) -> float:
-    """One pair, from the papers: Rafailov et al. 2023 (7), Azar et al. 2023 (17), hinge, Pang et al. 2024 (1)."""
+    """Compute the loss of one pair from the papers: Rafailov et al. 2023 (7), Azar et al. 2023 (17), hinge, Pang et al.
+    2024 (1).
+    """
     normalized = config.loss == "ipo" if config.length_normalized is None else config.length_normalized
     log_ratio = policy - reference
     if normalized:
@@ -67,7 +69,7 @@ def oracle(policy: np.ndarray, reference: np.ndarray, tokens: np.ndarray, config
     rpo_alpha=st.sampled_from([0.0, 1.5]),
     smoothing=st.sampled_from([0.0, 0.2]),
 )
-def test_losses_are_those_of_the_papers(
+def test_losses_equal_the_formulas_of_the_papers(
     policy: Any,
     reference: Any,
     tokens: Any,
@@ -89,7 +91,7 @@ def test_losses_are_those_of_the_papers(
     assert found.item() == pytest.approx(oracle(*arrays, config), rel=1e-9, abs=1e-12)
 
 
-# Gradients ------------------------------------------------------------------------------------------------------
+# Gradients
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,7 @@ def token_pairs(policy: Policy, folder: Path, rows: list[dict[str, Any]]) -> lis
 
 
 def plain_logp(policy: Policy, pair: TokenPair) -> torch.Tensor:
-    """Log-probs of both answers as one would write it down, each sequence by itself."""
+    """Log-probs of both answers by a plain computation, each sequence alone."""
     sides = []
     for tokens in (pair.chosen[0], pair.rejected[0]):
         ids = torch.tensor(tokens.ids_T, dtype=torch.long)[None]
@@ -134,7 +136,7 @@ def plain_logp(policy: Policy, pair: TokenPair) -> torch.Tensor:
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
 @pytest.mark.parametrize("budget", [4096, 60, 1])
 def test_the_gradient_is_that_of_the_plain_computation(model: Path, tmp_path: Path, loss: Any, budget: int) -> None:
-    """However pairs are laid out: together, a micro-batch each, or one answer here and the other there."""
+    """For every layout of pairs: together, one micro-batch each, or one answer here and the other there."""
     policy = Policy(ModelConfig(path=str(model), tuning="full"))
     pairs = token_pairs(policy, tmp_path, PAIRS)
     config = loss_config(loss=loss, beta=0.3, rpo_alpha=0.5)
@@ -164,11 +166,11 @@ def test_the_gradient_is_that_of_the_plain_computation(model: Path, tmp_path: Pa
         assert len(numbers) > len(pairs), "the test shows nothing: no pair was spread"
 
 
-# Runs -----------------------------------------------------------------------------------------------------------
+# Runs
 
 
 def write_pairs(path: Path, number: int = 64) -> str:
-    """The chosen answer repeats the word of the prompt, the other one is the opposite."""
+    """Write pairs: the chosen answer repeats the word of the prompt, the other one is the opposite."""
     with open(path, "w") as file:
         for index in range(number):
             word, opposite = ("up", "down") if index % 2 else ("down", "up")
@@ -192,7 +194,7 @@ def run_config(base: Path, folder: Path, **sections: Any) -> DpoConfig:
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_what_was_preferred_is_preferred_where_it_was_not_trained(model: Path, tmp_path: Path, tuning: str) -> None:
+def test_preferences_generalize_to_unseen_prompts(model: Path, tmp_path: Path, tuning: str) -> None:
     result = dpo(
         run_config(
             model,
@@ -216,7 +218,7 @@ def test_what_was_preferred_is_preferred_where_it_was_not_trained(model: Path, t
     assert (result.output / "manifest.json").is_file()
 
 
-def test_the_reference_is_computed_once_and_only_for_pairs_that_come_up(
+def test_reference_log_probs_are_computed_once_and_only_for_used_pairs(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
@@ -243,7 +245,7 @@ def test_another_model_can_be_the_reference(model: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
+def test_a_resumed_run_equals_an_uninterrupted_one(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuning: str
 ) -> None:
     options: dict[str, Any] = {"steps": 6, "model": {"tuning": tuning}, "checkpoint": {"every": 2}}
@@ -262,7 +264,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
         patched.setattr(offline_run.MetricsLog, "write", write_and_stop)
         part = dpo(run_config(model, tmp_path, **options))
     assert (part.interrupted, part.steps, part.model) == (True, 3, None)
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already contains a run"):
         dpo(run_config(model, tmp_path, **options))
     resumed = dpo(run_config(model, tmp_path, **options, resume=True))
     name = "model.safetensors" if tuning == "full" else "adapter_model.safetensors"
@@ -273,14 +275,14 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
     assert rows == list(range(7))
     assert resumed.validation == complete.validation
 
-    # More steps than planned, on a full model that is no longer its own reference.
+    # More steps than planned, on a full model that has changed since its reference was computed.
     more = dpo(run_config(model, tmp_path, **{**options, "steps": 8}, resume=True))
     assert more.steps == 8
     (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIRS[0]) + "\n" + json.dumps(PAIRS[1]) + "\n")
     changed = run_config(model, tmp_path, **options, resume=True, preferences={"file": str(tmp_path / "pairs.jsonl")})
     with open(changed.preferences.file, "w") as file:  # type: ignore[arg-type]
         file.writelines(json.dumps(row) + "\n" for row in PAIRS)
-    with pytest.raises(ConfigError, match="the pairs are not those it was made with"):
+    with pytest.raises(ConfigError, match="the pairs differ from those of the checkpoint"):
         dpo(changed)
 
 
@@ -296,7 +298,7 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     assert commands.dpo([*words, "--steps", "1", "--output", str(tmp_path / "o"), "--loss", "ipo"]) == 0
     assert f"model    {tmp_path}/o/model" in capsys.readouterr().out
-    with pytest.raises(commands.CommandError, match="already holds a run"):
+    with pytest.raises(commands.CommandError, match="already contains a run"):
         commands.dpo([*words, "--steps", "1", "--output", str(tmp_path / "o")])
     with pytest.raises(commands.CommandError, match="no_such"):
         commands.dpo(["--model.path", str(model), "--preferences.file", "no_such.jsonl"])
@@ -304,23 +306,21 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"preferences": {"file": ""}}, r"preferences\.file is missing"),
-    ({"loss": "ipo", "label_smoothing": 0.1}, "label_smoothing=0.1 does nothing with loss=ipo"),
+    ({"loss": "ipo", "label_smoothing": 0.1}, "label_smoothing=0.1 has no effect with loss=ipo"),
     ({"label_smoothing": 0.5}, r"must be in \[0, 0.5\)"),
-    ({"steps": 3, "epochs": 2}, "both say when to end"),
+    ({"steps": 3, "epochs": 2}, "are mutually exclusive"),
     ({"beta": 0.0}, "beta=0.0 must be above 0"),
-    ({"length": {"too_long": "cut_left"}}, "cut_left would take the prompt"),
-    ({"checkpoint": {"best": True}}, "best=True does nothing"),
-    ({"checkpoint": {"keep": 5}}, "keep=5 does nothing without checkpoints"),
-    ({"model": {"reference": "cpu"}}, "does nothing without a KL term"),
-    ({"validation": {"every": 3}}, "every=3 does nothing"),
+    ({"length": {"too_long": "cut_left"}}, "cut_left would cut the prompt"),
+    ({"checkpoint": {"best": True}}, "best=True has no effect"),
+    ({"checkpoint": {"keep": 5}}, "keep=5 has no effect with checkpoint.every=0"),
+    ({"model": {"reference": "cpu"}}, "has no effect without a KL term"),
+    ({"validation": {"every": 3}}, "every=3 has no effect"),
     ({"model": {"path": ""}}, r"model\.path is missing"),
 ]
 
 
-def test_options_that_cannot_be_meant_are_named(model: Path, tmp_path: Path) -> None:
-    assert not not_refused(
-        IMPOSSIBLE, lambda options: validate_dpo(run_config(model, tmp_path, **options)), ConfigError
-    )
+def test_invalid_options_are_errors_that_name_them(model: Path, tmp_path: Path) -> None:
+    assert not not_raised(IMPOSSIBLE, lambda options: validate_dpo(run_config(model, tmp_path, **options)), ConfigError)
 
 
 def test_a_step_that_is_not_finite_is_skipped(model: Path, tmp_path: Path) -> None:

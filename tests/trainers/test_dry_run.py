@@ -1,4 +1,6 @@
-"""rllm-gym train --dry-run: says what a run would do, reads no weights, writes nothing, stops where the run would."""
+"""rllm-gym train --dry-run: reports what a run would do, reads no weights, writes nothing, and fails where the run
+would.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,12 @@ def command(tmp_path: Path, config: TrainConfig, *words: str) -> int:
     return commands.train(["--dry-run", "--config", str(tmp_path / "options.yaml"), *words])
 
 
-def test_it_shows_memory_plan_tasks_and_every_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_contains_memory_plan_tasks_and_every_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = echo_config(tmp_path, algorithm={"name": "remax", "group_size": 2, "groups_per_step": 3})
     weights = tmp_path / "tiny" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])  # nobody reads them
+    weights.write_bytes(weights.read_bytes()[:100])  # the weights are not read
     before = sorted(tmp_path.rglob("*"))
     assert command(tmp_path, config, "--steps", "7") == 0
     shown = capsys.readouterr().out
@@ -40,8 +44,8 @@ def test_it_shows_memory_plan_tasks_and_every_option(tmp_path: Path, capsys: pyt
         assert part in memory
     assert "adapters" not in memory
     assert "9 (3 tasks x 2 + 3 greedy), 2 turns each" in plan
-    assert "at most 6 tokens an episode" in plan
-    assert "30 to train on, 30 to validate on" in plan
+    assert "at most 6 tokens per episode" in plan
+    assert "30 for training, 30 for validation" in plan
     assert "7 steps, 21 tasks, 63 episodes" in plan
     resolved = yaml.safe_load(options.partition("\n")[2])
     assert from_mapping(TrainConfig, resolved) == replace(config, steps=7)
@@ -50,7 +54,7 @@ def test_it_shows_memory_plan_tasks_and_every_option(tmp_path: Path, capsys: pyt
 
 
 def test_the_estimate_matches_the_run(tmp_path: Path) -> None:
-    """As many episodes, and no more tokens."""
+    """The same number of episodes, and no more tokens."""
     config = echo_config(tmp_path, steps=2, algorithm={"group_size": 4, "groups_per_step": 4})
     found = dry_run(config)
     train(config)
@@ -60,7 +64,7 @@ def test_the_estimate_matches_the_run(tmp_path: Path) -> None:
         assert row["completions/total_tokens"] <= found.plan.reply * found.plan.episodes
 
 
-def test_the_plan_is_the_batching_s_own(tmp_path: Path) -> None:
+def test_the_plan_equals_that_of_the_batching_code(tmp_path: Path) -> None:
     def planned(**optimizer: Any) -> Any:
         sections = {"algorithm": {"group_size": 4, "groups_per_step": 4, "minibatches": 2}, "optimizer": optimizer}
         return dry_run(echo_config(tmp_path, **sections)).plan
@@ -73,8 +77,8 @@ def test_the_plan_is_the_batching_s_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "phi3"])
-def test_it_lays_out_what_the_model_can_be_shown(tmp_path: Path, family: str) -> None:
-    """Windows and caps in attention rule trees out; what it costs to compute decides the rest."""
+def test_the_layout_is_one_that_the_model_supports(tmp_path: Path, family: str) -> None:
+    """Sliding windows and soft caps in attention exclude trees; otherwise the predicted cost decides."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
     window = {} if family == "llama" else {"sliding_window": 8}
     more = {"head_dim": 16} if family == "gemma2" else {"pad_token_id": 0} if family == "phi3" else {}
@@ -88,7 +92,7 @@ def test_it_lays_out_what_the_model_can_be_shown(tmp_path: Path, family: str) ->
         assert set(dry_run(config).plan.micro_batches) == {"padded"}
 
 
-def test_less_memory_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_memory_saving_options_reduce_the_estimate(tmp_path: Path) -> None:
     model = {"path": str(echo_config(tmp_path).model.path)}
     full = dry_run(echo_config(tmp_path))
     lora = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}))
@@ -105,13 +109,13 @@ def test_less_memory_where_it_is_asked_for(tmp_path: Path) -> None:
     assert "reference" not in report(full).split("\n\n")[0]
 
 
-def test_a_run_that_does_not_fit_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not_fit_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.dry_run._available", lambda device: 1 << 20)
     assert "WARNING" in report(dry_run(echo_config(tmp_path)))
     assert "gradient_checkpointing" in "".join(dry_run(echo_config(tmp_path)).warnings)
 
 
-def test_it_stops_where_the_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dry_run_fails_where_the_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = echo_config(tmp_path)
     for sections, named in (
         ({"env": {"id": "rllm/NoSuch-v0"}}, "NoSuch"),
@@ -133,9 +137,9 @@ def test_it_stops_where_the_run_would(tmp_path: Path, monkeypatch: pytest.Monkey
             dry_run(echo_config(tmp_path, model={"tuning": "qlora"}))
 
     (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir(parents=True)
-    with pytest.raises(CommandError, match="already holds a run"):
+    with pytest.raises(CommandError, match="already contains a run"):
         command(tmp_path, config)
     assert command(tmp_path, config, "--resume") == 0
     (tmp_path / "tiny" / "model.safetensors").unlink()
-    with pytest.raises(CommandError, match="holds no weights"):
+    with pytest.raises(CommandError, match="contains no weights"):
         command(tmp_path, config, "--resume")

@@ -1,4 +1,4 @@
-"""Further rounds of rollouts for groups that teach nothing, and greedy episodes that are not played twice."""
+"""More rollout rounds for groups without a gradient, and greedy episodes that are not repeated."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from trainers.rollouts import TrainEnv
 from trainers.run.metrics import read_metrics
 
 
-class DullEnv(EchoEnv):
-    """Whatever is said is worth the same."""
+class ConstantRewardEnv(EchoEnv):
+    """Any reply gets the same reward."""
 
     def _act(self, action: str) -> Outcome:
         return Outcome("again", {"hit": 0.5}, terminated=self._turn == 1)
@@ -50,9 +50,9 @@ def short(folder: Path, **algorithm: Any) -> Any:
     )
 
 
-def test_where_nothing_teaches_the_rounds_end_at_the_bound(tmp_path: Path) -> None:
+def test_without_useful_groups_the_rounds_end_at_the_limit(tmp_path: Path) -> None:
     config = short(tmp_path, dynamic_sampling=2)
-    train(config, env=train_env(DullEnv, 30))
+    train(config, env=train_env(ConstantRewardEnv, 30))
     for row, step in zip(read_metrics(tmp_path / "run"), (1, 2), strict=True):
         assert row["episodes/count"] == 3 * 2 * 3, "three rounds of three groups of two"
         assert row["optim/trained_tokens"] == 0
@@ -63,7 +63,7 @@ def test_where_nothing_teaches_the_rounds_end_at_the_bound(tmp_path: Path) -> No
     assert set(Counter(tasks).values()) == {2}, "each round brings tasks that have not come up before"
 
 
-def test_rounds_end_once_there_are_enough_groups_that_teach(tmp_path: Path) -> None:
+def test_rounds_end_with_enough_useful_groups(tmp_path: Path) -> None:
     config = short(tmp_path, dynamic_sampling=20)
     train(config)
     for row in read_metrics(tmp_path / "run"):
@@ -73,7 +73,7 @@ def test_rounds_end_once_there_are_enough_groups_that_teach(tmp_path: Path) -> N
         )
 
 
-def test_a_resumed_run_plays_the_same_rounds(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_rounds(tmp_path: Path) -> None:
     config = replace(short(tmp_path, dynamic_sampling=3), deterministic=True)
     train(replace(config, steps=2))
     rows = read_metrics(tmp_path / "run")
@@ -84,8 +84,8 @@ def test_a_resumed_run_plays_the_same_rounds(tmp_path: Path) -> None:
     assert [row["tasks"] for row in again] == [row["tasks"] for row in rows]
 
 
-def test_the_greedy_episode_of_a_task_is_played_once_as_long_as_the_weights_stand(tmp_path: Path) -> None:
-    train(short(tmp_path, name="remax"), env=train_env(DullEnv, 3))
+def test_the_greedy_episode_of_a_task_is_run_once_while_the_weights_are_unchanged(tmp_path: Path) -> None:
+    train(short(tmp_path, name="remax"), env=train_env(ConstantRewardEnv, 3))
     first, second = (episodes_of(tmp_path / "run", step) for step in (1, 2))
     assert sum(episode.greedy for episode in first) == 3
     assert len(first) == 9
@@ -93,14 +93,14 @@ def test_the_greedy_episode_of_a_task_is_played_once_as_long_as_the_weights_stan
     assert len(second) == 6
 
 
-def test_new_weights_play_their_own_greedy_episodes(tmp_path: Path) -> None:
+def test_new_weights_run_new_greedy_episodes(tmp_path: Path) -> None:
     config = short(tmp_path, name="remax", drop_zero_variance=False)
-    train(replace(config, entropy=replace(config.entropy, bonus=0.1)), env=train_env(DullEnv, 3))
+    train(replace(config, entropy=replace(config.entropy, bonus=0.1)), env=train_env(ConstantRewardEnv, 3))
     for step in (1, 2):
         assert sum(episode.greedy for episode in episodes_of(tmp_path / "run", step)) == 3
 
 
-def test_what_is_known_of_a_task_is_its_baseline_again_also_after_a_resume() -> None:
+def test_cached_baselines_of_tasks_are_reused_also_after_a_resume() -> None:
     algorithm = make_algorithm(AlgorithmConfig(name="remax", group_size=1))
     with_tokens = [sample for sample in some_samples(0, 9) if sample.num_sampled]
     played, greedy = (replace(with_tokens[i], group_id="t@0.0", reward=reward) for i, reward in ((0, 1.0), (1, 0.25)))

@@ -1,4 +1,4 @@
-"""Every option of algorithm and value head, under every algorithm and loss, changes what a run does or is refused."""
+"""Every option of algorithm and value head, with every algorithm and loss, changes a run or is rejected."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OTHER: dict[str, Any] = {
     "format_penalty": 0.3,
 }
 VALUE: dict[str, Any] = {"lr": 0.5, "detach": False, "weight": 2.0, "clip": 0.01, "extra_steps": 3, "warmup_steps": 0}
-# What must be set for an option to be read, where that is another option.
+# Other options that must be set for an option to be read.
 SETTINGS: list[dict[str, Any]] = [
     {"kl": 0.2},
     {"kl": 0.2, "kl_in": "reward"},
@@ -70,14 +70,14 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def test_no_option_is_forgotten() -> None:
+def test_every_option_has_a_case() -> None:
     named = {field.name for field in fields(AlgorithmConfig)}
     assert named == {*OTHER, "name", "loss", "aggregation"}
     assert {field.name for field in fields(ValueConfig)} == set(VALUE)
 
 
 class OptionBench:
-    """One optimizer step of a tiny model on fixed episodes: what a configuration makes of them."""
+    """One optimizer step of a tiny model on fixed episodes, to observe the effect of a configuration."""
 
     def __init__(self, folder: Path) -> None:
         make_tiny_model(folder, hidden_size=32, num_heads=1, num_layers=1, vocab_size=300)
@@ -91,10 +91,10 @@ class OptionBench:
         self.known: dict[str, list[np.ndarray]] = {}
 
     def outcome(self, config: TrainConfig) -> list[np.ndarray]:
-        """Everything that an option could change: what is asked to be played, and the weights after an update."""
+        """Return everything that an option could change: the requested episodes, and the weights after an update."""
         key = repr((config.algorithm, config.value))
         if key not in self.known:
-            self.known[key] = [*asked(config), *self._weights(config)]
+            self.known[key] = [*requested(config), *self._weights(config)]
         return self.known[key]
 
     def _weights(self, config: TrainConfig) -> Iterator[np.ndarray]:
@@ -106,11 +106,11 @@ class OptionBench:
         learner = Learner(self.policy, OptimizerConfig(lr=0.1, max_grad_norm=1e9, warmup_steps=0), 10, algorithm.value)
         learner.optimizer = torch.optim.SGD(
             learner.optimizer.param_groups, lr=0.1
-        )  # Adam's first step forgets the size of the gradient
+        )  # Adam's first step is independent of the gradient's size
         if self.policy.value_head is not None:
             torch.nn.init.constant_(self.policy.value_head.weight_D, 0.3)
         samples = samples_of(self.episodes, RewardShaping.of(config))
-        for step in (0, 5):  # in the warm-up of the value head, and after it
+        for step in (0, 5):  # during the warm-up of the value head, and after it
             targets = algorithm.targets(samples, learner.signals(samples, algorithm.required_signals))
             learner.update(step, samples, targets, algorithm, 0.0)
         yield from (parameter.detach().numpy().copy() for _, parameter in self.policy.parameters)
@@ -119,7 +119,7 @@ class OptionBench:
 
 
 def episodes() -> Iterator[Episode]:
-    """Three groups of three and a greedy one: one group without variance, one member cut off, one reply unreadable."""
+    """Three groups of three and a greedy one: one group without variance, one truncated member, one invalid reply."""
     rng = np.random.default_rng(0)
     rewards = [[1.0, 0.0, 0.5], [0.0, 1.0, 1.0], [0.5, 0.5, 0.5]]
     for group, of_group in enumerate(rewards):
@@ -129,8 +129,10 @@ def episodes() -> Iterator[Episode]:
                 ids = tuple(rng.integers(5, 250, size=int(rng.integers(2, 5))).tolist())
                 logprobs = tuple((-5.9 + rng.normal(scale=1.2, size=len(ids))).tolist())
                 tokens = TurnTokens((1, 2, 3 + group), ids, logprobs, branch=turn)
-                paid = reward if turn else 0.0
-                steps.append(Step(reward=paid, tokens=tokens, info={"invalid_action": member == 1 and turn == 0}))
+                step_reward = reward if turn else 0.0
+                steps.append(
+                    Step(reward=step_reward, tokens=tokens, info={"invalid_action": member == 1 and turn == 0})
+                )
             yield Episode(
                 f"{group}.{member}",
                 f"t{group}",
@@ -142,8 +144,8 @@ def episodes() -> Iterator[Episode]:
             )
 
 
-def asked(config: TrainConfig) -> Iterator[np.ndarray]:
-    """How many episodes of how many tasks a step asks for when nothing it plays teaches anything."""
+def requested(config: TrainConfig) -> Iterator[np.ndarray]:
+    """Return how many episodes of how many tasks a step requests when no group has a gradient."""
     algorithm, counts = make_algorithm(config.algorithm), [config.algorithm.groups_per_step]
     yield np.array([draw.greedy for plan in algorithm.rollout_plans([0, 1], 0) for draw in plan])
 
@@ -155,12 +157,12 @@ def asked(config: TrainConfig) -> Iterator[np.ndarray]:
         def __add__(self, more: RolloutBatch) -> RolloutBatch:
             return self
 
-    dull = [Sample("a", "g", 1.0, ()), Sample("b", "g", 1.0, ())]
+    equal_samples = [Sample("a", "g", 1.0, ()), Sample("b", "g", 1.0, ())]
     run: Any = SimpleNamespace(
         config=config,
         algorithm=algorithm,
-        samples=lambda harvest: list(dull),
-        ahead=SimpleNamespace(take=lambda step: Nothing({}, [], None, []), more=more),  # type: ignore[arg-type]
+        samples=lambda batch: list(equal_samples),
+        prefetcher=SimpleNamespace(get=lambda step: Nothing({}, [], None, []), get_more=more),  # type: ignore[arg-type]
     )
     loop._sample(run, 0)
     yield np.array(counts)
@@ -185,7 +187,7 @@ def config(algorithm: dict[str, Any], value: dict[str, Any]) -> TrainConfig:
 
 
 def check(bench: OptionBench, base: dict[str, Any], base_value: dict[str, Any], option: str, other: Any) -> bool:
-    """Whether the option is accepted; if it is, it must change something, and if not, the error must name it."""
+    """Check whether the option is accepted; if so, it must change something, and if not, the error must name it."""
     section, _, name = option.rpartition(".")
     before = config(base, base_value)
     validate(before)
@@ -242,7 +244,7 @@ def test_every_option_under_every_loss(bench: OptionBench, loss: str) -> None:
         assert other == loss or check(bench, {"loss": loss}, {}, "loss", other)
 
 
-def test_a_discount_with_an_estimator_of_whole_episodes_is_refused_with_a_hint() -> None:
+def test_a_discount_with_an_episode_level_estimator_is_an_error_with_a_hint() -> None:
     for name in ("grpo", "rloo", "remax"):
-        with pytest.raises(ConfigError, match=rf"gamma=0.9 does nothing with algorithm.name={name}"):
+        with pytest.raises(ConfigError, match=rf"gamma=0.9 has no effect with algorithm.name={name}"):
             validate(config({"name": name, "gamma": 0.9}, {}))

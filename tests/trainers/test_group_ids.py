@@ -1,4 +1,4 @@
-"""Groups are told apart by where they stand in a step, not by what their task is called."""
+"""Groups are identified by their position in a step, not by the name of their task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.rollouts import TrainEnv
 
 
 class OneName:
-    """Two tasks that are both called the same, as rows of a careless file are."""
+    """Two tasks with the same name, as in a file with duplicate ids."""
 
     def __len__(self) -> int:
         return 2
@@ -25,8 +25,8 @@ class OneName:
         return Task("same", f"say {'ab'[index]}", {"letter": "ab"[index]})
 
 
-def test_tasks_of_one_name_are_groups_of_their_own(tmp_path: Path) -> None:
-    world = TrainEnv(EchoEnv, default_agent("test/Echo-v0"), OneName(), train_kwargs={"split": "train"})
+def test_tasks_with_the_same_name_are_separate_groups(tmp_path: Path) -> None:
+    train_env = TrainEnv(EchoEnv, default_agent("test/Echo-v0"), OneName(), train_kwargs={"split": "train"})
     config = echo_config(
         tmp_path,
         steps=1,
@@ -35,11 +35,13 @@ def test_tasks_of_one_name_are_groups_of_their_own(tmp_path: Path) -> None:
         checkpoint={"every": 0},
         save_episodes_every=1,
     )
-    train(config, env=world)
+    train(config, env=train_env)
     (file,) = (Path(config.output) / "episodes").glob("train-*.jsonl")
     episodes = list(load_episodes(file))
     assert Counter(Counter(episode.group_id for episode in episodes).values()) == {3: 6}
     assert len({episode.episode_id for episode in episodes}) == 18
     for group in {episode.group_id for episode in episodes}:
-        asked = {episode.trajectories[0].steps[0].observation for episode in episodes if episode.group_id == group}
-        assert len(asked) == 1
+        observations = {
+            episode.trajectories[0].steps[0].observation for episode in episodes if episode.group_id == group
+        }
+        assert len(observations) == 1

@@ -1,4 +1,4 @@
-"""SIGTERM, broken gradients, a sampler that dies: the run ends in time with a state to go on from, or goes on."""
+"""SIGTERM, invalid gradients, a sampler that dies: the run ends in time with a checkpoint, or continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class StuckEnv(EchoEnv):
-    """Plays a number of turns, then hangs in one until the test ends."""
+    """Runs a number of turns, then hangs until the test ends."""
 
     turns = 0
     stuck = threading.Event()
@@ -48,25 +48,25 @@ class StuckEnv(EchoEnv):
 
 @pytest.fixture
 def stuck_env(tmp_path: Path) -> Any:
-    """A world that hangs after so many turns, and a watcher that sends SIGTERM once it does."""
+    """An environment that hangs after that many turns, and a watcher that then sends SIGTERM."""
 
     def terminate() -> None:
         if StuckEnv.stuck.wait(250):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def world(config: TrainConfig, turns: int) -> TrainEnv:
+    def train_env(config: TrainConfig, turns: int) -> TrainEnv:
         StuckEnv.turns = turns
         StuckEnv.stuck.clear()
         StuckEnv.released.clear()
         threading.Thread(target=terminate, daemon=True).start()
         return open_train_env(config.env, env=StuckEnv)
 
-    yield world
+    yield train_env
     StuckEnv.released.set()
 
 
-def test_sigterm_in_a_rollout_abandons_it_and_saves_the_last_complete_step(tmp_path: Path, stuck_env: Any) -> None:
-    """An environment that takes ten minutes for a step must not keep a run alive for ten minutes."""
+def test_sigterm_during_a_rollout_saves_the_last_complete_step(tmp_path: Path, stuck_env: Any) -> None:
+    """An environment whose step takes ten minutes must not keep a run alive for ten minutes."""
     config = echo_config(
         tmp_path,
         steps=5,
@@ -76,10 +76,10 @@ def test_sigterm_in_a_rollout_abandons_it_and_saves_the_last_complete_step(tmp_p
         checkpoint={"every": 100},
         curriculum={"replay_fraction": 0.25},
     )
-    straight = replace(config, output=str(tmp_path / "straight"))
-    train(straight)
+    uninterrupted = replace(config, output=str(tmp_path / "uninterrupted"))
+    train(uninterrupted)
 
-    # Were it waited for, this would take ten minutes.
+    # If the run waited for it, this would take ten minutes.
     result = train(config, env=stuck_env(config, turns=2 * 4 * 4 * 2 + 5))
     assert (result.interrupted, result.model, result.steps) == (True, None, 2)
     loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
@@ -90,19 +90,19 @@ def test_sigterm_in_a_rollout_abandons_it_and_saves_the_last_complete_step(tmp_p
     StuckEnv.turns = 1 << 30
     resumed = train(replace(config, resume=True), env=open_train_env(config.env, env=StuckEnv))
     assert resumed.steps == 5
-    rows, again = read_metrics(tmp_path / "straight"), read_metrics(tmp_path / "run")
+    rows, again = read_metrics(tmp_path / "uninterrupted"), read_metrics(tmp_path / "run")
     assert [(row["step"], row["tasks"], row["reward/mean"]) for row in rows] == [
         (row["step"], row["tasks"], row["reward/mean"]) for row in again
     ]
-    mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "straight"))
+    mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "uninterrupted"))
     assert mine.read_bytes() == theirs.read_bytes(), "what was left of the abandoned rollout shows in the weights"
 
 
-def test_sigterm_in_a_validation_repeats_it_when_the_run_goes_on(tmp_path: Path, stuck_env: Any) -> None:
+def test_a_validation_interrupted_by_sigterm_is_repeated_after_resume(tmp_path: Path, stuck_env: Any) -> None:
     turns_of_a_step, turns_of_a_validation = 2 * 4 * 4, 2 * 6 * 2
     config = echo_config(tmp_path, steps=4, env={"step_timeout": 600.0}, validation={"every": 2})
-    world = stuck_env(config, turns=turns_of_a_validation + 2 * turns_of_a_step + 5)
-    result = train(config, env=world)
+    train_env = stuck_env(config, turns=turns_of_a_validation + 2 * turns_of_a_step + 5)
+    result = train(config, env=train_env)
     assert (result.interrupted, result.steps) == (True, 2)
     assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1]
     StuckEnv.released.set()
@@ -130,7 +130,7 @@ def test_a_second_sigterm_ends_the_process_at_once() -> None:
     process.stdout.close()
 
 
-def test_the_command_says_how_to_go_on_and_exits_with_143(tmp_path: Path) -> None:
+def test_the_command_prints_how_to_resume_and_exits_with_143(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=100_000, validation={"every": 0, "tasks": 64, "samples": 1})
     write_yaml(tmp_path / "run.yaml", config)
     command = [sys.executable, "-m", "rllm_gym.commands.main", "train", "--config", str(tmp_path / "run.yaml")]
@@ -183,13 +183,13 @@ def test_a_run_that_diverges_stops_with_its_last_good_state_saved(
     assert train(replace(config, resume=True)).steps == 9
 
 
-class Dying:
-    """A real sampler that dies at a given call of ``sample`` and stays dead."""
+class FailingSampler:
+    """A real sampler that fails at a given call of ``sample`` and all later ones."""
 
     returns_tokens = True
 
-    def __init__(self, inside: Any, lives: int) -> None:
-        self._inside, self._lives = inside, lives
+    def __init__(self, inside: Any, calls_before_failure: int) -> None:
+        self._inside, self._calls_left = inside, calls_before_failure
         self.context_length = inside.context_length
 
     @property
@@ -197,14 +197,14 @@ class Dying:
         return int(self._inside.weight_version)
 
     async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
-        self._lives -= 1
-        if self._lives < 0:
+        self._calls_left -= 1
+        if self._calls_left < 0:
             raise SamplerError("the engine died")
         result: list[Completion] = await self._inside.sample(requests)
         return result
 
     async def sync_weights(self, update: WeightUpdate) -> int:
-        if self._lives < 0:
+        if self._calls_left < 0:
             raise SamplerError("the engine is dead")
         return int(await self._inside.sync_weights(update))
 
@@ -215,32 +215,32 @@ class Dying:
         await self._inside.close()
 
 
-def dying(lives: Sequence[int]) -> Callable[..., Any]:
-    """A stand-in for ``make_sampler`` whose samplers have so many calls to live, one after the other."""
-    left = iter(lives)
-    return lambda policy, config: Dying(make_sampler(policy, config), next(left))
+def failing_sampler(calls_before_failure: Sequence[int]) -> Callable[..., Any]:
+    """Return a replacement for ``make_sampler`` whose samplers each survive the given numbers of calls."""
+    left = iter(calls_before_failure)
+    return lambda policy, config: FailingSampler(make_sampler(policy, config), next(left))
 
 
 def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True)
-    train(replace(config, output=str(tmp_path / "straight")))
-    monkeypatch.setattr("trainers.run.training_run.make_sampler", dying([5, 2, 1 << 30]))
+    train(replace(config, output=str(tmp_path / "uninterrupted")))
+    monkeypatch.setattr("trainers.run.training_run.make_sampler", failing_sampler([5, 2, 1 << 30]))
     train(config)
-    rows, again = read_metrics(tmp_path / "straight"), read_metrics(tmp_path / "run")
+    rows, again = read_metrics(tmp_path / "uninterrupted"), read_metrics(tmp_path / "run")
     assert [(row["step"], row.get("tasks"), row.get("reward/mean")) for row in rows] == [
         (row["step"], row.get("tasks"), row.get("reward/mean")) for row in again
     ]
-    mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "straight"))
+    mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "uninterrupted"))
     assert mine.read_bytes() == theirs.read_bytes()
 
 
-def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_what_was_complete(
+def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_the_last_complete_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True, sampler={"restarts": 2})
-    monkeypatch.setattr("trainers.run.training_run.make_sampler", dying([6, 0, 0]))
+    monkeypatch.setattr("trainers.run.training_run.make_sampler", failing_sampler([6, 0, 0]))
     with pytest.raises(SamplerError, match="the engine died"):
         train(config)
     steps = [row["step"] for row in read_metrics(tmp_path / "run")]
@@ -249,6 +249,6 @@ def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_what_was_comp
     assert loaded.step == steps[-1] >= 1
 
 
-def test_a_folder_without_checkpoints_cannot_promise_a_resume(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing would be left to resume"):
+def test_without_checkpoints_no_resume_is_suggested(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="could not be resumed again"):
         train(echo_config(tmp_path, resume=True, checkpoint={"every": 0}))

@@ -1,4 +1,4 @@
-"""A whole run: what it logs, writes and leaves out; and that it learns."""
+"""A complete run: what it logs, writes and skips; and that it learns."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_it_learns(run: Path) -> None:
+def test_the_reward_increases(run: Path) -> None:
     rows = read_metrics(run)
     assert rows[0]["validation/reward/mean"] < 0.4
     assert rows[-1]["validation/reward/mean"] > 0.9
 
 
-def test_every_step_logs_what_the_design_lists(run: Path) -> None:
+def test_every_step_logs_all_metrics(run: Path) -> None:
     rows = read_metrics(run)
     assert [row["step"] for row in rows] == list(range(26))
     for row in rows[1:]:
@@ -83,13 +83,13 @@ def test_every_step_logs_what_the_design_lists(run: Path) -> None:
         assert 0 < row["policy/entropy"] < 6
         assert row["optim/grad_norm"] > 0
         assert row["throughput/train_tokens_per_second"] > 0
-        assert 0 <= row["policy/clip_fraction"] <= 1
+        assert 0 <= row["policy/clip_fraction/low"] + row["policy/clip_fraction/high"] <= 1
     for row in (rows[0], rows[-1]):
         assert row["validation/pass@1"] <= row["validation/pass@2"] <= row["validation/pass@4"]
         assert "validation/greedy_success" in row
 
 
-def test_it_leaves_a_model_a_manifest_curves_and_transcripts(run: Path) -> None:
+def test_a_run_writes_a_model_a_manifest_curves_and_transcripts(run: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(run / "model")
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
     assert model.config.vocab_size == len(tokenizer)
@@ -103,12 +103,12 @@ def test_it_leaves_a_model_a_manifest_curves_and_transcripts(run: Path) -> None:
     assert len(list(load_episodes(run / "episodes" / "train-000025.jsonl"))) == 64
 
 
-def test_the_output_of_one_run_is_not_mixed_with_another(run: Path) -> None:
-    with pytest.raises(ConfigError, match="already holds a run"):
+def test_the_output_folder_of_another_run_is_an_error(run: Path) -> None:
+    with pytest.raises(ConfigError, match="already contains a run"):
         train(echo_config(run.parent))
 
 
-def test_deterministic_runs_are_the_same_bits(tmp_path: Path) -> None:
+def test_deterministic_runs_are_bit_identical(tmp_path: Path) -> None:
     weights = []
     for name in ("a", "b"):
         config = echo_config(tmp_path, steps=3, deterministic=True, output=str(tmp_path / name))
@@ -139,18 +139,18 @@ def test_other_settings_run_too(tmp_path: Path, sections: dict[str, Any]) -> Non
 
 
 class FaultyEnv(EchoEnv):
-    """Breaks in half of its episodes, for good."""
+    """Half of its episodes raise a fault on every attempt."""
 
     def _act(self, action: str) -> Any:
         if self.task.data["letter"] in "ab":
-            raise EnvironmentFault("the world broke", kind="test")
+            raise EnvironmentFault("the environment failed", kind="test")
         return super()._act(action)
 
 
-def test_broken_environments_are_dropped_counted_and_never_trained_on(tmp_path: Path) -> None:
+def test_environment_faults_are_dropped_counted_and_never_trained_on(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=2, env={"retries": 1}, save_episodes_every=1)
-    world = replace(open_train_env(config.env, env=FaultyEnv))
-    train(config, env=world)
+    train_env = replace(open_train_env(config.env, env=FaultyEnv))
+    train(config, env=train_env)
     for row in read_metrics(tmp_path / "run")[1:]:
         episodes = list(load_episodes(tmp_path / "run" / "episodes" / f"train-{row['step']:06d}.jsonl"))
         broken = [episode for episode in episodes if episode.stop_reason == StopReason.FAULT]
@@ -162,13 +162,13 @@ def test_broken_environments_are_dropped_counted_and_never_trained_on(tmp_path: 
 
 
 class HopelessEnv(EchoEnv):
-    """Whatever is said, it is wrong."""
+    """Every reply is wrong."""
 
     def _act(self, action: str) -> Outcome:
         return Outcome("No.", {"echo": 0.0}, terminated=True)
 
 
-def test_a_step_that_teaches_nothing_is_measured_all_the_same(tmp_path: Path) -> None:
+def test_a_step_without_a_gradient_is_logged(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=1)
     train(config, env=replace(open_train_env(config.env, env=HopelessEnv)))
     row = read_metrics(tmp_path / "run")[-1]
@@ -176,21 +176,21 @@ def test_a_step_that_teaches_nothing_is_measured_all_the_same(tmp_path: Path) ->
     assert row["policy/entropy"] > 0
     assert 0 < row["sampling/logprob_difference/max"] < 1e-3
     assert abs(row["sampling/logprob_difference/mean"]) <= row["sampling/logprob_difference/max"]
-    assert row["policy/clip_fraction"] == 0
+    assert row["policy/clip_fraction/low"] == row["policy/clip_fraction/high"] == 0
 
 
 class HeadlessAgent(ChatAgent):
-    """Its own code raises in every episode."""
+    """Raises in every episode."""
 
     def act(self, response: str) -> str:
         raise IndexError("no such word")
 
 
-def test_a_run_in_which_nothing_can_be_played_stops_and_says_why(tmp_path: Path) -> None:
+def test_a_run_in_which_every_episode_fails_stops_with_the_reason(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=50, optimizer={"max_bad_steps": 3})
-    world = replace(open_train_env(config.env, env=EchoEnv), agent=HeadlessAgent)
+    train_env = replace(open_train_env(config.env, env=EchoEnv), agent=HeadlessAgent)
     with pytest.raises(NoTrainableEpisodes, match=r"last 3 steps .* agent_error: .*no such word"):
-        train(config, env=world)
+        train(config, env=train_env)
     assert not (tmp_path / "run" / "model").exists()
 
 
@@ -226,19 +226,19 @@ def test_groups_with_and_without_signal_are_distinguished() -> None:
     }
 
 
-def test_the_format_penalty_is_the_share_of_bad_turns() -> None:
+def test_the_format_penalty_is_the_fraction_of_invalid_turns() -> None:
     samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], RewardShaping(format_penalty=0.3))
     assert samples[0].reward == pytest.approx(1.0 - 0.3 * 0.5)
 
 
-def test_dropped_episodes_do_not_flatter_validation() -> None:
+def test_dropped_episodes_do_not_increase_validation_success() -> None:
     lost = replace(episode("b", 0.0), stop_reason=StopReason.FAULT, trajectories=[], fault="x")
     row = validation_metrics([episode("a", 1.0, success=True), lost], 1)
     assert row["validation/success"] == row["validation/pass@1"] == 0.5
     assert row["validation/episodes/dropped"] == 1
 
 
-def test_a_sampler_without_tokens_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_sampler_without_tokens_is_an_error_with_the_reason(tmp_path: Path) -> None:
     sampler = ScriptedSampler(["a"])
     assert not sampler.returns_tokens
     with pytest.raises(TokensMissing, match="evaluated but not trained on"):
@@ -250,7 +250,7 @@ def test_a_sampler_without_tokens_is_refused_with_the_reason(tmp_path: Path) -> 
         samples_of([textual])
 
 
-def test_metrics_survive_a_torn_line_and_drop_what_is_done_again(tmp_path: Path) -> None:
+def test_metrics_survive_a_torn_line_and_drop_repeated_steps(tmp_path: Path) -> None:
     with MetricsLog(tmp_path) as log:
         for step in range(5):
             log.write(step, {"reward/mean": float("nan") if step == 1 else 0.5, "tasks": ["a"]})
@@ -264,7 +264,7 @@ def test_metrics_survive_a_torn_line_and_drop_what_is_done_again(tmp_path: Path)
 
 
 class OldEnv(BaseEnv):
-    """Written against rLLM: a 4-tuple step and from_dict."""
+    """Written for rLLM: a 4-tuple step and from_dict."""
 
     def __init__(self, letter: str) -> None:
         self.letter = letter
@@ -282,7 +282,7 @@ class OldEnv(BaseEnv):
 
 
 class OldAgent(BaseAgent):
-    """Written against rLLM: reads ``observation["question"]`` and keeps its own messages."""
+    """Written for rLLM: reads ``observation["question"]`` and keeps its own messages."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -305,7 +305,7 @@ class OldAgent(BaseAgent):
 
 
 @pytest.mark.parametrize("old_environment", [True, False])
-def test_agent_trainer_takes_what_rllm_took(tmp_path: Path, old_environment: bool) -> None:
+def test_agent_trainer_accepts_the_arguments_of_rllm(tmp_path: Path, old_environment: bool) -> None:
     config = echo_config(tmp_path, steps=2, env={"id": ""}, save_episodes_every=2)
     rows = [{"letter": letter, "id": index} for index, letter in enumerate("abcdefgh")]
     trainer = AgentTrainer(
@@ -322,7 +322,7 @@ def test_agent_trainer_takes_what_rllm_took(tmp_path: Path, old_environment: boo
     assert "validation/success" in read_metrics(tmp_path / "run")[-1]
 
 
-def test_agent_trainer_takes_options_as_a_mapping_and_names_what_does_not_port(tmp_path: Path) -> None:
+def test_agent_trainer_accepts_a_mapping_and_names_unsupported_options(tmp_path: Path) -> None:
     trainer = AgentTrainer(ChatAgent, EchoEnv, config={"model": {"path": "x"}, "steps": 3})
     assert trainer.config.steps == 3
     assert isinstance(trainer.train_env, TrainEnv)
@@ -332,7 +332,7 @@ def test_agent_trainer_takes_options_as_a_mapping_and_names_what_does_not_port(t
         AgentTrainer(OldAgent, OldEnv, config={"model": {"path": "x"}})
 
 
-def test_the_options_of_training_need_no_torch() -> None:
+def test_the_configuration_can_be_imported_without_torch() -> None:
     code = (
         "import sys, trainers.commands as c\n"
         "try: c.train(['--help'])\n"

@@ -1,4 +1,4 @@
-"""Where a run's environments execute what models write, its manifest says behind which walls."""
+"""The manifest of a run records the sandbox tier of environments that execute programs of the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_environment_reports_its_confinement_tier() -> None:
     assert sandbox_tier_of(TrainEnv("rllm/FrozenLake-v0", no_agent, [])) == "none"  # type: ignore[arg-type]
 
 
-def test_an_evaluation_says_what_confined_its_programs(tmp_path: Path) -> None:
+def test_an_evaluation_records_the_sandbox_tier(tmp_path: Path) -> None:
     replies = tmp_path / "replies.jsonl"
     replies.write_text(json.dumps("```python\nprint(1)\n```") + "\n")
     output = tmp_path / "episodes.jsonl"

@@ -1,4 +1,4 @@
-"""The memory estimate is within a stated factor of what the tensors of a real update take."""
+"""The memory estimate is within a stated factor of the memory of the tensors of a real update."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LiveTensors(TorchDispatchMode):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wide enough that activations and not bookkeeping decide, with grouped queries and a large vocabulary."""
+    """Wide enough that activations dominate, with grouped queries and a large vocabulary."""
     path = make_tiny_model(tmp_path_factory.mktemp("memory") / "model")
     tokenizer = AutoTokenizer.from_pretrained(path)
     Qwen2ForCausalLM(
@@ -86,7 +86,7 @@ def rows() -> list[Row]:
 
 def updates(policy: Policy, optimizer: OptimizerConfig) -> None:
     learner = Learner(policy, optimizer, 10)
-    for step in range(2):  # in the second, optimizer states are there during the passes
+    for step in range(2):  # in the second, optimizer states exist during the passes
         batches = make_micro_batches(rows(), tokens_per_microbatch=10**6)
         learner.optimizer_step(step, batches, lambda outputs, batch: -(batch.weight_N * outputs.logp_N).sum())
 
@@ -104,7 +104,7 @@ def updates(policy: Policy, optimizer: OptimizerConfig) -> None:
     ],
     ids=["full", "full-checkpointing-8bit", "lora", "lora-bf16", "dora", "lora-checkpointing", "qlora-8bit"],
 )
-def test_the_estimate_is_near_what_an_update_takes(folder: Path, model: Any, optimizer: Any) -> None:
+def test_the_estimate_is_close_to_the_memory_of_an_update(folder: Path, model: Any, optimizer: Any) -> None:
     config, options = ModelConfig(str(folder), **model), OptimizerConfig(**optimizer)
     shape = BatchShape(ROWS, LENGTH, ROWS * (LENGTH - PROMPT))
     estimate = estimate_memory(config, options, shape)
@@ -126,7 +126,7 @@ def test_activations_grow_with_the_tokens_and_checkpointing_keeps_a_tenth(folder
     assert less + block < one
 
 
-def test_four_bits_take_half_a_byte_a_weight(folder: Path) -> None:
+def test_four_bit_weights_take_half_a_byte_each(folder: Path) -> None:
     shape, options = BatchShape(1, 16, 4), OptimizerConfig()
     complete, small = (
         estimate_memory(ModelConfig(str(folder), tuning), options, shape) for tuning in ("lora", "qlora")
@@ -139,7 +139,7 @@ def test_four_bits_take_half_a_byte_a_weight(folder: Path) -> None:
     assert complete.resident["weights"] - small.resident["weights"] == pytest.approx((4 - 0.516) * linear, rel=1e-3)
 
 
-def test_a_model_without_a_configuration_is_named(tmp_path: Path) -> None:
+def test_a_model_without_a_configuration_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ModelUnusable, match="nowhere"):
         model_shape(ModelConfig(str(tmp_path / "nowhere")))
     adapter = tmp_path / "model"

@@ -1,4 +1,4 @@
-"""rllm-gym merge: what is written computes what adapter and base compute together; anything else is refused whole."""
+"""rllm-gym merge: the merged model computes what adapter and base compute together; invalid adapters are errors."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_an_adapter_trained_in_four_bits_is_merged_into_either_base(
     assert torch.allclose(logits(loaded(tmp_path / "exact")), logits(policy.model), atol=1e-4)
 
     assert commands.merge([adapter, "--output", str(tmp_path / "usual")]) == 0
-    assert "trained on this base in 4 bits" in capsys.readouterr().out
+    assert "trained on an NF4 base" in capsys.readouterr().out
     beside = PeftModel.from_pretrained(loaded(base), adapter).eval()
     usual = logits(loaded(tmp_path / "usual"))
     assert torch.allclose(usual, logits(beside), atol=1e-4)
     assert not torch.allclose(usual, logits(policy.model), atol=1e-2)
 
 
-def test_sums_are_made_before_rounding(base: Path, tmp_path: Path) -> None:
+def test_weights_are_summed_before_rounding(base: Path, tmp_path: Path) -> None:
     policy = adapter_of(base, tmp_path / "adapter")
     merge_adapter(MergeConfig(str(tmp_path / "adapter"), str(tmp_path / "half"), dtype="bfloat16"))
     half = loaded(tmp_path / "half")
@@ -87,7 +87,7 @@ def test_sums_are_made_before_rounding(base: Path, tmp_path: Path) -> None:
     for name, tensor in half.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
 
-    # A base in bfloat16 written in float32 keeps all of the adapter.
+    # A base in bfloat16 written in float32 keeps the full precision of the adapter.
     loaded(base).bfloat16().save_pretrained(tmp_path / "short")
     policy.tokenizer.save_pretrained(tmp_path / "short")
     short = adapter_of(tmp_path / "short", tmp_path / "other")
@@ -95,18 +95,18 @@ def test_sums_are_made_before_rounding(base: Path, tmp_path: Path) -> None:
     assert torch.allclose(logits(loaded(tmp_path / "long")), logits(short.model), atol=1e-4)
 
 
-def test_a_base_that_moved_can_be_named(base: Path, tmp_path: Path) -> None:
+def test_a_base_model_that_moved_can_be_specified(base: Path, tmp_path: Path) -> None:
     shutil.copytree(base, tmp_path / "before")
     policy = adapter_of(tmp_path / "before", tmp_path / "adapter")
     (tmp_path / "before").rename(tmp_path / "after")
     adapter, output = str(tmp_path / "adapter"), str(tmp_path / "merged")
-    with pytest.raises(CommandError, match="name where it lies now with --base"):
+    with pytest.raises(CommandError, match="set its current location with --base"):
         commands.merge([adapter, "--output", output])
     assert commands.merge([adapter, "--output", output, "--base", str(tmp_path / "after")]) == 0
     assert torch.allclose(logits(loaded(tmp_path / "merged")), logits(policy.model), atol=1e-4)
 
 
-def test_what_cannot_be_merged_is_named_and_nothing_is_left(base: Path, tmp_path: Path) -> None:
+def test_an_invalid_adapter_is_an_error_and_no_output_is_left(base: Path, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter_of(base, adapter)
     file = tmp_path / "file"
@@ -120,14 +120,14 @@ def test_what_cannot_be_merged_is_named_and_nothing_is_left(base: Path, tmp_path
     save_file({name: tensor * float("nan") for name, tensor in tensors.items()}, poisoned / "adapter_model.safetensors")
     before = sorted(tmp_path.iterdir())
     for words, named in (
-        ([str(base)], "a whole model, which needs no merging"),
+        ([str(base)], "a full model, which needs no merging"),
         ([str(tmp_path / "nowhere")], "no such folder"),
-        ([str(tmp_path)], "no adapter_config.json"),
-        ([str(adapter), "--base", str(other)], "is that its base"),
+        ([str(tmp_path)], "no readable adapter_config.json"),
+        ([str(adapter), "--base", str(other)], "check that it is its base"),
         ([str(torn)], "cannot be merged"),
         ([str(poisoned)], "cannot be merged"),
-        ([str(odd)], "no note of rllm-gym's"),
-        ([str(adapter), "--nf4"], "does not say that it was trained on an NF4 base"),
+        ([str(odd)], "was not written by rllm-gym"),
+        ([str(adapter), "--nf4"], "is not marked as trained on an NF4 base"),
     ):
         with pytest.raises(CommandError, match=named):
             commands.merge([*words, "--output", str(tmp_path / "merged")])
@@ -138,9 +138,9 @@ def test_what_cannot_be_merged_is_named_and_nothing_is_left(base: Path, tmp_path
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("change", ["lacks", "has, and its configuration has not,"])
-def test_an_adapter_that_is_not_whole_is_refused(base: Path, tmp_path: Path, change: str) -> None:
-    """PEFT only warns, and what is missing would be left out of the merged model in silence."""
+@pytest.mark.parametrize("change", ["lacks", "has unexpected"])
+def test_an_incomplete_adapter_is_an_error(base: Path, tmp_path: Path, change: str) -> None:
+    """PEFT only warns, and the missing part would silently be left out of the merged model."""
     adapter_of(base, tmp_path / "adapter")
     file = tmp_path / "adapter" / "adapter_model.safetensors"
     tensors = load_file(file)
@@ -157,8 +157,8 @@ def test_an_adapter_that_is_not_whole_is_refused(base: Path, tmp_path: Path, cha
         Policy(ModelConfig(str(tmp_path / "adapter"), "full"))
 
 
-def test_what_a_base_brings_along_does_not_stop_it_from_being_written(base: Path, tmp_path: Path) -> None:
-    """Several chat templates lie in a folder of their own; settings of generation may be ones nobody may write."""
+def test_extra_files_of_a_base_model_do_not_prevent_saving(base: Path, tmp_path: Path) -> None:
+    """Several chat templates are in a separate folder; generation settings may be invalid for saving."""
     adapter_of(base, tmp_path / "adapter")
     odd = shutil.copytree(base, tmp_path / "odd")
     settings = json.loads((odd / "generation_config.json").read_text())

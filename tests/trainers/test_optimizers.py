@@ -1,4 +1,4 @@
-"""Optimizers by name: what is decayed, at which rate each part learns, and a state that comes back bit for bit."""
+"""Optimizers by name: weight decay, learning rates of parameter groups, and exact restoring of the state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def step(policy: Policy, optimizer: torch.optim.Optimizer, number: int) -> None:
-    """A step down gradients that depend on its number alone."""
+    """Take a step with gradients that depend only on its number."""
     for index, (_, parameter) in enumerate(policy.parameters):
         generator = torch.Generator().manual_seed(1000 * number + index)
         parameter.grad = torch.randn(parameter.shape, generator=generator)
@@ -35,7 +35,7 @@ def step(policy: Policy, optimizer: torch.optim.Optimizer, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_state_comes_back_bit_for_bit(folder: Path, tmp_path: Path, name: Any) -> None:
+def test_the_state_is_restored_bit_for_bit(folder: Path, tmp_path: Path, name: Any) -> None:
     config = OptimizerConfig(name=name, weight_decay=0.01)
     policy = Policy(ModelConfig(str(folder), "full"))
     optimizer = make_optimizer(policy.model, config)
@@ -60,7 +60,7 @@ def test_the_state_comes_back_bit_for_bit(folder: Path, tmp_path: Path, name: An
         assert torch.equal(one, two), key
 
 
-def test_eight_bits_take_a_quarter_and_go_where_adamw_goes(folder: Path) -> None:
+def test_eight_bit_adamw_takes_a_quarter_of_the_memory_and_follows_adamw(folder: Path) -> None:
     sizes, weights = {}, {}
     for name in ("adamw", "adamw8bit"):
         policy = Policy(ModelConfig(str(folder), "full"))
@@ -89,7 +89,7 @@ def test_norms_biases_and_embeddings_are_not_decayed(folder: Path) -> None:
         assert (id(parameter) in decayed) == (name.endswith("proj.weight")), name
 
 
-def test_lora_plus_teaches_b_faster_and_the_rate_follows_the_schedule(folder: Path) -> None:
+def test_lora_plus_has_a_higher_rate_for_b_and_follows_the_schedule(folder: Path) -> None:
     policy = Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(variant="dora", rank=2)))
     optimizer = make_optimizer(policy.model, OptimizerConfig(lora_plus_ratio=16.0))
     set_learning_rate(optimizer, 1e-3)
@@ -97,7 +97,7 @@ def test_lora_plus_teaches_b_faster_and_the_rate_follows_the_schedule(folder: Pa
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             assert group["lr"] == (16e-3 if "lora_B" in names[id(parameter)] else 1e-3)
-    # Groups with a rate of their own that are no part of the model.
+    # Parameter groups with their own rate that are not part of the model.
     head = torch.nn.Parameter(torch.zeros(3))
     with_head = make_optimizer(policy.model, OptimizerConfig(), [{"params": [head], "lr_scale": 5.0}])
     set_learning_rate(with_head, 1e-3)
@@ -121,7 +121,7 @@ def test_schedules() -> None:
     assert rates("cosine", final_lr_fraction=0.0)[-1] == pytest.approx(0.0)
 
 
-def test_a_rate_that_ruins_a_whole_model_of_real_size_is_warned_of(folder: Path) -> None:
+def test_a_learning_rate_too_high_for_full_fine_tuning_gives_a_warning(folder: Path) -> None:
     with torch.device("meta"):
         real = torch.nn.Linear(8000, 8000)
     assert "64 M weights" in str(rate_warning(real, OptimizerConfig(lr=2e-4)))

@@ -1,4 +1,4 @@
-"""The policy's log-probs and gradients: what a naive forward gives, at sampled tokens only, whole or with LoRA."""
+"""The policy's log-probs and gradients equal a naive forward pass, only at sampled tokens, for full and LoRA tuning."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sequences(count: int, seed: int = 0) -> list[TokenSequence]:
 
 
 def with_prompt(sequence: TokenSequence, prompt: tuple[int, ...]) -> TokenSequence:
-    """The sequence behind another prompt."""
+    """Return the sequence after another prompt."""
     start = sequence.mask.index(1)
     n = len(prompt)
     return TokenSequence(
@@ -67,7 +67,7 @@ def with_prompt(sequence: TokenSequence, prompt: tuple[int, ...]) -> TokenSequen
 
 
 def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: float, entropy: float) -> torch.Tensor:
-    """The loss with all logits of each sequence alone, token by token."""
+    """Return the loss with all logits of each sequence alone, token by token."""
     total = torch.zeros(())
     tokens = sum(row.num_sampled for row in rows)
     for row in rows:
@@ -96,7 +96,7 @@ def test_gradient_of_a_batch_equals_the_naive_one(
     folder: Path, tuning: Any, budget: int, chunk: int, share: bool
 ) -> None:
     policy = Policy(ModelConfig(str(folder), tuning), temperature=0.7, tokens_per_chunk=chunk)
-    if tuning == "lora":  # adapters begin at zero, where half of their gradient is zero too
+    if tuning == "lora":  # adapters start at zero, where half of their gradient is zero too
         with torch.no_grad():
             for number, (_, parameter) in enumerate(policy.parameters):
                 generator = torch.Generator().manual_seed(number)
@@ -123,14 +123,14 @@ def test_gradient_of_a_batch_equals_the_naive_one(
 
 
 def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> None:
-    """What is trained is the marked tokens alone: the log-prob of no other token is part of the loss."""
+    """Only the marked tokens are trained: no other token's log-prob is part of the loss."""
     policy = Policy(ModelConfig(str(folder), "full"))
     sequence = sequences(1, seed=3)[0]
     row = Row(sequence, {"adv": np.ones(sum(sequence.mask))})
     (batch,) = make_micro_batches([row], tokens_per_microbatch=10**6)
     marked = [place for place, m in enumerate(sequence.mask) if m]
     assert batch.column_N.tolist() == marked
-    # Changing the last unmarked token, which nothing sampled comes after, changes no gradient.
+    # Changing the last unmarked token, after which nothing is sampled, changes no gradient.
     tail = TokenSequence(
         (*sequence.ids, 7, 8),
         (*sequence.mask, 0, 0),
@@ -191,7 +191,7 @@ def samples_with(rewards: list[float]) -> list[Sample]:
     return [Sample(str(i), "g", reward, (s,)) for i, (reward, s) in enumerate(zip(rewards, sequences(len(rewards))))]
 
 
-def test_nothing_to_learn_from_changes_nothing(folder: Path) -> None:
+def test_samples_without_advantage_change_nothing(folder: Path) -> None:
     learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     config = AlgorithmConfig()
@@ -241,7 +241,7 @@ def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_synced_weights_compute_what_the_saved_model_computes(folder: Path, tmp_path: Path, tuning: Any) -> None:
-    """Policy, sampler after a push, and the saved model loaded by transformers or PEFT give the same log-probs."""
+    """Policy, sampler after a weight sync, and the saved model in transformers or PEFT give the same log-probs."""
     policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4) if tuning == "lora" else LoraConfig()))
     with torch.no_grad():
         for number, (_, parameter) in enumerate(policy.parameters):
@@ -303,7 +303,7 @@ def test_an_adapter_finds_its_base_from_any_working_directory(
     AutoPeftModelForCausalLM.from_pretrained(tmp_path / "model")
 
 
-def test_what_cannot_be_loaded_is_named(folder: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_an_error_that_names_it(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelUnusable, match="nowhere"):
         Policy(ModelConfig(str(tmp_path / "nowhere")))
     with pytest.raises(ModelUnusable, match="no_such_layer"):

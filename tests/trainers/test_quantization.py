@@ -1,4 +1,4 @@
-"""A base in 4 bits and every kind of adapter: they learn, and the sampler draws from the very distribution trained."""
+"""A 4-bit base with every kind of adapter: training works, and the sampler uses the trained distribution."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("quantization") / "tiny")
 
 
-def a_policy(folder: Path, tuning: Any, variant: Any = "lora", **options: Any) -> Policy:
+def make_policy(folder: Path, tuning: Any, variant: Any = "lora", **options: Any) -> Policy:
     policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4, variant=variant), **options))
-    with torch.no_grad():  # adapters begin at zero, where half of their gradient is zero too
+    with torch.no_grad():  # adapters start at zero, where half of their gradient is zero too
         for number, (_, parameter) in enumerate(policy.parameters):
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
     return policy
@@ -61,43 +61,47 @@ def sample(model: Any, policy: Policy, **push: Any) -> MicroBatch:
     return batch_of(asyncio.run(sampled()))
 
 
-def gap(policy: Policy, batch: MicroBatch) -> float:
+def logprob_difference(policy: Policy, batch: MicroBatch) -> float:
     with torch.no_grad():
         return (policy.outputs(batch).logp_N - batch.sampler_logp_N).abs().max().item()
 
 
 @pytest.mark.parametrize("variant", ["lora", "rslora", "dora"])
 @pytest.mark.parametrize("tuning", ["lora", "qlora"])
-def test_the_sampler_draws_from_what_is_trained(folder: Path, tuning: str, variant: str) -> None:
-    policy = a_policy(folder, tuning, variant)
-    assert gap(policy, sample(policy.sampling_model(), policy)) < 1e-4
-    # Whole and merged, for samplers that apply no such adapters, whatever base they began with.
-    assert gap(policy, sample(AutoModelForCausalLM.from_pretrained(folder).eval(), policy, merged=True)) < 1e-4
+def test_the_sampler_uses_the_trained_distribution(folder: Path, tuning: str, variant: str) -> None:
+    policy = make_policy(folder, tuning, variant)
+    assert logprob_difference(policy, sample(policy.sampling_model(), policy)) < 1e-4
+    # Full and merged, for samplers that do not support such adapters, whatever their base.
+    assert (
+        logprob_difference(policy, sample(AutoModelForCausalLM.from_pretrained(folder).eval(), policy, merged=True))
+        < 1e-4
+    )
 
 
-def test_the_base_on_disk_would_draw_from_something_else(folder: Path, tmp_path: Path) -> None:
-    """What the tests above would miss if rounding to 4 bits changed nothing here."""
-    policy = a_policy(folder, "qlora")
+def test_the_base_on_disk_has_another_distribution(folder: Path, tmp_path: Path) -> None:
+    """Verifies that rounding to 4 bits changes something here; otherwise the tests above could not fail."""
+    policy = make_policy(folder, "qlora")
     wrong = sample(AutoModelForCausalLM.from_pretrained(folder).eval(), policy)
-    assert gap(policy, wrong) > 0.01
-    # A sampler in another process reads the right one from disk.
+    assert logprob_difference(policy, wrong) > 0.01
+    # A sampler in another process reads the correct one from disk.
     path = policy.write_sampling_base(tmp_path / "base")
-    assert gap(policy, sample(AutoModelForCausalLM.from_pretrained(path).eval(), policy)) < 1e-4
-    assert a_policy(folder, "lora").write_sampling_base(tmp_path / "unused") == str(folder)
+    assert logprob_difference(policy, sample(AutoModelForCausalLM.from_pretrained(path).eval(), policy)) < 1e-4
+    assert make_policy(folder, "lora").write_sampling_base(tmp_path / "unused") == str(folder)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("variant", ["lora", "dora"])
-def test_gradients_are_those_of_the_same_weights_unquantised(
+def test_gradients_equal_those_of_the_dequantized_weights(
     folder: Path, tmp_path: Path, variant: str, checkpointing: bool
 ) -> None:
     """Also after a forward pass without gradient, in which bitsandbytes may repack the weights of a model in evaluation
-    mode for a kernel without a backward pass."""
-    policy = a_policy(folder, "qlora", variant, gradient_checkpointing=checkpointing)
+    mode for a kernel without a backward pass.
+    """
+    policy = make_policy(folder, "qlora", variant, gradient_checkpointing=checkpointing)
     plain = tmp_path / "plain"
     dequantized_copy(policy.model.get_base_model(), str(folder)).save_pretrained(plain)
     policy.tokenizer.save_pretrained(plain)
-    other = a_policy(plain, "lora", variant)
+    other = make_policy(plain, "lora", variant)
     prompt = tuple(range(20, 60))  # long enough to be shared
     pairs = [(prompt, type("C", (), {"ids": (k, k + 1, 7), "logprobs": (-1.0,) * 3})) for k in range(100, 106)]
     rows = []
@@ -119,7 +123,7 @@ def test_gradients_are_those_of_the_same_weights_unquantised(
 
 
 def test_adapters_on_four_bits_learn_and_the_reference_stays(folder: Path) -> None:
-    policy = a_policy(folder, "qlora")
+    policy = make_policy(folder, "qlora")
     batch = sample(policy.sampling_model(), policy)
     base = dequantized_copy(policy.model.get_base_model(), str(folder))
     before = policy.reference_logprobs(batch)
@@ -135,7 +139,7 @@ def test_adapters_on_four_bits_learn_and_the_reference_stays(folder: Path) -> No
         assert torch.allclose(policy.model(input_ids=ids).logits, base(input_ids=ids).logits, atol=1e-5)
 
 
-def test_a_whole_run_keeps_the_gap_small(tmp_path: Path) -> None:
+def test_the_log_prob_difference_stays_small_in_a_complete_run(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "tiny", hidden_size=64, num_heads=2, num_layers=1, vocab_size=300)
     options = {"path": str(model), "tuning": "qlora", "lora": {"rank": 4, "variant": "rslora"}}
     optimizer = {"name": "adamw8bit", "schedule": "cosine"}
@@ -151,10 +155,10 @@ def test_a_whole_run_keeps_the_gap_small(tmp_path: Path) -> None:
         )
 
 
-def test_an_adapter_says_what_it_is(folder: Path, tmp_path: Path) -> None:
-    """Names that PEFT and vLLM know, nothing of this machine but the base, and the same bytes every time."""
+def test_a_saved_adapter_is_self_describing(folder: Path, tmp_path: Path) -> None:
+    """Names that PEFT and vLLM know, no machine-specific values but the base, and equal bytes every time."""
     for variant in ("lora", "rslora", "dora"):
-        policy = a_policy(folder, "qlora", variant)
+        policy = make_policy(folder, "qlora", variant)
         for name in ("one", "two"):
             policy.save(tmp_path / variant / name)
         one, two = ((tmp_path / variant / name / "adapter_config.json").read_text() for name in ("one", "two"))
@@ -168,27 +172,27 @@ def test_an_adapter_says_what_it_is(folder: Path, tmp_path: Path) -> None:
         assert (settings["r"], settings["lora_alpha"], settings["lora_dropout"]) == (4, 32, 0.0)
 
 
-def test_what_cannot_be_quantised_or_adapted_is_named(folder: Path, tmp_path: Path) -> None:
+def test_unsupported_quantization_or_adapters_are_errors(folder: Path, tmp_path: Path) -> None:
     adapted = Policy(ModelConfig(str(folder), "lora"))
     for name in ("four", "torn"):
         adapted.tokenizer.save_pretrained(tmp_path / name)
     load_quantized_lm(str(folder), dtype=torch.float32, device=torch.device("cpu")).save_pretrained(tmp_path / "four")
     for tuning in ("lora", "qlora"):
-        with pytest.raises(ModelUnusable, match="was saved quantised"):
+        with pytest.raises(ModelUnusable, match="was saved quantized"):
             Policy(ModelConfig(str(tmp_path / "four"), tuning))  # type: ignore[arg-type]
     adapted.model.get_base_model().save_pretrained(tmp_path / "torn")  # under PEFT's names
-    with pytest.raises(ModelUnusable, match="random ones would stand in"):
+    with pytest.raises(ModelUnusable, match="be initialized randomly"):
         Policy(ModelConfig(str(tmp_path / "torn"), "qlora"))
     adapted.save(tmp_path / "adapter")
     with pytest.raises(ModelUnusable, match="rllm-gym merge"):
         Policy(ModelConfig(str(tmp_path / "adapter"), "qlora"))
     for target in ("lm_head", "embed_tokens"):
-        with pytest.raises(ModelUnusable, match="often are one"):
+        with pytest.raises(ModelUnusable, match="often share one weight"):
             Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(targets=f"q_proj,{target}")))
 
 
 @pytest.mark.parametrize("reference", ["copy", "bfloat16", "cpu"])
-def test_a_reference_kept_aside_stays_what_it_was(folder: Path, reference: Any) -> None:
+def test_a_saved_reference_does_not_change(folder: Path, reference: Any) -> None:
     policy = Policy(ModelConfig(str(folder), "full", reference=reference), reference=True)
     base = Policy(ModelConfig(str(folder), "full"))
     batch = sample(base.sampling_model(), base)

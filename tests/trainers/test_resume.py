@@ -1,4 +1,4 @@
-"""A run that was killed goes on as if it had not been: same bits where that is promised, no task lost or repeated."""
+"""A resumed run equals an uninterrupted one: bit-identical where promised, and no task is lost or repeated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def run_and_kill(folder: Path, *runs: tuple[TrainConfig, int]) -> list[int]:
-    """Train with kills at random instants, each run with a seed of its own; how many there were of each."""
+    """Train with kills at random moments, each run with its own seed; return the number of kills of each."""
     words = []
     for number, (config, seed) in enumerate(runs):
         write_yaml(folder / f"killed-{number}.yaml", config)
@@ -67,10 +67,10 @@ def to_be_killed(folder: Path, tuning: str) -> TrainConfig:
 
 
 @pytest.mark.parametrize("tuning", ["full", pytest.param("lora", marks=pytest.mark.long)])
-def test_killed_and_resumed_equals_uninterrupted_bit_for_bit_and_without_replay_every_task_comes_once_a_pass(
+def test_a_killed_and_resumed_run_is_bit_identical_and_without_replay_every_task_occurs_once_per_pass(
     tmp_path: Path, tuning: str
 ) -> None:
-    """The second: 30 tasks, 4 a step: 15 steps are two passes, whose orders the seed and the pass alone decide."""
+    """The second run: 30 tasks, 4 per step: 15 steps are two passes, whose order depends only on seed and pass."""
     config = to_be_killed(tmp_path, tuning)
     train(config)
     killed = replace(config, output=str(tmp_path / "killed"))
@@ -112,11 +112,11 @@ def test_sigterm_saves_and_ends_the_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert loaded is not None
     assert loaded.step == result.steps
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the signal handler outlived the run"
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already contains a run"):
         train(config)
 
 
-def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:
+def test_a_torn_checkpoint_is_skipped_in_favor_of_the_previous_one(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save_checkpoint(tmp_path, step, {"value": torch.full((1000,), step)}, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
@@ -140,7 +140,7 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None
         load_checkpoint(tmp_path)
 
 
-def test_a_crash_while_writing_leaves_the_older_ones_and_no_rubbish(tmp_path: Path) -> None:
+def test_a_crash_while_writing_leaves_older_checkpoints_and_no_temporary_files(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 1, {"value": 1}, keep=2)
     (tmp_path / "step-00000002.partial").mkdir()
     (tmp_path / "step-00000002.partial" / "state.pt").write_bytes(b"half")
@@ -156,23 +156,23 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     import json
     import pickle
 
-    class Evil:
+    class Malicious:
         def __reduce__(self) -> Any:
             return os.system, (f"touch {tmp_path}/owned",)
 
     folder = tmp_path / "step-00000001"
     folder.mkdir()
-    torch.save({"value": Evil()}, folder / "state.pt")
+    torch.save({"value": Malicious()}, folder / "state.pt")
     content = (folder / "state.pt").read_bytes()
     seal = {"schema": 1, "step": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (folder / "seal.json").write_text(json.dumps(seal))
     with pytest.raises(CheckpointError):
         load_checkpoint(tmp_path)
     assert not (tmp_path / "owned").exists()
-    assert pickle  # the format that would have run it
+    assert pickle  # the pickle format, which would have executed it
 
 
-def test_resuming_with_what_cannot_work_is_refused_and_says_what(tmp_path: Path) -> None:
+def test_resuming_with_incompatible_options_is_an_error_that_names_them(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=1, model={"tuning": "lora", "lora": {"rank": 4}})
     train(config)
     other = make_tiny_model(tmp_path / "other", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300, seed=1)
@@ -181,15 +181,15 @@ def test_resuming_with_what_cannot_work_is_refused_and_says_what(tmp_path: Path)
         ({"model": {"tuning": "full"}}, "model.tuning 'lora' → 'full'"),
         ({"model": {**lora, "lora": {"rank": 8}}}, "model.lora.rank 4 → 8"),
         ({"model": {**lora, "lora": {"rank": 4, "alpha": 8.0}}}, "model.lora.alpha 32.0 → 8.0"),
-        ({"model": {**four, "path": str(other)}}, "frozen weights are not those"),
-        ({"model": four, "env": {"train_kwargs": {"split": "test"}}}, "training tasks are not those"),
+        ({"model": {**four, "path": str(other)}}, "frozen weights differ from those"),
+        ({"model": four, "env": {"train_kwargs": {"split": "test"}}}, "training tasks differ from those"),
     ):
-        with pytest.raises(ConfigError, match="cannot go on") as refused:
+        with pytest.raises(ConfigError, match="cannot resume from") as refused:
             train(echo_config(tmp_path, steps=2, resume=True, **sections))
         assert named in str(refused.value)
     before = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1], before
-    moved = shutil.move(tmp_path / "tiny", tmp_path / "moved")  # the same model elsewhere is the same model
+    moved = shutil.move(tmp_path / "tiny", tmp_path / "moved")  # the same model in another folder is the same model
     result = train(echo_config(tmp_path, steps=2, resume=True, model={**four, "path": str(moved)}))
     assert result.steps == 2
 
@@ -204,7 +204,7 @@ def test_changes_since_the_checkpoint_are_reported(tmp_path: Path, capsys: pytes
     assert "resume " not in shown
 
 
-def test_every_global_generator_goes_on_where_it_was() -> None:
+def test_the_state_of_every_global_generator_is_restored() -> None:
     saved = generator_states()
     drawn = [(random.random(), np.random.rand(), torch.rand(1).item()) for _ in range(3)]  # noqa: NPY002
     buffer = io.BytesIO()
@@ -215,7 +215,7 @@ def test_every_global_generator_goes_on_where_it_was() -> None:
 
 
 def test_the_sampler_serves_the_restored_adapter_and_not_the_base(tmp_path: Path) -> None:
-    """ms-swift #8275: after a resume the sampler drew with the base model, and nothing said so."""
+    """ms-swift #8275: after a resume the sampler used the base model, without a warning."""
     config = echo_config(tmp_path, steps=3, model={"tuning": "lora"}, optimizer={"lr": 0.05}, deterministic=True)
     train(config)
     train(replace(config, steps=4, resume=True))
@@ -230,8 +230,8 @@ def test_the_sampler_serves_the_restored_adapter_and_not_the_base(tmp_path: Path
     assert min(value.abs().max() for value in adapters.values()) > 0.01, "adapters still at zero would show nothing"
 
 
-def test_the_best_checkpoint_outlives_the_rotation_and_its_model_is_there(tmp_path: Path) -> None:
-    """Validation is scripted: it is best at step 2 of 6, of which the last one is kept."""
+def test_the_best_checkpoint_is_kept_and_its_model_is_saved(tmp_path: Path) -> None:
+    """Validation is scripted: it is best at step 2 of 6; only the last checkpoint is kept otherwise."""
     config = echo_config(tmp_path, steps=6, checkpoint={"every": 1, "keep": 1}, validation={"every": 1, "samples": 1})
     scores = iter([0.1, 0.2, 0.6, 0.3, 0.6, 0.1, 0.0])
 
@@ -259,14 +259,14 @@ def test_the_best_checkpoint_outlives_the_rotation_and_its_model_is_there(tmp_pa
     assert loaded.step == 6, "a resume goes on from the newest, not from the best"
 
 
-def test_a_best_that_is_not_measured_is_an_error_that_names_what_is(tmp_path: Path) -> None:
+def test_an_unknown_metric_for_the_best_checkpoint_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"greedy_success.*validation/success"):
         train(echo_config(tmp_path, steps=1, checkpoint={"best": "validation/greedy_success"}))
 
 
-def test_a_checkpoint_that_finds_no_room_is_an_error_that_leaves_the_one_before(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_that_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 1, {"value": torch.zeros(10)}, keep=1)
-    # A limit on the size of files is met by the same write(2) that meets a full disk.
+    # A file size limit fails in the same write(2) as a full disk.
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
@@ -280,7 +280,7 @@ def test_a_checkpoint_that_finds_no_room_is_an_error_that_leaves_the_one_before(
     assert loaded.step == 1
 
 
-def test_checkpoints_of_a_branch_that_could_not_be_used_are_forgotten(tmp_path: Path) -> None:
+def test_checkpoints_later_than_the_resumed_one_are_removed(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save_checkpoint(tmp_path, step, {"value": step}, keep=3)
     (tmp_path / "step-00000003" / "state.pt").write_bytes(b"torn")
@@ -290,7 +290,7 @@ def test_checkpoints_of_a_branch_that_could_not_be_used_are_forgotten(tmp_path: 
     assert (loaded.step, loaded.state, loaded.skipped) == (2, {"value": "anew"}, ())
 
 
-def test_two_runs_cannot_write_into_one_folder_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
+def test_two_runs_cannot_share_a_folder_and_a_killed_run_releases_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     program = (
         "import sys, time; from pathlib import Path; from trainers.run.run_folder import lock_folder\n"
@@ -302,7 +302,7 @@ def test_two_runs_cannot_write_into_one_folder_and_a_killed_one_leaves_it_free(t
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match=rf"written by another run \(process {holder.pid}\)"):
+        with pytest.raises(ConfigError, match=rf"in use by another run \(process {holder.pid}\)"):
             train(echo_config(tmp_path))
     finally:
         holder.kill()

@@ -1,4 +1,4 @@
-"""Playing one step ahead: the slower of playing and learning decides, nothing is lost or repeated, it still learns."""
+"""Rollouts one step ahead: they overlap with training, no task is lost or repeated, and the run still learns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from echo_config import echo_config
 from echo_env import EchoEnv
-from refused_options import not_refused
+from refused_options import not_raised
 
 from rllm_gym.samplers import Completion, SamplingRequest
 from trainers import loop
@@ -34,7 +34,7 @@ NO_VALIDATION = {"every": 0, "tasks": 64, "samples": 1}
 
 
 class WatchedEnv(EchoEnv):
-    """Notes that somebody acts in it."""
+    """Records that its step was called."""
 
     acted = threading.Event()
 
@@ -47,7 +47,7 @@ class WatchedEnv(EchoEnv):
 def test_the_next_step_is_rolled_out_while_this_one_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_ahead: int
 ) -> None:
-    """Each update waits for somebody to act in the environments of the next step: for ever, if they wait for it."""
+    """Each update waits until an environment of the next step is called: forever, if rollouts waited for the update."""
     learn = Learner.update
     played_meanwhile = []
 
@@ -60,20 +60,20 @@ def test_the_next_step_is_rolled_out_while_this_one_trains(
 
     collect = RolloutPrefetcher._collect
 
-    def taken(ahead: RolloutPrefetcher, ours: Any) -> Any:
-        harvest = collect(ahead, ours)
-        WatchedEnv.acted.clear()  # what acts from here on acts in the next step
-        return harvest
+    def taken(prefetcher: RolloutPrefetcher, ours: Any) -> Any:
+        batch = collect(prefetcher, ours)
+        WatchedEnv.acted.clear()  # calls from here on belong to the next step
+        return batch
 
     monkeypatch.setattr(Learner, "update", waiting)
     monkeypatch.setattr(RolloutPrefetcher, "_collect", taken)
     config = echo_config(tmp_path, steps=4, validation=NO_VALIDATION, asynchrony={"steps_ahead": steps_ahead})
     train(config, env=open_train_env(config.env, env=WatchedEnv))
-    # Nothing is left to play during the last update.
+    # No rollout remains during the last update.
     assert played_meanwhile == ([True, True, True, False] if steps_ahead else [False] * 4)
 
 
-def test_it_learns_as_well_and_every_token_is_one_policy_version_old(tmp_path: Path) -> None:
+def test_the_run_learns_and_every_token_is_one_policy_version_old(tmp_path: Path) -> None:
     config = echo_config(
         tmp_path,
         steps=25,
@@ -96,7 +96,7 @@ def test_it_learns_as_well_and_every_token_is_one_policy_version_old(tmp_path: P
 
 
 class Watched:
-    """A real sampler that notes the weights every request was drawn by."""
+    """A real sampler that records the weight version of every request."""
 
     returns_tokens = True
 
@@ -132,10 +132,10 @@ class Watched:
 
 
 @pytest.mark.parametrize("name", ["remax", "grpo"])
-def test_all_episodes_of_a_step_are_drawn_by_the_same_weights(
+def test_all_episodes_of_a_step_are_sampled_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A greedy baseline of other weights than the episodes it is compared with would be a bias nobody sees."""
+    """A greedy baseline with other weights than the episodes it is compared with would be a hidden bias."""
     samplers: list[Watched] = []
 
     def watched(policy: Any, config: TrainConfig) -> Watched:
@@ -143,23 +143,23 @@ def test_all_episodes_of_a_step_are_drawn_by_the_same_weights(
         return samplers[-1]
 
     monkeypatch.setattr("trainers.run.training_run.make_sampler", watched)
-    harvests = []
+    batches = []
     learn = loop._sample
 
     def noted(run: Any, step: int) -> Any:
-        harvest, samples = learn(run, step)
-        harvests.append(harvest)
-        return harvest, samples
+        batch, samples = learn(run, step)
+        batches.append(batch)
+        return batch, samples
 
     monkeypatch.setattr(loop, "_sample", noted)
     train(echo_config(tmp_path, steps=5, algorithm={"name": name}, validation=NO_VALIDATION, asynchrony=AHEAD))
     assert [len(versions) for versions in samplers[0].seen if versions] == [1] * 4
-    pushes = [set(harvest.weight_syncs) for harvest in harvests]
-    assert pushes == [{1}, {1}, {2}, {3}, {4}], "one push old from the second step on"
+    synced_versions = [set(batch.weight_syncs) for batch in batches]
+    assert synced_versions == [{1}, {1}, {2}, {3}, {4}], "one push old from the second step on"
 
 
-def test_samples_older_than_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that lost its adapters and counts its weights anew must not be learnt from in silence."""
+def test_samples_older_than_the_limit_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lost its adapters and restarts its weight versions must not be trained on silently."""
 
     class Forgetful(Watched):
         async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
@@ -178,7 +178,7 @@ def test_samples_older_than_the_bound_are_dropped_and_counted(tmp_path: Path, mo
     assert read_metrics(tmp_path / "run")[-1]["optim/trained_tokens"] == 0
 
 
-def test_tasks_that_were_being_played_ahead_when_the_run_broke_off_are_played_when_it_goes_on(
+def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = echo_config(tmp_path, steps=7, validation=NO_VALIDATION, asynchrony=AHEAD, checkpoint={"every": 2})
@@ -200,8 +200,8 @@ def test_tasks_that_were_being_played_ahead_when_the_run_broke_off_are_played_wh
 
 
 @pytest.mark.long
-def test_without_replay_every_task_comes_once_a_pass_across_kills(tmp_path: Path) -> None:
-    """30 tasks, 4 a step: 15 steps are two passes, also where a kill threw away what was being played ahead."""
+def test_without_replay_every_task_occurs_once_per_pass_across_kills(tmp_path: Path) -> None:
+    """30 tasks, 4 per step: 15 steps are two passes, also where a kill discarded prefetched rollouts."""
     config = echo_config(tmp_path, steps=15, validation=NO_VALIDATION, asynchrony=AHEAD)
     write_yaml(tmp_path / "killed.yaml", config)
     done = subprocess.run(
@@ -222,23 +222,23 @@ def test_without_replay_every_task_comes_once_a_pass_across_kills(tmp_path: Path
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"asynchrony": {"max_staleness": 2}}, "max_staleness=2 does nothing without"),
+    ({"asynchrony": {"max_staleness": 2}}, "max_staleness=2 has no effect without"),
     ({"asynchrony": {"steps_ahead": 1, "max_staleness": 0}}, "would drop every episode"),
     ({"asynchrony": AHEAD, "deterministic": True}, "steps_ahead=1 with deterministic=True"),
     ({"asynchrony": {"steps_ahead": 2}}, "not one of 0, 1"),
-    ({"sampler": {"url": "http://localhost"}}, "sampler.url='http://localhost' does nothing with"),
-    ({"sampler": {"backend": "vllm", "url": "x"}}, "sampler.url='x' does nothing with sampler.backend=vllm"),
-    ({"sampler": {"cache_gib": 2}}, "sampler.cache_gib=2.0 does nothing with sampler.backend=torch"),
+    ({"sampler": {"url": "http://localhost"}}, "sampler.url='http://localhost' has no effect with"),
+    ({"sampler": {"backend": "vllm", "url": "x"}}, "sampler.url='x' has no effect with sampler.backend=vllm"),
+    ({"sampler": {"cache_gib": 2}}, "sampler.cache_gib=2.0 has no effect with sampler.backend=torch"),
     ({"sampler": {"engine_args": {"seed": 1}}}, "engine_args"),
     ({"sampler": {"backend": "vllm"}, "deterministic": True}, "batches depend on timing"),
     ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
     ({"sampler": {"backend": "openai"}}, "sampler.url is missing"),
     ({"sampler": {"backend": "openai"}}, "model.tuning=full with sampler.backend=openai"),
     ({"sampler": {"restarts": -1}}, "restarts=-1 must be 0 or more"),
-    ({"checkpoint": {"best": "reward"}}, "no metric of the validations"),
+    ({"checkpoint": {"best": "reward"}}, "not a validation metric"),
 ]
 
 
-def test_options_of_long_runs_that_cannot_be_are_errors(tmp_path: Path) -> None:
+def test_invalid_options_of_prefetching_are_errors(tmp_path: Path) -> None:
     cases = [(sections, re.escape(named)) for sections, named in IMPOSSIBLE]
-    assert not not_refused(cases, lambda sections: train(echo_config(tmp_path, **sections)), ConfigError)
+    assert not not_raised(cases, lambda sections: train(echo_config(tmp_path, **sections)), ConfigError)

@@ -1,4 +1,4 @@
-"""Fine-tuning teaches the replies and nothing else, from files and from a policy at play, and ends by its rule."""
+"""Fine-tuning trains only on replies, from files and from a demonstration policy, and stops by its rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def config(folder: Path, **sections: Any) -> SftConfig:
         "steps": 40,
         "demonstrations_per_step": 8,
         "progress": False,
-        "env": {"id": "echo_world:test/Echo-v0"},
+        "env": {"id": "echo_env:test/Echo-v0"},
         "tiny": {"enabled": True, "hidden_size": 32, "num_heads": 1, "num_layers": 1, "vocab_size": 300},
         "demonstrations": {"policy": "test_sft:say_the_letter"},
         "optimizer": {"lr": 0.01},
@@ -52,7 +52,7 @@ def config(folder: Path, **sections: Any) -> SftConfig:
     return from_mapping(SftConfig, options)
 
 
-def test_a_policy_teaches_the_format_and_the_rule_ends_it(tmp_path: Path) -> None:
+def test_demonstrations_train_the_format_and_the_rule_stops_the_run(tmp_path: Path) -> None:
     stop = {"metric": "greedy_success", "at_least": 0.9, "every": 10, "tasks": 10}
     result = sft(config(tmp_path, steps=200, stop=stop, sampling={"max_tokens": 3}))
     assert result.stopped
@@ -76,17 +76,17 @@ def test_the_same_seed_gives_the_same_model_and_another_does_not(tmp_path: Path)
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_demonstrations_are_rendered_as_episodes_will_be(tmp_path: Path) -> None:
-    """The prompt the policy is taught on is, id for id, the prompt the engine will sample from."""
+def test_demonstrations_are_rendered_like_episodes(tmp_path: Path) -> None:
+    """The prompts of demonstrations equal, id for id, the prompts from which the engine samples."""
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
-    world = replace(open_train_env(EnvConfig(id="echo_world:test/Echo-v0")), agent=lambda: ChatAgent("Be brief."))
-    player = DemonstrationCollector(world, say_the_letter, {})
-    demonstration = player.collect(world.train[3], seed=1)
-    assert player.collect(world.train[3], seed=1) == demonstration
-    player.close()
+    train_env = replace(open_train_env(EnvConfig(id="echo_env:test/Echo-v0")), agent=lambda: ChatAgent("Be brief."))
+    collector = DemonstrationCollector(train_env, say_the_letter, {})
+    demonstration = collector.collect(train_env.train[3], seed=1)
+    assert collector.collect(train_env.train[3], seed=1) == demonstration
+    collector.close()
     renderer = ChatRenderer(tokenizer)
     (sequence,) = tokenize(demonstration, renderer)
-    task = world.train[3]
+    task = train_env.train[3]
     assert isinstance(task, Task)
     letter = task.data["letter"]
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"say {letter}"}]
@@ -97,7 +97,7 @@ def test_demonstrations_are_rendered_as_episodes_will_be(tmp_path: Path) -> None
     assert demonstration.success
 
 
-def test_rewritten_history_makes_a_sequence_of_each_turn(tmp_path: Path) -> None:
+def test_with_rewritten_history_each_turn_is_a_sequence(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
     first = DemonstrationTurn(({"role": "user", "content": "one"},), "a")
     second = DemonstrationTurn(({"role": "user", "content": "two"},), "b")
@@ -134,7 +134,7 @@ def test_chats_and_saved_episodes_are_read_from_files(tmp_path: Path) -> None:
     assert (good.success, bad.success) == (True, False)
 
 
-def test_a_file_teaches_too(tmp_path: Path) -> None:
+def test_training_from_a_file(tmp_path: Path) -> None:
     chats = tmp_path / "chats.jsonl"
     rows = [
         {"messages": [{"role": "user", "content": f"say {c}"}, {"role": "assistant", "content": c}]} for c in "abcd"
@@ -149,8 +149,8 @@ def test_a_file_teaches_too(tmp_path: Path) -> None:
     ("line", "named"),
     [
         ("{", "line 1"),
-        ('{"x": 1}', "neither an episode nor a chat"),
-        ('{"messages": [{"role": "assistant", "content": "a"}]}', "first message is the assistant's"),
+        ('{"x": 1}', "neither an episode, nor a chat"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', "first message is from the assistant"),
         (
             '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [1]}]}',
             "tool_calls",
@@ -158,7 +158,7 @@ def test_a_file_teaches_too(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user", "content": "a"}]}', "no assistant message"),
     ],
 )
-def test_rows_that_cannot_be_used_are_named(tmp_path: Path, line: str, named: str) -> None:
+def test_invalid_rows_are_errors_that_name_them(tmp_path: Path, line: str, named: str) -> None:
     (tmp_path / "bad.jsonl").write_text(line)
     with pytest.raises(ConfigError, match=named):
         read_demonstrations(tmp_path / "bad.jsonl")
@@ -166,7 +166,7 @@ def test_rows_that_cannot_be_used_are_named(tmp_path: Path, line: str, named: st
         read_demonstrations(tmp_path / "none.jsonl")
 
 
-def test_a_policy_that_never_succeeds_is_named_when_only_success_counts(tmp_path: Path) -> None:
+def test_a_demonstration_policy_that_never_succeeds_is_an_error_with_only_success(tmp_path: Path) -> None:
     demonstrations = {"policy": "test_sft:never", "successful_only": True}
     with pytest.raises(ConfigError, match="solved 0 of"):
         sft(config(tmp_path, demonstrations=demonstrations))
@@ -175,5 +175,5 @@ def test_a_policy_that_never_succeeds_is_named_when_only_success_counts(tmp_path
 
 
 def never(env: EchoEnv, rng: random.Random) -> str:
-    """A demonstration policy that is no use."""
+    """A demonstration policy that never succeeds."""
     return "z"

@@ -1,4 +1,4 @@
-"""Fine-tuning runs on files: the plain loss, epochs that end where they should, held-out data, weights, resume."""
+"""Fine-tuning runs on files: the loss, epochs, held-out data, weights of examples, and resuming."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from refused_options import not_refused
+from refused_options import not_raised
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
@@ -67,7 +67,7 @@ ROWS = [chat(f"say {word}", word, word + word) for word in ("up", "down", "left"
 
 @pytest.mark.parametrize("budget", [16384, 64, 1])
 def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, budget: int) -> None:
-    """Padded, packed or one by one: loss and gradient of transformers' own loss on the same labels, as one batch."""
+    """Padded, packed or single: loss and gradient of transformers' own loss on the same labels, as one batch."""
     rows = [*ROWS, chat("a question that is a good deal longer than the others are", "yes", weight=2.5)]
     config = options(model, tmp_path, rows)
     lessons = FileSftDataset(config)
@@ -94,7 +94,9 @@ def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, b
     assert update.tokens == sum(tokens.num_trained for (tokens,) in chosen)
 
 
-def test_epochs_show_every_demonstration_as_often(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epochs_contain_every_demonstration_equally_often(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
     plain = FileSftDataset.next
 
@@ -110,7 +112,7 @@ def test_epochs_show_every_demonstration_as_often(model: str, tmp_path: Path, mo
     assert read_metrics(result.output)[-1]["loss"] < read_metrics(result.output)[0]["loss"]
 
 
-def test_held_out_demonstrations_are_measured_and_not_trained_on(model: str, tmp_path: Path) -> None:
+def test_held_out_demonstrations_are_evaluated_and_not_trained_on(model: str, tmp_path: Path) -> None:
     rows = [chat(f"{number}: say {word}", word) for number in range(12) for word in ("up", "down")]
     result = sft(
         options(model, tmp_path, rows, steps=30, validation={"fraction": 0.25, "every": 10}, checkpoint={"best": True})
@@ -123,7 +125,7 @@ def test_held_out_demonstrations_are_measured_and_not_trained_on(model: str, tmp
     assert (result.output / "best_model" / "model.safetensors").is_file()
     assert not list(result.output.glob("*.partial"))
 
-    # Another file to measure on, equal to what is learnt: the two losses are about the same thing.
+    # Another file for validation, equal to the training data: the two losses are almost equal.
     first = sft(
         options(
             model, tmp_path, ROWS, output=str(tmp_path / "same"), steps=1, demonstrations_per_step=7,
@@ -134,7 +136,7 @@ def test_held_out_demonstrations_are_measured_and_not_trained_on(model: str, tmp
     assert start["validation/loss"] == pytest.approx(after["loss"], rel=1e-5)
 
 
-def test_rejection_sampling_imitates_what_was_good(model: str, tmp_path: Path) -> None:
+def test_rejection_sampling_trains_on_the_best_episodes(model: str, tmp_path: Path) -> None:
     for step in range(2):
         episodes = []
         for number in range(6):
@@ -152,7 +154,7 @@ def test_rejection_sampling_imitates_what_was_good(model: str, tmp_path: Path) -
     kept = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": 1}))
     assert {turn.reply for item in kept._demonstrations for turn in item.turns} == {"good"}
     assert len(kept._demonstrations) == 6
-    assert kept.notes == ["6 of 24 demonstrations are imitated"]
+    assert kept.notes == ["6 of 24 demonstrations are used for training"]
     both = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": 1, "best_per": "group"}))
     assert len(both._demonstrations) == 12
     distinct = options(model, tmp_path, [], demonstrations=pattern | {"min_reward": 0.5, "distinct": True}, epochs=1)
@@ -161,7 +163,7 @@ def test_rejection_sampling_imitates_what_was_good(model: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("stopped_at", [3, 6])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
+def test_a_resumed_run_equals_an_uninterrupted_one(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
 ) -> None:
     values: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}, "validation": {"fraction": 0.2, "every": 2}}
@@ -185,11 +187,11 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
     rows = read_metrics(resumed.output)
     assert [row["step"] for row in rows] == list(range(7))
     assert [row.get("loss") for row in rows] == [row.get("loss") for row in read_metrics(complete.output)]
-    with pytest.raises(ConfigError, match="the demonstrations are not those it was made with"):
+    with pytest.raises(ConfigError, match="the demonstrations differ from those of the checkpoint"):
         sft(options(model, tmp_path, ROWS[1:], **values, resume=True))
 
 
-def test_the_last_checkpoint_is_passed_over_when_it_is_torn(model: str, tmp_path: Path) -> None:
+def test_a_torn_last_checkpoint_is_skipped(model: str, tmp_path: Path) -> None:
     values: dict[str, Any] = {"steps": 4, "checkpoint": {"every": 2}}
     complete = sft(options(model, tmp_path, ROWS, **values))
     (complete.output / "checkpoints" / "step-00000004" / "state.pt").write_bytes(b"torn")
@@ -198,15 +200,15 @@ def test_the_last_checkpoint_is_passed_over_when_it_is_torn(model: str, tmp_path
     assert [row["step"] for row in read_metrics(again.output)] == [1, 2, 3, 4]
 
 
-def test_examples_that_are_too_long_end_the_run_or_are_reported(
+def test_examples_that_are_too_long_are_an_error_or_reported(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [*ROWS, chat("long " * 60, "a")]
-    with pytest.raises(ConfigError, match=r"rows.jsonl, line 8 has \d+ tokens, and at most 100 fit"):
+    with pytest.raises(ConfigError, match=r"rows.jsonl, line 8 has \d+ tokens, but the limit is 100"):
         sft(options(model, tmp_path, rows, length={"max_tokens": 100}, steps=1))
     length = {"max_tokens": 100, "too_long": "drop"}
     sft(options(model, tmp_path, rows, length=length, epochs=1, progress=True, output=str(tmp_path / "b")))
-    assert "1 of 8 examples have more than 100 tokens and were left out" in capsys.readouterr().err
+    assert "1 of 8 examples have more than 100 tokens and were dropped" in capsys.readouterr().err
     length["max_tokens"] = 2
     with pytest.raises(ConfigError, match="every demonstration is longer than 2 tokens"):
         sft(options(model, tmp_path, rows, length=length, steps=1, output=str(tmp_path / "c")))
@@ -218,7 +220,7 @@ def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pyt
     assert commands.sft([*words, "--demonstrations.file", *files]) == 0
     assert f"model    {tmp_path}/o/model" in capsys.readouterr().out
     assert sum(row["optim/trained_tokens"] for row in read_metrics(tmp_path / "o")) > 0
-    # What was written down of a run can be run again.
+    # The saved configuration of a run can be run again.
     again = ["--config", str(tmp_path / "o" / "config.yaml"), "--output", str(tmp_path / "p")]
     assert commands.sft(again) == 0
     with pytest.raises(commands.CommandError, match=r"no file matches"):
@@ -226,23 +228,25 @@ def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pyt
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"demonstrations": {"policy": "m:f"}}, "either a file or a policy"),
-    ({"demonstrations": {"per_task": 2}}, "per_task does nothing without demonstrations.policy"),
-    ({"demonstrations": {"best_per": "group"}}, "best_per='group' does nothing without demonstrations.best"),
+    ({"demonstrations": {"policy": "m:f"}}, "either demonstrations.file or demonstrations.policy"),
+    ({"demonstrations": {"per_task": 2}}, "per_task has no effect without demonstrations.policy"),
+    ({"demonstrations": {"best_per": "group"}}, "best_per='group' has no effect without demonstrations.best"),
     ({"demonstrations": {"best": 0}}, "best=0 must be above 0"),
-    ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 does nothing with"),
-    ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "a policy plays for ever"),
-    ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "a policy has none"),
-    ({"epochs": 2, "steps": 3}, "both say when to end"),
-    ({"validation": {"fraction": 0.1, "file": "x"}}, "both say what is held back"),
-    ({"validation": {"fraction": 1.5}}, "is a share"),
-    ({"validation": {"every": 5}}, "every=5 does nothing without"),
-    ({"checkpoint": {"best": True}}, "best=True does nothing without"),
-    ({"resume": True}, "nothing would be left to resume from"),
+    ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 has no effect with"),
+    ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "is unlimited; use steps"),
+    ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "file, which is not set"),
+    ({"epochs": 2, "steps": 3}, "are mutually exclusive"),
+    ({"validation": {"fraction": 0.1, "file": "x"}}, "are mutually exclusive"),
+    ({"validation": {"fraction": 1.5}}, "must be in"),
+    ({"validation": {"every": 5}}, "every=5 has no effect without"),
+    ({"checkpoint": {"best": True}}, "best=True has no effect without"),
+    ({"resume": True}, "could not be resumed again"),
     ({"length": {"max_tokens": 0}}, "max_tokens=0 must be above 0"),
-    ({"model": {"reference": "cpu"}}, "reference='cpu' does nothing"),
+    ({"model": {"reference": "cpu"}}, "reference='cpu' has no effect"),
 ]
 
 
-def test_options_that_cannot_be_meant_are_named(model: str, tmp_path: Path) -> None:
-    assert not not_refused(IMPOSSIBLE, lambda given: validate_sft(options(model, tmp_path, ROWS, **given)), ConfigError)
+def test_invalid_options_are_errors_that_name_them(model: str, tmp_path: Path) -> None:
+    assert not not_raised(
+        IMPOSSIBLE, lambda argument: validate_sft(options(model, tmp_path, ROWS, **argument)), ConfigError
+    )

@@ -1,4 +1,4 @@
-"""Speed counts the tokens people have, whatever the layout; the memory of a step is that step's."""
+"""Throughput counts tokens independently of the layout; the peak memory of a step is that of the step alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_sequences_count_the_same_in_every_layout(groups: list, budget: int) -> 
     assert shared.computed <= shared.padded
 
 
-def test_a_prompt_computed_once_is_sharing_and_filling_up_is_padding() -> None:
+def test_shared_prompts_count_as_sharing_and_filler_as_padding() -> None:
     prompt = tuple(range(1, 101))
     group = [row(prompt, (101 + k, 7)) for k in range(8)]
     shared = count(group, budget=10**6, share=True)
@@ -53,7 +53,7 @@ def test_a_prompt_computed_once_is_sharing_and_filling_up_is_padding() -> None:
     assert (uneven + shared).sequences == 12 + 816
 
 
-def test_the_peak_of_a_step_is_its_own() -> None:
+def test_the_peak_memory_of_a_step_is_reset() -> None:
     peak = PeakMemory(torch.device("cpu"))
     big = torch.ones(40 << 20, dtype=torch.uint8)
     high = peak.lap()["memory/process_peak"]

@@ -1,4 +1,4 @@
-"""The tiny model must be an ordinary Hugging Face folder: same bytes each time, same tokens for every loader."""
+"""The tiny model is an ordinary Hugging Face folder: equal bytes each time, equal tokens in every loader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused_options import not_refused
+from refused_options import not_raised
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -46,13 +46,13 @@ def test_transformers_loads_it_and_it_is_tiny(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tokenizers(folder: Path) -> tuple[Any, Tokenizer]:
-    """As transformers loads it, and as it was saved."""
+    """As loaded by transformers, and as saved."""
     return AutoTokenizer.from_pretrained(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text())
-def test_the_loaded_tokenizer_cuts_as_the_saved_one_and_round_trips(
+def test_the_loaded_tokenizer_equals_the_saved_one_and_round_trips(
     tokenizers: tuple[Any, Tokenizer], text: str
 ) -> None:
     loaded, saved = tokenizers
@@ -61,7 +61,7 @@ def test_the_loaded_tokenizer_cuts_as_the_saved_one_and_round_trips(
     assert loaded.decode(ids) == unicodedata.normalize("NFC", text)
 
 
-def test_digits_and_board_cells_keep_a_token_each(folder: Path) -> None:
+def test_digits_and_board_cells_are_single_tokens(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for text in ("1234567890", "SFFHG", "PHOG.#_"):
         assert len(tokenizer.encode(text, add_special_tokens=False)) == len(text)
@@ -90,10 +90,10 @@ def test_a_corpus_makes_its_own_words_single_tokens(tmp_path: Path) -> None:
     assert "Zyxomorphic" in vocabulary(tmp_path / "taught")
 
 
-def test_impossible_sizes_are_named(tmp_path: Path) -> None:
+def test_invalid_sizes_are_errors_that_name_them(tmp_path: Path) -> None:
     cases = [
         ({"hidden_size": 97}, "num_heads=3"),
         ({"architecture": "gpt5"}, "gpt5"),
         ({"vocab_size": 100}, "every byte"),
     ]
-    assert not not_refused(cases, lambda arguments: make_tiny_model(tmp_path / "bad", **arguments), ValueError)
+    assert not not_raised(cases, lambda arguments: make_tiny_model(tmp_path / "bad", **arguments), ValueError)

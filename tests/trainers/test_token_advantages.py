@@ -1,5 +1,6 @@
-"""Advantages of turns and tokens equal oracles that follow the papers' sums, over episodes with branches, several
-agents, silent turns and limits that cut them off."""
+"""Advantages of turns and tokens equal oracles that follow the papers' sums, for episodes with branches, several
+agents, turns without tokens, and truncation.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from trainers.samples import RewardShaping, Sample, samples_of
 
 @dataclass
 class Turn:
-    """A turn as drawn: how many tokens, in which branch, what it paid, whether it could be parsed."""
+    """A generated turn: its number of tokens, its branch, its reward, whether it was valid."""
 
     tokens: int
     branch: int
@@ -38,7 +39,7 @@ batches = st.lists(st.tuples(agents, ends), min_size=1, max_size=5)
 
 @dataclass
 class SampledEpisodes:
-    """Episodes whose sampled tokens all have ids of their own, and numbers for each of them."""
+    """Episodes whose sampled tokens all have unique ids, with numbers for each of them."""
 
     episodes: list[Episode] = field(default_factory=list)
     value: dict[int, float] = field(default_factory=dict)
@@ -52,8 +53,8 @@ class SampledEpisodes:
         )
 
 
-def play(batch: list[tuple[list[list[Turn]], StopReason]], seed: int) -> SampledEpisodes:
-    rng, number, played = np.random.default_rng(seed), count(1000), SampledEpisodes()
+def sample_episodes(batch: list[tuple[list[list[Turn]], StopReason]], seed: int) -> SampledEpisodes:
+    rng, number, sampled = np.random.default_rng(seed), count(1000), SampledEpisodes()
     for index, (trajectories, end) in enumerate(batch):
         episode = Episode(f"e{index}", "t", group_id=f"g{index // 2}", stop_reason=end)
         for name, drawn in enumerate(trajectories):
@@ -61,15 +62,15 @@ def play(batch: list[tuple[list[list[Turn]], StopReason]], seed: int) -> Sampled
             for turn in drawn:
                 ids = tuple(next(number) for _ in range(turn.tokens))
                 for token in ids:
-                    played.value[token] = rng.normal()
-                    played.logp[token], played.ref[token] = -rng.exponential(), -rng.exponential()
-                logprobs = tuple(played.logp[token] for token in ids)
+                    sampled.value[token] = rng.normal()
+                    sampled.logp[token], sampled.ref[token] = -rng.exponential(), -rng.exponential()
+                logprobs = tuple(sampled.logp[token] for token in ids)
                 tokens = TurnTokens((next(number),), ids, logprobs, branch=turn.branch)
                 steps.append(Step(reward=turn.reward, tokens=tokens, info={"invalid_action": turn.invalid}))
             episode.trajectories.append(Trajectory(f"agent_{name}", steps=steps))
         episode.reward = sum(step.reward for step in episode.trajectories[0].steps)
-        played.episodes.append(episode)
-    return played
+        sampled.episodes.append(episode)
+    return sampled
 
 
 def sampled_ids(sample: Sample) -> list[int]:
@@ -77,12 +78,12 @@ def sampled_ids(sample: Sample) -> list[int]:
 
 
 def decided(steps: list[Step], total: float, penalty: float) -> list[tuple[tuple[int, ...], float]]:
-    """For each turn that sampled something its tokens and its reward, so that all rewards sum to the total."""
-    paid = [step.reward - penalty * step.info["invalid_action"] for step in steps]
-    paid[-1] += total - sum(paid)
+    """For each turn with sampled tokens, return its tokens and its reward, so that all rewards sum to the total."""
+    rewarded = [step.reward - penalty * step.info["invalid_action"] for step in steps]
+    rewarded[-1] += total - sum(rewarded)
     turns: list[tuple[tuple[int, ...], float]] = []
     early = 0.0
-    for step, reward in zip(steps, paid, strict=True):
+    for step, reward in zip(steps, rewarded, strict=True):
         assert step.tokens is not None
         if step.tokens.ids:
             turns.append((step.tokens.ids, reward + (early if not turns else 0.0)))
@@ -93,10 +94,12 @@ def decided(steps: list[Step], total: float, penalty: float) -> list[tuple[tuple
     return turns
 
 
-def streams(played: SampledEpisodes, penalty: float = 0.0) -> list[tuple[Episode, list[tuple[tuple[int, ...], float]]]]:
-    """One for each agent of each episode that sampled something."""
+def streams(
+    sampled: SampledEpisodes, penalty: float = 0.0
+) -> list[tuple[Episode, list[tuple[tuple[int, ...], float]]]]:
+    """One for each agent of each episode with sampled tokens."""
     result = []
-    for episode in played.episodes:
+    for episode in sampled.episodes:
         steps = [step for mine in episode.trajectories for step in mine.steps]
         share = penalty / len(steps)
         total = episode.reward - share * sum(bool(step.info["invalid_action"]) for step in steps)
@@ -133,13 +136,13 @@ shares = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 @settings(max_examples=60, deadline=None)
 @given(batch=batches, seed=st.integers(0, 999), gamma=shares, lam=shares, penalty=st.sampled_from([0.0, 0.3]))
 def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty: float) -> None:
-    played = play(batch, seed)
-    samples = samples_of(played.episodes, RewardShaping(format_penalty=penalty))
+    sampled = sample_episodes(batch, seed)
+    samples = samples_of(sampled.episodes, RewardShaping(format_penalty=penalty))
     config = AlgorithmConfig(name="ppo", gamma=gamma, gae_lambda=lam, whiten=False)
-    per_token = make_algorithm(config).targets(samples, played.signals(samples)).per_token
+    per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
     adv, goal, judged = {}, {}, set()
-    for episode, turns in streams(played, penalty):
-        values = [played.value[ids[0]] for ids, _ in turns]
+    for episode, turns in streams(sampled, penalty):
+        values = [sampled.value[ids[0]] for ids, _ in turns]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
         final = values[-1] if cut else 0.0
         for (ids, _), a, v in zip(
@@ -155,17 +158,17 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
 
 @settings(max_examples=60, deadline=None)
 @given(batch=batches, seed=st.integers(0, 999), gamma=shares, lam=shares)
-def test_ppo_by_tokens_skips_what_the_environment_says(batch: list, seed: int, gamma: float, lam: float) -> None:
-    played = play(batch, seed)
-    samples = samples_of(played.episodes)
+def test_ppo_by_tokens_skips_environment_tokens(batch: list, seed: int, gamma: float, lam: float) -> None:
+    sampled = sample_episodes(batch, seed)
+    samples = samples_of(sampled.episodes)
     config = AlgorithmConfig(name="ppo", gae_level="token", gamma=gamma, gae_lambda=lam, whiten=False)
-    per_token = make_algorithm(config).targets(samples, played.signals(samples)).per_token
+    per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
     expected = {}
-    for episode, turns in streams(played):
+    for episode, turns in streams(sampled):
         tokens = [token for ids, _ in turns for token in ids]
         rewards = [reward if token == ids[-1] else 0.0 for ids, reward in turns for token in ids]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
-        values = [played.value[token] for token in tokens]
+        values = [sampled.value[token] for token in tokens]
         final = values[-1] if cut else 0.0
         expected |= dict(zip(tokens, gae_sum(rewards, values, final, gamma, lam), strict=True))
     close(by_token(samples, per_token["adv"]), expected)
@@ -173,7 +176,7 @@ def test_ppo_by_tokens_skips_what_the_environment_says(batch: list, seed: int, g
 
 
 def whitened(values: dict[int, float], decisions: list[int]) -> dict[int, float]:
-    """By mean and deviation of the decisions, each named by one of its tokens."""
+    """Whiten by mean and standard deviation of the decisions, each identified by one of its tokens."""
     numbers = np.array([values[token] for token in decisions])
     return {token: (value - numbers.mean()) / (numbers.std() + 1e-6) for token, value in values.items()}
 
@@ -181,11 +184,11 @@ def whitened(values: dict[int, float], decisions: list[int]) -> dict[int, float]
 @settings(max_examples=60, deadline=None)
 @given(batch=batches, seed=st.integers(0, 999), gamma=shares)
 def test_rebn_whitens_discounted_returns_of_turns(batch: list, seed: int, gamma: float) -> None:
-    played = play(batch, seed)
-    samples = samples_of(played.episodes)
+    sampled = sample_episodes(batch, seed)
+    samples = samples_of(sampled.episodes)
     adv = make_algorithm(AlgorithmConfig(name="rebn", gamma=gamma)).targets(samples, ModelSignals()).per_token["adv"]
     expected, decisions = {}, []
-    for _, turns in streams(played):
+    for _, turns in streams(sampled):
         for t, (ids, _) in enumerate(turns):
             goal = sum(gamma ** (k - t) * reward for k, (_, reward) in enumerate(turns) if k >= t)
             expected |= dict.fromkeys(ids, goal)
@@ -198,15 +201,15 @@ def test_rebn_whitens_discounted_returns_of_turns(batch: list, seed: int, gamma:
 def test_reinforce_plus_plus_discounts_by_token_with_the_kl_in_the_reward(
     batch: list, seed: int, gamma: float, kl: float
 ) -> None:
-    played = play(batch, seed)
-    samples = samples_of(played.episodes)
+    sampled = sample_episodes(batch, seed)
+    samples = samples_of(sampled.episodes)
     options = {"kl": kl, "kl_in": "reward", "kl_estimator": "k1"} if kl else {}
     config = AlgorithmConfig(name="reinforce++", gamma=gamma, **options)
-    adv = make_algorithm(config).targets(samples, played.signals(samples) if kl else ModelSignals()).per_token["adv"]
+    adv = make_algorithm(config).targets(samples, sampled.signals(samples) if kl else ModelSignals()).per_token["adv"]
     expected = {}
-    for _, turns in streams(played):
+    for _, turns in streams(sampled):
         rewards = {
-            token: (reward if token == ids[-1] else 0.0) - kl * (played.logp[token] - played.ref[token])
+            token: (reward if token == ids[-1] else 0.0) - kl * (sampled.logp[token] - sampled.ref[token])
             for ids, reward in turns
             for token in ids
         }
@@ -217,26 +220,26 @@ def test_reinforce_plus_plus_discounts_by_token_with_the_kl_in_the_reward(
 
 
 def test_kl_in_the_reward_is_taken_from_the_episodes_that_groups_compare() -> None:
-    played = play(
+    sampled = sample_episodes(
         [([[Turn(2, 0, 1.0, False)]], StopReason.SUCCESS), ([[Turn(1, 0, 0.0, False)]], StopReason.FAILURE)], 0
     )
-    samples = samples_of(played.episodes)
+    samples = samples_of(sampled.episodes)
     config = AlgorithmConfig(kl=0.5, kl_in="reward", kl_estimator="k3")
-    adv = make_algorithm(config).targets(samples, played.signals(samples)).per_token["adv"]
+    adv = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token["adv"]
 
-    def earned(sample: Sample) -> float:
-        ratios = [played.logp[token] - played.ref[token] for token in sampled_ids(sample)]
+    def total_reward(sample: Sample) -> float:
+        ratios = [sampled.logp[token] - sampled.ref[token] for token in sampled_ids(sample)]
         return sample.reward - 0.5 * sum(np.exp(-x) - 1 + x for x in ratios)
 
-    first, second = (earned(sample) for sample in samples)
+    first, second = (total_reward(sample) for sample in samples)
     assert np.allclose(adv[0], (first - second) / 2)
     assert np.allclose(adv[1], (second - first) / 2)
 
 
-def test_only_what_is_trained_on_counts_in_the_statistics_of_the_batch() -> None:
+def test_only_trained_samples_count_in_the_statistics_of_the_batch() -> None:
     batch = [([[Turn(1, 0, reward, False)]], end) for reward, end in
              ((1.0, StopReason.SUCCESS), (0.0, StopReason.FAILURE), (-50.0, StopReason.CONTEXT_LENGTH))]  # fmt: skip
-    samples = samples_of(play(batch, 0).episodes)
+    samples = samples_of(sample_episodes(batch, 0).episodes)
     targets = make_algorithm(AlgorithmConfig(name="rebn", overlong="mask")).targets(samples, ModelSignals())
     assert targets.keep_B.tolist() == [True, True, False]
     assert np.allclose(np.concatenate(targets.per_token["adv"])[:2], [1.0, -1.0], atol=1e-5)
@@ -247,7 +250,7 @@ def test_only_what_is_trained_on_counts_in_the_statistics_of_the_batch() -> None
 @settings(max_examples=60, deadline=None)
 @given(batch=batches, seed=st.integers(0, 999), penalty=st.sampled_from([0.0, 0.3]))
 def test_the_rewards_of_each_agents_turns_sum_to_the_episodes(batch: list, seed: int, penalty: float) -> None:
-    for sample in samples_of(play(batch, seed).episodes, RewardShaping(format_penalty=penalty)):
+    for sample in samples_of(sample_episodes(batch, seed).episodes, RewardShaping(format_penalty=penalty)):
         assert [sum(rewards) for rewards in sample.turn_rewards] == pytest.approx(
             [sample.reward] * len(sample.turn_rewards)
         )
@@ -266,14 +269,14 @@ def test_gae_ends_are_returns_and_one_step_errors() -> None:
 
 
 @for_every("reason", StopReason)
-def test_limits_truncate_and_the_task_terminates(reason: StopReason) -> None:
-    samples = samples_of(play([([[Turn(1, 0, 0.0, False)]], reason)], 0).episodes)
+def test_limits_truncate_and_the_end_of_the_task_terminates(reason: StopReason) -> None:
+    samples = samples_of(sample_episodes([([[Turn(1, 0, 0.0, False)]], reason)], 0).episodes)
     for sample in samples:
         assert sample.terminated == (reason.value in ("success", "failure", "invalid_action"))
         assert sample.overlong == (reason.value in ("max_tokens", "context_length", "timeout"))
 
 
-def test_a_reply_cut_in_an_environment_of_one_turn_is_overlong() -> None:
+def test_a_truncated_reply_in_a_single_turn_environment_is_overlong() -> None:
     tokens = TurnTokens((1,), (2, 3), (0.0, 0.0), finish_reason="length")
     episode = Episode("e", "t", trajectories=[Trajectory(steps=[Step(tokens=tokens)])], stop_reason=StopReason.FAILURE)
     (sample,) = samples_of([episode])
@@ -283,7 +286,7 @@ def test_a_reply_cut_in_an_environment_of_one_turn_is_overlong() -> None:
 
 def test_the_length_penalty_grows_within_the_buffer_and_is_paid_at_the_end() -> None:
     shaping = RewardShaping(overlong_penalty=0.5, overlong_buffer=4, max_tokens=10)
-    episodes = play(
+    episodes = sample_episodes(
         [([[Turn(3, 0, 0.0, False), Turn(3, 1, 1.0, False), Turn(2, 1, 0.0, False)]], StopReason.SUCCESS)], 0
     )
     (sample,) = samples_of(episodes.episodes, shaping)

@@ -1,4 +1,4 @@
-"""Log-probs and entropies without logits: what plain log-softmax gives, with its gradients, whatever the tiles."""
+"""Log-probs and entropies without full logits equal plain log-softmax, with gradients, for every tile size."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_values_and_gradients_are_those_of_plain_log_softmax(
     announced: bool,
     seed: int,
 ) -> None:
-    """Frozen or trained head, differentiated entropy announced or not: the same numbers to 1e-9."""
+    """Frozen or trained head, differentiated entropy announced or not: equal to 1e-9."""
     inputs = draw(n, 5, v, seed, head=head, bias=bias)
     tile_bytes = 8 * min(tokens, n) * words
     ours = linear_logprobs(
@@ -113,7 +113,7 @@ def test_bfloat16_hidden_states_and_a_large_scale_of_logits_lose_nothing() -> No
     assert grad_ND.dtype == torch.bfloat16
 
 
-def test_no_tokens_at_all() -> None:
+def test_zero_tokens() -> None:
     hidden_ND = torch.zeros(0, 4, requires_grad=True)
     logp_N, entropy_N = linear_logprobs(hidden_ND, torch.ones(9, 4), None, torch.zeros(0, dtype=torch.long))
     assert logp_N.shape == entropy_N.shape == (0,)
@@ -122,8 +122,9 @@ def test_no_tokens_at_all() -> None:
 
 @for_every("head", ["frozen", "lora", "saved", "tied", "capped"])
 def test_heads_that_adapters_wrap_get_their_gradient(head: str) -> None:
-    """LoRA on the head, a trained copy of it, one tied to the embeddings, one with a soft cap and a LoRA: as by plain
-    logits."""
+    """LoRA on the head, a trained copy of it, one tied to the embeddings, one with a soft cap and a LoRA: equal to
+    plain logits.
+    """
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
         "vocab_size": 30,
@@ -164,7 +165,7 @@ def test_heads_that_adapters_wrap_get_their_gradient(head: str) -> None:
         torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-9, msg=name)
 
 
-def test_nothing_of_the_size_of_tokens_times_vocabulary_ever_exists() -> None:
+def test_no_tensor_of_size_tokens_times_vocabulary_is_created() -> None:
     """Forward and backward, frozen and trained: the largest tensor is the head itself, or its gradient."""
     largest = 0
 

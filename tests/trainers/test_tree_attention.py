@@ -1,4 +1,4 @@
-"""Attention over trees: what a dense mask gives, with its gradients, in nodes, in blocks, and with FlexAttention."""
+"""Tree attention equals a dense mask, with gradients, by nodes, by blocks, and with FlexAttention."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 
 @st.composite
 def ends(draw: st.DrawFn, length: int = 37) -> list[int]:
-    """Any forest over so many columns, depth first, as the end of each column's subtree."""
+    """Any forest over that many columns, depth first, as the end of each column's subtree."""
     end_T = [0] * length
 
     def grow(low: int, high: int) -> None:
@@ -55,7 +55,7 @@ def ends(draw: st.DrawFn, length: int = 37) -> list[int]:
 
 
 def dense_mask(end_BT: torch.Tensor) -> torch.Tensor:
-    """``[B, T, T]``: which columns (last axis) each sees, from the definition, one pair at a time."""
+    """``[B, T, T]``: the columns (last axis) visible to each column, from the definition, one pair at a time."""
     size, length = end_BT.shape
     mask = torch.zeros(size, length, length, dtype=torch.bool)
     for b in range(size):
@@ -74,7 +74,7 @@ def draw_qkv(length: int, seed: int, heads: int = 2) -> list[torch.Tensor]:
 
 @settings(max_examples=15, deadline=None)
 @given(first=ends(), second=ends(), seed=st.integers(0, 99))
-def test_nodes_give_what_a_dense_mask_gives(first: list[int], second: list[int], seed: int) -> None:
+def test_attention_by_nodes_equals_a_dense_mask(first: list[int], second: list[int], seed: int) -> None:
     end_BT = torch.tensor([first, second])
     inputs = draw_qkv(len(first), seed)
     ours = tree_attention(*inputs, nodes_of(end_BT), 0.4)
@@ -89,7 +89,7 @@ def test_nodes_give_what_a_dense_mask_gives(first: list[int], second: list[int],
 
 @settings(max_examples=15, deadline=None)
 @given(first=ends(), second=ends(), block=st.sampled_from([1, 4, 7, 16, 128]))
-def test_the_block_mask_is_the_one_made_from_all_pairs(first: list[int], second: list[int], block: int) -> None:
+def test_the_block_mask_equals_the_one_made_from_all_pairs(first: list[int], second: list[int], block: int) -> None:
     end_BT = torch.tensor([first, second])
     length = len(first)
     ours = block_mask_of(end_BT, block)
@@ -104,7 +104,7 @@ def test_the_block_mask_is_the_one_made_from_all_pairs(first: list[int], second:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_reads_the_block_mask_as_meant() -> None:
+def test_flex_attention_with_the_block_mask_equals_a_dense_mask() -> None:
     end_BT = torch.tensor([[300] * 100 + [180] * 80 + [300] * 40 + [240] * 20 + [300] * 60] * 2)
     query, key, value = (tensor.detach().float() for tensor in draw_qkv(300, 0))
     ours = flex_attention(query, key, value, block_mask=block_mask_of(end_BT), scale=0.4)
@@ -121,7 +121,7 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 48,
     "initializer_range": 0.3,
 }
-# Two branches behind a prompt, the second of which branches again; positions are those of each sequence alone.
+# Two branches after a prompt, the second of which branches again; positions are those of each sequence alone.
 BRANCHES = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 8, 9, 10], [1, 2, 3, 7, 8, 11]]
 IDS, POSITIONS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 5]
 ENDS, PATHS = (
@@ -143,14 +143,14 @@ MODELS: dict[str, tuple[Callable[[], Any], bool]] = {
 
 @for_every("kind", MODELS)
 @torch.no_grad()
-def test_models_are_shown_trees_only_if_they_compute_them_right(kind: str) -> None:
+def test_trees_are_used_only_for_models_that_compute_them_correctly(kind: str) -> None:
     build, knows = MODELS[kind]
     model = build().eval()
     plain_BTV = model(torch.tensor(BRANCHES[:1])).logits
     assert enable_tree_attention(model, CPU) is knows
     tree = (torch.tensor([IDS]), torch.tensor([POSITIONS]), torch.tensor([ENDS]))
     if not knows:
-        assert torch.equal(model(torch.tensor(BRANCHES[:1])).logits, plain_BTV)  # it computes as before
+        assert torch.equal(model(torch.tensor(BRANCHES[:1])).logits, plain_BTV)  # it computes the same as before
         with pytest.raises(ValueError, match="share_prompts=False"):
             hidden_states(model, *tree)
         return
@@ -160,8 +160,8 @@ def test_models_are_shown_trees_only_if_they_compute_them_right(kind: str) -> No
         torch.testing.assert_close(together_TD[path], alone_TD, rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_that_knows_trees_is_saved_and_generates_like_any_other(tmp_path: Any) -> None:
-    """The attention's name is ours alone: another program could not load a model that asks for it."""
+def test_a_model_with_tree_attention_is_saved_and_generates_normally(tmp_path: Any) -> None:
+    """The attention's name exists only here: another program could not load a model that requires it."""
     model = Qwen2ForCausalLM(Qwen2Config(**SIZES)).eval()
     ids_BT = torch.tensor([[0, 0, 5, 6, 7], [1, 2, 3, 4, 5]])
     mask_BT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
@@ -176,8 +176,8 @@ def test_a_model_that_knows_trees_is_saved_and_generates_like_any_other(tmp_path
     assert torch.equal(before, again)
 
 
-def test_gradient_checkpointing_sees_the_tree_again() -> None:
-    """Layers computed again in the backward pass must not fall back to seeing everything."""
+def test_gradient_checkpointing_uses_the_tree_mask_in_recomputation() -> None:
+    """Layers recomputed in the backward pass must not use full attention."""
     model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
     assert enable_tree_attention(model.eval(), CPU)
     tree = (torch.tensor([IDS]), torch.tensor([POSITIONS]), torch.tensor([ENDS]))
@@ -194,7 +194,7 @@ def test_gradient_checkpointing_sees_the_tree_again() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_trees_have_the_gradients_they_have_on_a_cpu() -> None:
+def test_tree_gradients_on_a_gpu_equal_those_on_a_cpu() -> None:
     end_BT = torch.tensor([[700] * 300 + [500] * 200 + [700] * 100 + [650] * 50 + [700] * 50])
     generator = torch.Generator().manual_seed(0)
     sequence = torch.randint(0, 64, (1, 700), generator=generator)

@@ -1,4 +1,4 @@
-"""The value head: what it is shown, what its loss reaches, and that it is there again after a resume."""
+"""The value head: its inputs, which parameters its loss changes, and restoring it after a resume."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def policy(folder: Path) -> Policy:
 
 
 def some_samples(seed: int, count: int) -> list[Sample]:
-    """Episodes of one to three sequences, some of which begin alike and some of which sampled nothing."""
+    """Episodes of one to three sequences, some with a common prefix and some without sampled tokens."""
     rng, samples = np.random.default_rng(seed), []
     prompts = [tuple(rng.integers(5, 250, size=3).tolist()) for _ in range(2)]
     for index in range(count):
@@ -66,7 +66,9 @@ def randomised(policy: Policy, learner: Learner) -> Learner:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**16), count=st.integers(1, 5), budget=st.integers(1, 60))
-def test_it_judges_the_state_before_each_token(policy: Policy, seed: int, count: int, budget: int) -> None:
+def test_values_are_computed_from_the_state_before_each_token(
+    policy: Policy, seed: int, count: int, budget: int
+) -> None:
     learner = Learner(policy, OptimizerConfig(tokens_per_microbatch=budget), 10, ValueConfig())
     randomised(policy, learner)
     samples = some_samples(seed, count)
@@ -93,7 +95,7 @@ def weights(policy: Policy) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("detach", [True, False])
-def test_what_the_value_loss_reaches(folder: Path, detach: bool) -> None:
+def test_parameters_changed_by_the_value_loss(folder: Path, detach: bool) -> None:
     after = {}
     for goal in (1.0, -1.0):
         policy = Policy(ModelConfig(path=str(folder), tuning="full"))
@@ -114,7 +116,7 @@ def test_what_the_value_loss_reaches(folder: Path, detach: bool) -> None:
     assert torch.equal(after[1.0], after[-1.0]) == detach
 
 
-def test_a_head_that_is_far_off_leaves_the_policy_its_gradient(folder: Path) -> None:
+def test_a_large_value_loss_does_not_change_the_policy_gradient(folder: Path) -> None:
     norms = []
     for goal in (0.0, 1e4):
         policy = Policy(ModelConfig(path=str(folder), tuning="full"))
@@ -126,7 +128,7 @@ def test_a_head_that_is_far_off_leaves_the_policy_its_gradient(folder: Path) -> 
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
 
 
-def test_it_learns_to_predict_returns(folder: Path) -> None:
+def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
     algorithm = make_algorithm(PPO, ValueConfig(lr=0.02, warmup_steps=200))
     learner = Learner(policy, OptimizerConfig(warmup_steps=0), 1000, algorithm.value)
@@ -143,7 +145,7 @@ def test_it_learns_to_predict_returns(folder: Path) -> None:
     assert explained > 0.5
 
 
-def test_it_is_in_checkpoints_and_a_run_without_one_refuses_them(folder: Path) -> None:
+def test_the_value_head_is_in_checkpoints_and_a_run_without_one_rejects_them(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
     learner = randomised(policy, Learner(policy, OptimizerConfig(), 10, ValueConfig()))
     file = io.BytesIO()
@@ -157,7 +159,7 @@ def test_it_is_in_checkpoints_and_a_run_without_one_refuses_them(folder: Path) -
         Learner(Policy(policy.config), OptimizerConfig(), 10).load_state_dict({**state, "optimizer": {}})
 
 
-def test_a_resumed_ppo_run_is_the_same_bits_and_logs_what_shows_trouble(tmp_path: Path) -> None:
+def test_a_resumed_ppo_run_is_bit_identical_and_logs_value_metrics(tmp_path: Path) -> None:
     config = echo_config(
         tmp_path,
         deterministic=True,

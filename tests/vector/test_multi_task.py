@@ -1,4 +1,4 @@
-"""Suites: what comes up how often, that the same seeds draw the same, and that curricula follow success."""
+"""Multi-task suites: sampling weights, reproducibility, and curricula that follow success."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def play(envs, turns, seed=0, actions=("```down```", "\\boxed{3}", "```right```"
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_same_seeds_draw_the_same_whatever_the_workers_are(suite, mode):
+def test_the_same_seeds_sample_the_same_tasks_with_every_worker_kind(suite, mode):
     def make(**kwargs):
         return suite(autoreset_mode=mode, curriculum=SuccessCurriculum(window=5), **kwargs)
 
@@ -49,7 +49,7 @@ def test_same_seeds_draw_the_same_whatever_the_workers_are(suite, mode):
     assert len({name for *_, names in shown for name in names}) == 3
 
 
-def test_weights_say_how_often(suite):
+def test_weights_determine_sampling_frequencies(suite):
     envs = suite(
         8,
         {
@@ -67,7 +67,7 @@ def test_weights_say_how_often(suite):
     assert 0.70 < counts["a"] / counts.total() < 0.80
 
 
-def test_each_episode_is_of_the_environment_it_says(suite):
+def test_each_episode_belongs_to_the_environment_in_its_info(suite):
     envs = suite(
         4,
         {
@@ -94,11 +94,11 @@ def test_spaces_are_those_of_the_longest_texts(suite):
     assert envs.single_observation_space.max_length == 100_000
     observations, _ = envs.reset(seed=0)
     assert observations in envs.observation_space
-    with pytest.raises(RuntimeError, match="do not go together"):
+    with pytest.raises(RuntimeError, match="are incompatible"):
         MultiTaskVectorEnv(2, envs={"text": Member(Counting), "picture": Member(Picture)})
 
 
-def test_more_environments_than_places(suite):
+def test_more_environments_than_slots(suite):
     envs = suite(1, [LAKE, MATH, "rllm/FrozenLake8x8-v0"])
     names = set()
     for seed in range(30):
@@ -106,7 +106,7 @@ def test_more_environments_than_places(suite):
     assert names == {LAKE, MATH, "rllm/FrozenLake8x8-v0"}
 
 
-def test_a_fault_names_its_environment_and_teaches_nothing(suite):
+def test_a_fault_names_its_environment_and_does_not_change_the_curriculum(suite):
     curriculum = SuccessCurriculum()
     envs = suite(2, {"only": Member(Counting)}, curriculum=curriculum)
     envs.reset(seed=0)
@@ -116,7 +116,7 @@ def test_a_fault_names_its_environment_and_teaches_nothing(suite):
     assert curriculum.state_dict() == {"results": {"only": [0]}}
 
 
-def test_mistakes_are_named():
+def test_invalid_arguments_are_errors_that_name_them():
     with pytest.raises(ValueError, match="empty"):
         MultiTaskVectorEnv(2, envs={})
     with pytest.raises(ValueError, match=r"-1\.0"):
@@ -127,15 +127,15 @@ def test_mistakes_are_named():
         MultiTaskVectorEnv(2, envs={LAKE: float("nan")})
 
 
-def test_one_id_alone_is_no_suite():
+def test_a_single_id_is_an_error():
     with pytest.raises(TypeError, match="TextVectorEnv"):
         MultiTaskVectorEnv(2, envs=LAKE)
 
 
-# Curricula -------------------------------------------------------------------------------------------------
+# Curricula
 
 
-def test_what_succeeds_about_half_of_the_time_comes_up_most():
+def test_tasks_with_half_success_are_sampled_most_often():
     curriculum = SuccessCurriculum(target=0.5, window=20, floor=0.1)
     names = ["hopeless", "learning", "mastered", "new"]
     assert len(set(curriculum.weights(names).values())) == 1
@@ -149,13 +149,13 @@ def test_what_succeeds_about_half_of_the_time_comes_up_most():
     assert 0.1 <= weights["hopeless"] < 0.2
     for _ in range(20):
         curriculum.update("hopeless", True)
-    assert curriculum.success_rate("hopeless") > 0.9  # what lies before the window is forgotten
+    assert curriculum.success_rate("hopeless") > 0.9  # episodes before the window are ignored
     again = SuccessCurriculum(target=0.5, window=20, floor=0.1)
     again.load_state_dict(curriculum.state_dict())
     assert again.weights(names) == curriculum.weights(names)
 
 
-def test_levels_follow_each_other():
+def test_levels_are_unlocked_in_order():
     curriculum = LevelCurriculum(["easy", "medium", "hard"], promote_at=0.75, window=4, review=0.2)
     names = ["hard", "easy", "medium"]
     assert curriculum.weights(names) == {"easy": 1.0, "medium": 0.0, "hard": 0.0}
@@ -166,7 +166,7 @@ def test_levels_follow_each_other():
     assert curriculum.level == 1
     assert curriculum.weights(names) == pytest.approx({"easy": 0.2, "medium": 0.8, "hard": 0.0})
     for _ in range(10):
-        curriculum.update("easy", True)  # reviews promote nobody
+        curriculum.update("easy", True)  # review episodes do not change the level
     assert curriculum.level == 1
     for _ in range(20):
         curriculum.update("medium", True)
@@ -176,11 +176,11 @@ def test_levels_follow_each_other():
     again = LevelCurriculum(["easy", "medium", "hard"])
     again.load_state_dict(curriculum.state_dict())
     assert again.level == 2
-    with pytest.raises(ValueError, match="name the same"):
+    with pytest.raises(ValueError, match="must be the names of"):
         curriculum.weights(["easy"])
 
 
-def test_a_curriculum_moves_what_is_played(suite):
+def test_a_curriculum_changes_the_sampled_tasks(suite):
     envs = suite(
         4,
         {"easy": Member(Echo, kwargs={"max_turns": 2}), "hard": Member(Counting, kwargs={"length": 1})},

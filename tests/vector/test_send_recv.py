@@ -1,4 +1,4 @@
-"""Each environment at its own pace: what arrives, what waits, and what one broken world costs the others."""
+"""``send`` and ``recv``: order of results, waiting, deadlines, and isolation of faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vector():
 
 
 def play(envs, policy, turns, *, min_envs=1, seed=0):
-    """Each environment ``turns`` times, whoever answers first; what each one saw, in its own order."""
+    """Step each environment ``turns`` times in order of completion; return the results of each in its own order."""
     envs.async_reset(seed=seed)
     seen = {index: [] for index in range(envs.num_envs)}
     under_way = envs.num_envs
@@ -48,7 +48,7 @@ def play(envs, policy, turns, *, min_envs=1, seed=0):
     return seen
 
 
-# At its own pace -------------------------------------------------------------------------------------------
+# Asynchronous order
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "asyncio"])
@@ -70,7 +70,7 @@ def test_a_slow_environment_blocks_no_other(vector, kind, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_same_seeds_same_episodes_whoever_is_first(vector, mode):
+def test_the_same_seeds_give_the_same_episodes_in_every_completion_order(vector, mode):
     random = np.random.default_rng(0)
     delays = random.uniform(0, 0.01, size=(4, 20))
 
@@ -106,7 +106,7 @@ def test_recv_returns_a_steps_values_of_those_that_answered(vector):
     assert rewards.tolist() == [0, 0]
     assert not (terminated | truncated).any()
     assert infos["count"].shape == infos["_count"].shape == (2,)
-    envs.async_reset([1, 3], seed=10)  # a whole number counts from the environment's own place
+    envs.async_reset([1, 3], seed=10)  # an integer counts from the environment's own index
     received = envs.recv(2, timeout=60)
     single = Counting()
     assert received.observations[received.env_ids.tolist().index(3)] == single.reset(seed=13)[0]
@@ -144,7 +144,7 @@ def test_the_end_of_an_episode_is_as_in_step(vector):
     assert disabled.recv().infos["task"].tolist() == ["mine"]
 
 
-def test_misuse_is_refused_and_does_no_harm(vector):
+def test_invalid_calls_raise_and_change_nothing(vector):
     envs = vector(3)
     with pytest.raises(ResetNeeded):
         envs.send(["a"] * 3)
@@ -162,7 +162,7 @@ def test_misuse_is_refused_and_does_no_harm(vector):
     for ids in (np.array([False, True, True]), [0.5], ["1"], 1):
         with pytest.raises(TypeError, match="env_ids"):
             envs.send(["a"], ids)
-    with pytest.raises(ValueError, match="1 actions were given for 2"):
+    with pytest.raises(ValueError, match="got 1 actions for 2"):
         envs.send(["a"], [0, 1])
     for least in (0, 1.5, True, None):
         with pytest.raises(ValueError, match=f"min_envs={least}"):
@@ -177,11 +177,11 @@ def test_misuse_is_refused_and_does_no_harm(vector):
     assert envs.step(["a"] * 3)[1].tolist() == [1, 2, 1]
 
 
-# Deadlines -------------------------------------------------------------------------------------------------
+# Deadlines
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wait_that_is_over_loses_nothing(vector, kind, tmp_path):
+def test_a_wait_that_times_out_loses_no_result(vector, kind, tmp_path):
     envs = vector(4, workers=kind)
     envs.reset(seed=0)
     one, other = Gate(tmp_path / "one"), Gate(tmp_path / "other")
@@ -196,7 +196,7 @@ def test_a_wait_that_is_over_loses_nothing(vector, kind, tmp_path):
     envs.send(["b", gate.action, "b"], [0, 1, 2])
     with gate:
         output = ""
-        while "environment 1 did not" not in output:  # the two others have answered in the end
+        while "environment 1 did not" not in output:  # the two others have answered at the end
             with pytest.raises(VectorTimeout) as caught:
                 envs.recv(3, timeout=0.1)
             output = str(caught.value)
@@ -206,7 +206,7 @@ def test_a_wait_that_is_over_loses_nothing(vector, kind, tmp_path):
 
 
 def wait_for_all_but(envs, those):
-    """Wait for a step until only ``those`` are under way, as the error message of the wait says."""
+    """Wait for a step until only ``those`` are pending, according to the error message of the wait."""
     output = ""
     while those not in output:
         with pytest.raises(VectorTimeout) as caught:
@@ -215,7 +215,7 @@ def wait_for_all_but(envs, those):
 
 
 class Clock:
-    """The clock of this process, which goes on only when it is told to: a deadline passes when the test says so."""
+    """The clock of this process, which advances only on request, so that deadlines pass when the test advances it."""
 
     def __init__(self, monkeypatch):
         self.now = time.monotonic()
@@ -223,7 +223,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_environment_that_hangs_is_replaced_and_the_others_go_on(vector, kind, monkeypatch, tmp_path):
+def test_an_environment_that_hangs_is_replaced_and_the_others_continue(vector, kind, monkeypatch, tmp_path):
     clock = Clock(monkeypatch)
     envs = vector(3, workers=kind, deadlines={"step": 0.5})
     first, _ = envs.reset(seed=0)
@@ -237,7 +237,7 @@ def test_an_environment_that_hangs_is_replaced_and_the_others_go_on(vector, kind
     assert not terminated.any()
     assert truncated.tolist() == [False, True, False]
     assert observations[1] == first[1]
-    assert infos["fault"].tolist() == ["", "step was not done within 0.5 s", ""]
+    assert infos["fault"].tolist() == ["", "step did not finish within 0.5 s", ""]
     assert infos["fault_kind"].tolist() == ["", "step_deadline", ""]
     assert infos["_fault"].tolist() == [False, True, False]
     assert infos["count"].tolist() == [1, 0, 1]
@@ -249,29 +249,29 @@ def test_an_environment_that_hangs_is_replaced_and_the_others_go_on(vector, kind
     assert envs.stats.replaced == 1
 
 
-def test_an_environment_that_was_fast_and_turns_slow_does_not_block_the_queue(vector, tmp_path):
+def test_an_environment_that_becomes_slow_does_not_block_the_queue(vector, tmp_path):
     envs = vector(16)
     envs.reset(seed=0)
     for _ in range(3):
-        envs.step(["a"] * 16)  # all are quick: one thread serves them
+        envs.step(["a"] * 16)  # all are fast: one thread serves them
     one, other = Gate(tmp_path / "one"), Gate(tmp_path / "other")
     envs.send([one.action, other.action] + ["a"] * 14)
     with one, other:
-        received = envs.recv(14)  # were one of them to wait for the two, this would not return
+        received = envs.recv(14)  # if one of them waited for the two, this would not return
     assert not {0, 1} & set(received.env_ids.tolist())
     assert set(envs.recv(2, timeout=60).env_ids.tolist()) == {0, 1}
 
 
-# Faults ----------------------------------------------------------------------------------------------------
+# Faults
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broken_environment_is_one_environments_fault(vector, kind):
+def test_a_fault_affects_only_its_environment(vector, kind):
     for mode in ("NextStep", "SameStep", "Disabled"):
-        assert_it_is_one_environments_fault(vector, kind, mode)
+        assert_a_fault_affects_only_its_environment(vector, kind, mode)
 
 
-def assert_it_is_one_environments_fault(vector, kind, mode):
+def assert_a_fault_affects_only_its_environment(vector, kind, mode):
     envs = vector(6, workers=kind, autoreset_mode=mode)
     envs.reset(seed=0)
     envs.step(["a"] * 6)
@@ -283,9 +283,9 @@ def assert_it_is_one_environments_fault(vector, kind, mode):
     assert truncated.tolist() == [False] + [True] * 5
     final = infos["final_info"] if mode == "SameStep" else infos
     assert final["fault_kind"].tolist() == kinds
-    assert final["fault"][1] == "the world broke"
+    assert final["fault"][1] == "the environment failed"
     assert "a bug" in final["fault"][2]
-    assert "vector_worlds.py" in final["fault"][2]
+    assert "vector_environments.py" in final["fault"][2]
     if mode == "SameStep":
         assert infos["final_obs"][0] is None
         assert infos["final_obs"][1].endswith("/1")
@@ -304,7 +304,7 @@ def assert_it_is_one_environments_fault(vector, kind, mode):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_a_fault_the_same_seed_still_shows_the_same(vector, kind):
+def test_after_a_fault_the_same_seed_gives_the_same_episode(vector, kind):
     def run():
         envs = vector(2, workers=kind)
         envs.reset(seed=4)
@@ -317,7 +317,7 @@ def test_after_a_fault_the_same_seed_still_shows_the_same(vector, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reset_that_fails_is_tried_on_a_fresh_environment(vector, kind, tmp_path):
+def test_a_failed_reset_is_retried_on_a_new_environment(vector, kind, tmp_path):
     envs = vector(2, Unresettable, workers=kind, file=str(tmp_path / "tries"), times=2, only="b")
     plain = vector(2)
     assert envs.reset(seed=0, options={"task": ["a", "b"]})[0] == plain.reset(seed=0)[0]
@@ -325,7 +325,7 @@ def test_a_reset_that_fails_is_tried_on_a_fresh_environment(vector, kind, tmp_pa
     assert envs.stats.replaced == 2
 
 
-def test_an_episode_that_cannot_begin_is_truncated_at_its_first_step(vector, tmp_path):
+def test_an_episode_that_cannot_start_is_truncated_at_its_first_step(vector, tmp_path):
     for mode in ("NextStep", "SameStep", "Disabled"):
         assert_it_is_truncated_at_its_first_step(vector, tmp_path / mode, mode)
 
@@ -348,7 +348,7 @@ def assert_it_is_truncated_at_its_first_step(vector, tries, mode):
     assert dict(envs.stats.faults) == {"unlucky": 1}
 
 
-def test_an_environment_that_never_starts_ends_every_episode_and_reset_raises_when_none_is_left(vector, tmp_path):
+def test_an_environment_that_never_starts_ends_every_episode_and_reset_raises_without_any(vector, tmp_path):
     envs = vector(2, Unresettable, file=str(tmp_path / "tries"), times=10**6, only="b")
     envs.reset(seed=0, options={"task": ["a", "b"]})
     received = []
@@ -379,8 +379,8 @@ def test_a_killed_process_is_replaced(vector, tmp_path):
     assert infos["fault_kind"][2] == "worker_died"
 
 
-class TellsItsProcess(Counting):
-    """``info["pid"]`` is the process it lives in; an episode that broke has none."""
+class ReportsItsProcess(Counting):
+    """``info["pid"]`` is the process of the environment; an episode with a fault has none."""
 
     def reset(self, **arguments):
         observation, info = super().reset(**arguments)
@@ -394,9 +394,9 @@ class TellsItsProcess(Counting):
 @pytest.mark.parametrize(("episodes", "share"), [(150, 0.05), pytest.param(10_000, 0.01, marks=pytest.mark.long)])
 def test_with_workers_killed_every_episode_ends_or_is_a_fault(vector, episodes, share):
     count, length, seed = 16, 3, 3
-    envs = vector(count, TellsItsProcess, workers="process", length=length)
+    envs = vector(count, ReportsItsProcess, workers="process", length=length)
     random = np.random.default_rng(seed)
-    ended = [[] for _ in range(count)]  # what every episode of an environment came to
+    ended = [[] for _ in range(count)]  # the outcome of every episode of an environment
     killed = []
     envs.async_reset(seed=seed)
     while sum(map(len, ended)) < episodes:
@@ -414,7 +414,7 @@ def test_with_workers_killed_every_episode_ends_or_is_a_fault(vector, episodes, 
                 killed.append(index)
         envs.send(["a"] * len(received.env_ids), received.env_ids)
     faults = sum(outcomes.count("fault") for outcomes in ended)
-    # One that dies between two episodes costs none of them: the reset is repeated on a fresh one.
+    # A worker that dies between two episodes affects neither: the reset is repeated on a new environment.
     assert 0 < faults <= len(killed)
     assert faults <= sum(envs.stats.faults.values()) <= len(killed)
     undisturbed = set(range(count)) - set(killed)
@@ -477,7 +477,7 @@ def test_two_threads_do_not_wait_for_the_same_results(vector):
             refused = str(error)
         except VectorTimeout:
             continue  # the other one has not begun
-    assert "two threads" in refused
+    assert "another thread" in refused
     answer.set()
     assert first.get(timeout=60).env_ids.tolist() == [0]
     thread.join(60)

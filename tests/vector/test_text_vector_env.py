@@ -1,4 +1,4 @@
-"""What Gymnasium's own vector environments promise, ours keep: compared with ``SyncVectorEnv`` step by step."""
+"""Our vector environments behave like Gymnasium's: compared with ``SyncVectorEnv`` step by step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rllm_gym.vector import TextVectorEnv
 LAKE = "rllm/FrozenLake-v0"
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 KINDS = ["thread", "process"]
-# Where the kind of worker makes the least difference, processes are left to `make test-long`.
+# Where the kind of worker matters least, processes are tested only in `make test-long`.
 MOSTLY_THREADS = ["thread", pytest.param("process", marks=pytest.mark.long)]
 MOVES = ["```up```", "```down```", "```left```", "I go ```right```", "neither here nor there", "", "\ud800 🧊"]
 assert rllm_gym.__version__
@@ -33,7 +33,7 @@ assert rllm_gym.__version__
 
 @pytest.fixture
 def vector():
-    """Makes vector environments, and closes them."""
+    """Create vector environments, and close them."""
     created = []
 
     def make(num_envs=3, env_id=Counting, **kwargs):
@@ -57,7 +57,7 @@ def dones(result):
     return result[2] | result[3]
 
 
-# The same as Gymnasium's -----------------------------------------------------------------------------------
+# Equality with Gymnasium
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def dones(result):
         ("rllm/Math-v0", ["\\boxed{4}", "4", "\x00"], "thread"),
     ],
 )
-def test_every_step_shows_what_gymnasiums_shows(vector, env_id, replies, kind):
+def test_every_step_equals_gymnasiums(vector, env_id, replies, kind):
     for mode in MODES:
         assert_every_step_the_same(vector, env_id, replies, kind, mode)
 
@@ -97,7 +97,7 @@ def assert_every_step_the_same(vector, env_id, replies, kind, mode):
         if mode is AutoresetMode.DISABLED and over.any():
             mask = {"reset_mask": over}
             again = ours.reset(options=mask)
-            assert "reset_mask" in mask  # the caller's dictionary is the caller's
+            assert "reset_mask" in mask  # the caller's dictionary is not modified
             expected = theirs.reset(options={"reset_mask": over})
             assert again[0] == expected[0]
             assert data_equivalence(again[1], expected[1])
@@ -106,7 +106,7 @@ def assert_every_step_the_same(vector, env_id, replies, kind, mode):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_next_step_after_the_end_resets_and_is_no_step(vector, kind):
+def test_with_next_step_autoreset_the_step_after_the_end_resets(vector, kind):
     envs = vector(workers=kind, autoreset_mode=AutoresetMode.NEXT_STEP)
     envs.set_attr("length", [2, 3, 3])
     first, _ = envs.reset(seed=0)
@@ -120,11 +120,11 @@ def test_the_next_step_after_the_end_resets_and_is_no_step(vector, kind):
     assert rewards == [[1, 1, 1], [2, 2, 2], [0, 3, 3], [1, 0, 0], [2, 1, 1]]
     assert ends == [[False] * 3, [True, False, False], [False, True, True], [False] * 3, [True, False, False]]
     assert "final_obs" not in infos
-    assert observations[0].partition("/")[0] != first[0].partition("/")[0]  # random numbers went on
+    assert observations[0].partition("/")[0] != first[0].partition("/")[0]  # random numbers continued
 
 
 @pytest.mark.parametrize("kind", MOSTLY_THREADS)
-def test_the_same_step_resets_and_keeps_what_was_final(vector, kind):
+def test_with_same_step_autoreset_final_values_are_in_info(vector, kind):
     envs = vector(workers=kind, autoreset_mode="SameStep")
     envs.set_attr("length", [2, 3, 3])
     envs.reset(seed=0)
@@ -160,14 +160,14 @@ def test_the_mode_is_in_the_metadata(vector):
     for mode in MODES:
         for values in (mode, mode.value):
             assert vector(1, autoreset_mode=values).metadata["autoreset_mode"] is mode, values
-    assert "autoreset_mode" not in Counting.metadata  # the class's own stays as it was
+    assert "autoreset_mode" not in Counting.metadata  # the class attribute is unchanged
 
 
-# Seeds, options ------------------------------------------------------------------------------------------------
+# Seeds and options
 
 
 @pytest.mark.parametrize("kind", MOSTLY_THREADS)
-def test_seeds_are_one_number_or_one_each(vector, kind):
+def test_seeds_are_one_number_or_one_per_environment(vector, kind):
     envs = vector(workers=kind)
     one, _ = envs.reset(seed=5)
     item, _ = envs.reset(seed=[5, 6, 7])
@@ -186,7 +186,7 @@ def test_seeds_are_one_number_or_one_each(vector, kind):
         envs.reset(seed=[1, "2", 3])
 
 
-def test_a_masked_reset_leaves_the_others_alone(vector):
+def test_a_masked_reset_does_not_change_the_others(vector):
     envs = vector()
     envs.reset(seed=0)
     before = envs.step(["a"] * 3)[0]
@@ -209,15 +209,15 @@ def test_a_masked_reset_leaves_the_others_alone(vector):
     assert envs.step(["a"] * 3)[1].tolist() == [2, 1, 2]
 
 
-def test_the_first_reset_is_of_all(vector):
-    with pytest.raises(ResetNeeded, match="environment 2 never began"):
+def test_the_first_reset_must_include_all_environments(vector):
+    with pytest.raises(ResetNeeded, match="not reset yet: environment 2"):
         vector().reset(options={"reset_mask": np.array([True, True, False])})
     with pytest.raises(ResetNeeded, match="reset"):
         vector().step(["a"] * 3)
 
 
 @pytest.mark.parametrize("kind", MOSTLY_THREADS)
-def test_options_are_for_all_or_one_each(vector, kind):
+def test_options_are_for_all_or_one_per_environment(vector, kind):
     envs = vector(3, LAKE, workers=kind)
     (everyone,) = set(envs.reset(seed=0, options={"task": 4})[1]["task_id"])
     ids = envs.reset(seed=0, options={"task": [4, 1, 2]})[1]["task_id"].tolist()
@@ -241,7 +241,7 @@ def test_options_are_for_all_or_one_each(vector, kind):
 
 
 @pytest.mark.parametrize("kind", MOSTLY_THREADS)
-def test_a_task_that_does_not_exist_is_the_callers_mistake(vector, kind):
+def test_an_unknown_task_raises_in_the_caller(vector, kind):
     envs = vector(3, LAKE, workers=kind)
     envs.reset(seed=0)
     with pytest.raises(TaskError):
@@ -253,11 +253,11 @@ def test_a_task_that_does_not_exist_is_the_callers_mistake(vector, kind):
     assert not envs.stats.faults
 
 
-# Actions, observations, infos ------------------------------------------------------------------------------
+# Actions, observations, infos
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_text_goes_in_and_comes_out(vector, kind):
+def test_any_text_is_passed_unchanged(vector, kind):
     texts = [
         "",
         "\x00",
@@ -294,19 +294,19 @@ def test_actions_are_any_sequence_of_strings(vector):
         assert [type(text) for text in observations] == [str, str]
     with pytest.raises(TypeError, match="one str"):
         envs.step("up")
-    with pytest.raises(TypeError, match="action 1 is a int"):
+    with pytest.raises(TypeError, match="action 1 must be a str"):
         envs.step(["up", 1])
     with pytest.raises(TypeError, match="bytes"):
         envs.step([b"up", b"down"])
-    with pytest.raises(ValueError, match="1 actions were given for 2"):
+    with pytest.raises(ValueError, match="got 1 actions for 2"):
         envs.step(["up"])
-    with pytest.raises(ValueError, match="3 actions were given for 2"):
+    with pytest.raises(ValueError, match="got 3 actions for 2"):
         envs.step(["up"] * 3)
-    assert envs.step(envs.action_space.sample())[0] in envs.observation_space  # none of this did any harm
+    assert envs.step(envs.action_space.sample())[0] in envs.observation_space  # none of this changed anything
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pictures_are_batched_beside_texts(vector, kind):
+def test_images_are_batched_with_texts(vector, kind):
     envs = vector(3, Picture, workers=kind, autoreset_mode="SameStep")
     theirs = SyncVectorEnv([Picture] * 3, autoreset_mode="SameStep")
     observations, _ = envs.reset(seed=0)
@@ -320,13 +320,13 @@ def test_pictures_are_batched_beside_texts(vector, kind):
         assert np.array_equal(observations["image"], expected["image"])
         assert observations["image"].dtype == np.uint8
     assert infos["final_obs"][1]["text"] == other["final_obs"][1]["text"] == "seen 2"
-    assert kept.max() == 0  # what was handed out is never written again
+    assert kept.max() == 0  # returned arrays are never overwritten
     observations, *_, infos = envs.step(["a", "fault", "a"])
     assert observations in envs.observation_space
     assert infos["final_obs"][1]["image"].shape == (2, 3)
 
 
-def test_results_are_the_callers_to_keep(vector):
+def test_results_are_not_overwritten_later(vector):
     envs = vector()
     envs.reset(seed=0)
     first = envs.step(["a"] * 3)
@@ -336,17 +336,17 @@ def test_results_are_the_callers_to_keep(vector):
     assert np.array_equal(first[4]["count"], copies[1])
 
 
-# Making --------------------------------------------------------------------------------------------------------
+# Construction
 
 
-def test_make_vec_finds_ours_for_every_id():
+def test_make_vec_uses_our_class_for_every_id():
     for env_id in TABLE | MINIWOB:
         spec = EnvSpec.from_json(gymnasium.spec(env_id).to_json())
         maker = load_env_creator(spec.vector_entry_point)
         assert (maker.func, maker.keywords) == (TextVectorEnv, {"env_id": env_id})
 
 
-def test_make_vec_makes_ours_by_itself():
+def test_make_vec_uses_our_class_by_default():
     for env_id in ("rllm/FrozenLake8x8-v0", "rllm/MathMultiTurn-v0", "rllm/ToolMath-v0", "rllm/SWE-v0"):
         envs = gymnasium.make_vec(env_id, num_envs=2)
         try:
@@ -362,7 +362,7 @@ def test_make_vec_makes_ours_by_itself():
             envs.close()
 
 
-def test_make_vec_passes_on_what_belongs_to_whom(vector):
+def test_make_vec_passes_arguments_to_environments_and_vector_environment(vector):
     envs = gymnasium.make_vec(LAKE, num_envs=3, workers="process", autoreset_mode="SameStep", size=5)
     board = envs.reset(seed=0)[0][0].splitlines()[2:]
     assert [len(row.split()) for row in board] == [5] * 5
@@ -388,13 +388,13 @@ def test_make_vec_passes_on_what_belongs_to_whom(vector):
         gymnasiums = gymnasium.make_vec(LAKE, num_envs=1, vectorization_mode=mode, **kwargs)
         assert type(gymnasiums) is kind
         gymnasiums.close()
-    # Gymnasium's memory of characters would show letters "a" for ever, and say nothing.
+    # Gymnasium's shared memory of characters would return letters "a" silently.
     with pytest.raises(ValueError, match="shared_memory=False") as refused:
         gymnasium.make_vec(LAKE, num_envs=1, vectorization_mode="async")
     assert "any Unicode" in str(refused.value.__cause__)
 
 
-def test_mistakes_in_making_are_raised_at_once():
+def test_construction_errors_are_raised_immediately():
     for kwargs, error, text in (
         ({"num_envs": 0}, ValueError, "num_envs=0"),
         ({"num_envs": 2.0}, ValueError, r"num_envs=2\.0"),
@@ -428,18 +428,18 @@ def test_all_environments_must_have_the_same_spaces(tmp_path):
         TextVectorEnv(2, env_id=make)
 
 
-# Wrappers, time limit, calls -------------------------------------------------------------------------------
+# Wrappers, time limit, calls
 
 
 @pytest.mark.parametrize("kind", MOSTLY_THREADS)
-def test_the_limit_of_steps_truncates(vector, kind):
+def test_the_step_limit_truncates(vector, kind):
     envs = vector(2, LAKE, workers=kind, max_episode_steps=2, max_turns=50)
     envs.reset(seed=0)
     assert not envs.step(["nothing"] * 2)[3].any()
     *_, terminated, truncated, infos = envs.step(["nothing"] * 2)
     assert truncated.all()
     assert not terminated.any()
-    assert infos["stop_reason"].tolist() == ["", ""]  # not the environment's doing
+    assert infos["stop_reason"].tolist() == ["", ""]  # not the environment's own limit
     assert envs.step(["nothing"] * 2)[4]["turn"].tolist() == [0, 0]
 
 
@@ -448,7 +448,7 @@ def shout(env):
 
 
 @pytest.mark.parametrize("kind", MOSTLY_THREADS)
-def test_wrappers_go_around_each_environment(vector, kind):
+def test_wrappers_are_applied_to_each_environment(vector, kind):
     envs = vector(2, Echo, workers=kind, env_wrappers=[shout, rllm_gym.MessageHistory])
     first, _ = envs.reset(options={"task": [0, 1]})
     assert first[1] == '[{"role": "user", "content": "TASK-1"}]'
@@ -479,7 +479,7 @@ def test_gymnasiums_vector_wrappers_work(vector, mode):
     assert [set(info) for info in infos] == [{*infos[0]}] * 2
 
 
-def test_statistics_of_a_masked_reset_are_of_those_alone(vector):
+def test_statistics_of_a_masked_reset_cover_only_the_reset_environments(vector):
     envs = RecordEpisodeStatistics(vector(2, autoreset_mode="Disabled", length=2))
     envs.reset(seed=0)
     envs.step(["done", "a"])
@@ -489,7 +489,7 @@ def test_statistics_of_a_masked_reset_are_of_those_alone(vector):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_methods_and_attributes_of_each(vector, kind):
+def test_methods_and_attributes_of_each_environment(vector, kind):
     envs = vector(3, workers=kind, render_mode="ansi", mark="*")
     assert envs.render_mode == "ansi"
     envs.reset(seed=0)
@@ -502,17 +502,17 @@ def test_methods_and_attributes_of_each(vector, kind):
     envs.set_attr("mark", "z")
     envs.step(["x", "fault", "x"])
     shown, *_ = envs.step(["x"] * 3)
-    assert [text[0] for text in shown] == ["z"] * 3  # also the one that took another's place
+    assert [text[0] for text in shown] == ["z"] * 3  # also the one that replaced another
     with pytest.raises(ValueError, match="Got `2` values for 3"):
         envs.set_attr("mark", ["a", "b"])
     with pytest.raises(Exception, match="no_such"):
         envs.get_attr("no_such")
 
 
-# Asynchronous pairs ----------------------------------------------------------------------------------------
+# Asynchronous calls
 
 
-def test_calls_come_in_their_order(vector):
+def test_asynchronous_calls_must_be_in_order(vector):
     envs = vector(2)
     with pytest.raises(NoAsyncCallError):
         envs.step_wait()
@@ -552,6 +552,6 @@ def test_asynchronous_environments_are_awaited(vector):
     assert infos["fault_kind"][0] == "test"
 
 
-def test_a_wrapper_that_changes_steps_cannot_be_gone_past():
+def test_a_wrapper_that_changes_steps_is_not_bypassed():
     with pytest.raises(TypeError, match="MessageHistory, which changes reset or step; use workers='thread'"):
         TextVectorEnv(1, env_id=AsyncEcho, workers="asyncio", env_wrappers=[rllm_gym.MessageHistory])

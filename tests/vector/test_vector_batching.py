@@ -1,4 +1,4 @@
-"""Infos of many are what Gymnasium makes of them; where Gymnasium would lose or break something, nothing is lost."""
+"""Infos are batched as in Gymnasium; where Gymnasium would lose or fail on values, nothing is lost."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LEAVES = {
 INFO = st.fixed_dictionaries({}, optional={**LEAVES, "nested": st.fixed_dictionaries({}, optional=LEAVES)})
 
 
-class Informs(gymnasium.Env):
-    """Its ``reset`` returns the info it was made with."""
+class FixedInfo(gymnasium.Env):
+    """Its ``reset`` returns the info passed to the constructor."""
 
     observation_space = action_space = gymnasium.spaces.Discrete(2)
 
@@ -42,7 +42,7 @@ class Informs(gymnasium.Env):
 @settings(deadline=None)
 @given(st.lists(INFO, min_size=1, max_size=4))
 def test_infos_are_batched_as_gymnasium_batches_them(infos):
-    theirs = SyncVectorEnv([lambda info=info: Informs(info) for info in infos])
+    theirs = SyncVectorEnv([lambda info=info: FixedInfo(info) for info in infos])
     _, expected = theirs.reset()
     assert data_equivalence(batch_infos(infos), expected)
 
@@ -58,16 +58,16 @@ def test_nothing_is_truncated_or_lost_where_types_differ():
     assert batch_infos([{"a": {"x": 1}}, {"a": 2}])["a"].tolist() == [{"x": 1}, 2]
 
 
-def test_seeds_and_options_are_taken_apart():
+def test_seeds_and_options_are_split_by_environment():
     assert split_seeds(5, [0, 3]) == [5, 8]
     assert split_seeds([1, None], [0, 3]) == [1, None]
     assert split_options({"task": [1, 2], "level": 3}, 2) == [{"task": 1, "level": 3}, {"task": 2, "level": 3}]
     assert split_options(None, 2) == [None, None]
     one, other = split_options({"level": 3}, 2)
-    assert one is not other  # an environment that changes its options changes nobody else's
+    assert one is not other  # an environment that modifies its options does not affect the others
 
 
-def test_a_space_of_numbers_works_too():
+def test_a_numeric_space():
     class Numbers(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 9, (2,), np.float32)
         action_space = gymnasium.spaces.Discrete(5)
@@ -94,7 +94,7 @@ def test_a_space_of_numbers_works_too():
         envs.close()
 
 
-def test_a_space_of_the_users_own_works_too():
+def test_a_custom_space():
     class Own(gymnasium.Space):
         def contains(self, x):
             return isinstance(x, bytes)
@@ -118,7 +118,7 @@ def test_a_space_of_the_users_own_works_too():
         envs.close()
 
 
-def test_what_is_no_seed_and_what_are_no_options():
+def test_invalid_seeds_and_options_are_errors():
     wrong = []
     for call, kind, says in (
         (lambda: split_seeds([1], [0, 1]), ValueError, "length=1"),

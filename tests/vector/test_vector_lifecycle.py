@@ -1,4 +1,4 @@
-"""What a vector environment holds it gives back: threads, processes, files, also when forgotten or interrupted."""
+"""A vector environment releases its threads, processes and files, also when garbage-collected or interrupted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def settled(count, *, of):
-    """Whether ``of()`` comes down to ``count``: threads and processes that were told to end need a moment."""
+    """Return whether ``of()`` decreases to ``count``: ending threads and processes need a moment."""
     return until(lambda: of() <= count)
 
 
@@ -34,7 +34,7 @@ def descriptors():
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_closing_gives_everything_back(kind, tmp_path):
+def test_closing_releases_all_resources(kind, tmp_path):
     closed = tmp_path / "closed"
     env = AsyncEcho if kind == "asyncio" else Counting
 
@@ -47,7 +47,7 @@ def test_closing_gives_everything_back(kind, tmp_path):
         envs.close()
         envs.close()
 
-    use()  # what is loaded on first use stays
+    use()  # caches filled on first use are kept
     gc.collect()
     threads, processes, files = threading.active_count(), children(), descriptors()
     closed.unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def test_closing_gives_everything_back(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_an_environment_with_a_fault_is_closed_also_where_all_are_closed_right_after_it(kind, tmp_path):
+def test_an_environment_with_a_fault_is_closed_even_if_all_are_closed_immediately_after(kind, tmp_path):
     envs = TextVectorEnv(2, env_id=ClosesSlowly, workers=kind)
     envs.set_attr("closed_file", str(tmp_path / "closed"))
     envs.reset(seed=0)
@@ -71,7 +71,7 @@ def test_an_environment_with_a_fault_is_closed_also_where_all_are_closed_right_a
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_what_is_forgotten_is_closed(kind):
+def test_garbage_collection_closes_the_environments(kind):
     threads, processes = threading.active_count(), children()
     envs = TextVectorEnv(3, env_id=AsyncEcho if kind == "asyncio" else Counting, workers=kind)
     envs.reset(seed=0)
@@ -84,8 +84,8 @@ def test_what_is_forgotten_is_closed(kind):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_closing_in_the_middle_of_steps(kind, tmp_path):
-    """The step under way never ends by itself: were it waited for, closing would not return."""
+def test_closing_during_pending_steps(kind, tmp_path):
+    """The pending step never ends by itself: if closing waited for it, it would not return."""
     processes = children()
     envs = TextVectorEnv(3, env_id=Counting, workers=kind, deadlines={"close": 0.5})
     envs.reset(seed=0)
@@ -102,10 +102,10 @@ def test_closing_in_the_middle_of_steps(kind, tmp_path):
         again.close(terminate=True)
 
 
-def test_a_making_that_fails_leaves_nothing_behind():
-    def make(made=[]):  # noqa: B006 - counts the makings
-        made.append(1)
-        if len(made) == 3:
+def test_a_failed_construction_leaves_nothing_behind():
+    def make(constructed=[]):  # noqa: B006 - counts the constructions
+        constructed.append(1)
+        if len(constructed) == 3:
             raise OSError("no room for the third")
         return Counting()
 
@@ -135,7 +135,7 @@ def script(kind, then, closed):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_a_program_that_ends_without_closing_closes(kind, tmp_path):
+def test_a_program_that_exits_without_closing_leaves_no_workers(kind, tmp_path):
     closed = tmp_path / "closed"
     with script(kind, "envs.step(['a', 'a']); print('done')", closed) as process:
         out, error = process.communicate(timeout=LONG)
@@ -144,7 +144,7 @@ def test_a_program_that_ends_without_closing_closes(kind, tmp_path):
     assert closed.read_text() == "closed\n" * 2
 
 
-def test_a_program_that_is_killed_takes_its_workers_along(tmp_path):
+def test_workers_end_when_their_program_is_killed(tmp_path):
     with script("process", "print(*pids, flush=True); envs.step(['sleep 600'] * 2)", tmp_path / "closed") as process:
         pids = [int(pid) for pid in process.stdout.readline().split()]
         process.kill()
@@ -153,7 +153,7 @@ def test_a_program_that_is_killed_takes_its_workers_along(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_ctrl_c_ends_the_wait_and_nothing_is_lost(kind, tmp_path):
+def test_ctrl_c_ends_the_wait_and_no_result_is_lost(kind, tmp_path):
     gate = Gate(tmp_path / "gate")
     then = f"""
 envs.step_async([{gate.action!r}, "a"])
@@ -175,13 +175,13 @@ print(envs.step_wait()[1].tolist(), flush=True)
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_a_fork_leaves_the_parents_environments_alone(kind):
+def test_a_fork_does_not_close_the_parents_environments(kind):
     envs = TextVectorEnv(2, env_id=Counting, workers=kind)
     try:
         envs.reset(seed=0)
         pid = os.fork()
         if pid == 0:
-            signal.alarm(int(LONG))  # its workers are not here: to wait for them would be to wait for ever
+            signal.alarm(int(LONG))  # its workers are not in this process: waiting for them would never end
             refused = False
             try:
                 envs.step(["a", "a"])

@@ -1,4 +1,4 @@
-"""Environments that do what a test tells them to: by their action, or by the constructor; and ways to wait for them."""
+"""Environments controlled by a test through their actions or constructor, and helpers to wait for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, Text, TextEnv
 
 LONG = 120.0
-"""Seconds; what ends at all ends before, also on a busy machine."""
+"""Seconds; everything that ends at all ends earlier, even on a busy machine."""
 
 
 def until(condition: Callable[[], object]) -> bool:
-    """Wait until the condition holds; whether it does."""
+    """Wait until the condition holds; return whether it does."""
     deadline = time.perf_counter() + LONG
     while not (holds := condition()) and time.perf_counter() < deadline:
         time.sleep(0.01)
@@ -27,7 +27,7 @@ def until(condition: Callable[[], object]) -> bool:
 
 
 def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
-    """What the call raises; ``None`` if it raises nothing."""
+    """Return what the call raises; ``None`` if it raises nothing."""
     try:
         call(*arguments, **keywords)
     except Exception as error:
@@ -36,9 +36,9 @@ def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exc
 
 
 class Gate:
-    """A FIFO at which a step with the action ``gate.action`` waits, in whichever process it is.
+    """A FIFO at which a step with the action ``gate.action`` waits, in any process.
 
-    ``with gate:`` begins when the step has come to it; at the end of the block the step goes on.
+    The ``with`` block is entered when the step waits at the gate; at its end the step continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,10 +57,10 @@ class Gate:
 
 
 class Counting(gymnasium.Env[str, str]):
-    """Counts its steps; ``"sleep 0.1"``, ``"wait FIFO"``, ``"fault"``, ``"bug"``, ``"exit"``, ``"garbage"``, ``"done"``
-    do as they say.
+    """Counts its steps; the actions ``"sleep 0.1"``, ``"wait FIFO"``, ``"fault"``, ``"bug"``, ``"exit"``, ``"garbage"``
+    and ``"done"`` do what they name.
 
-    Its observation shows a random number drawn at reset, so that seeds can be told apart.
+    Its observation contains a random number drawn at reset, so that seeds are distinguishable.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
@@ -87,7 +87,7 @@ class Counting(gymnasium.Env[str, str]):
         elif word == "wait":
             Path(rest).read_text()
         elif word == "fault":
-            raise EnvironmentFault("the world broke", kind="test")
+            raise EnvironmentFault("the environment failed", kind="test")
         elif word == "bug":
             raise RuntimeError("a bug")
         elif word == "exit":
@@ -123,7 +123,7 @@ class ClosesSlowly(Counting):
 
 
 class Unresettable(Counting):
-    """Its resets fail so many times, counted in a file, so that fresh environments know."""
+    """Its first ``times`` resets fail; they are counted in a file, so that new environments know."""
 
     def __init__(self, file: str, times: int, only: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -140,7 +140,7 @@ class Unresettable(Counting):
 
 
 class Picture(gymnasium.Env[dict[str, Any], str]):
-    """Text and an image, as the web environments show them."""
+    """Text and an image, as in the web environments."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Dict(
@@ -156,7 +156,7 @@ class Picture(gymnasium.Env[dict[str, Any], str]):
 
     def step(self, action: str) -> Any:
         if action == "fault":
-            raise EnvironmentFault("the world broke", kind="test")
+            raise EnvironmentFault("the environment failed", kind="test")
         self.count += 1
         return self.show(), 0.0, self.count == 2, False, {}
 
@@ -178,7 +178,7 @@ class Tasks:
 
 
 class Echo(TextEnv):
-    """Says back what it hears, whatever it is."""
+    """Repeats its input."""
 
     def __init__(self, max_turns: int = 4, **kwargs: Any) -> None:
         super().__init__(tasks=Tasks(), max_turns=max_turns, **kwargs)
@@ -190,12 +190,12 @@ class Echo(TextEnv):
         if action == "???":
             raise InvalidAction("what?")
         if action == "fault":
-            raise EnvironmentFault("the world broke", kind="test")
+            raise EnvironmentFault("the environment failed", kind="test")
         return Outcome(action, {"said": float(len(action))}, terminated=action == "bye", success=action == "bye")
 
 
 class AsyncEcho(AsyncTextEnv):
-    """:class:`Echo` by coroutines; ``"wait FIFO"`` waits without holding anybody up."""
+    """:class:`Echo` with coroutines; ``"wait FIFO"`` waits without blocking the loop."""
 
     def __init__(self, max_turns: int = 4, **kwargs: Any) -> None:
         super().__init__(tasks=Tasks(), max_turns=max_turns, **kwargs)
@@ -208,7 +208,7 @@ class AsyncEcho(AsyncTextEnv):
         if action == "???":
             raise InvalidAction("what?")
         if action == "fault":
-            raise EnvironmentFault("the world broke", kind="test")
+            raise EnvironmentFault("the environment failed", kind="test")
         if action.startswith("wait "):
             await asyncio.to_thread(Path(action.removeprefix("wait ")).read_text)
         return Outcome(action, {"said": float(len(action))}, terminated=action == "bye", success=action == "bye")

@@ -1,4 +1,4 @@
-"""Ray is an extra: what asks for it without having it says what to type, and nothing else needs it."""
+"""Without the optional package Ray, only its users fail, with the install command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rllm_gym.vector import TextVectorEnv
 from rllm_gym.workers import WorkerPool
 
 
-def test_where_ray_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # what makes an import fail
+def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # this makes the import fail
     engine = AgentExecutionEngine(env="rllm/FrozenLake-v0", sampler=ScriptedSampler(["up"]), workers="ray")
     for use in (
         lambda: WorkerPool("ray", max_workers=1),

@@ -1,4 +1,4 @@
-"""Programs that use the pool leave nothing behind, however they end; run as real scripts and killed for real."""
+"""Programs that use the pool leave no process behind, however they end; run as real scripts and really killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 
 import psutil
 import pytest
-from worker_waiting import LONG, gone, lives
+from worker_waiting import LONG, gone, is_alive
 
 # Starts three workers: an idle one, one hung in C code that ignores signals, and one with children of its own.
 BUSY = """
@@ -44,7 +44,7 @@ for work in (deaf, family):
 
 
 def started(program, expected):
-    """Run the program until it has told ``expected`` pids on stderr, or was killed because it did not in time."""
+    """Run the program until it has written ``expected`` pids to stderr, or kill it at the deadline."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -54,10 +54,10 @@ def started(program, expected):
     while len(pids) < expected:
         line = process.stderr.readline()
         output.append(line)
-        # What a thread of it raises is not told again: nobody would ever say the pids that are missing.
+        # An exception in one of its threads is only printed: the missing pids would never be written.
         if not line or line.startswith(("Traceback", "Exception")):
             process.kill()
-            pytest.fail(f"the program told too little: {''.join([*output, *process.stderr])}")
+            pytest.fail(f"the program wrote too little: {''.join([*output, *process.stderr])}")
         if line.startswith("pid"):
             pids += map(int, line.split()[1:])
     too_late.cancel()
@@ -68,7 +68,7 @@ def started(program, expected):
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM"])
 def test_nothing_is_left_after_the_owners_death(ending):
     process, pids = started(BUSY + "\nwhile True: time.sleep(1)", expected=6)
-    assert all(lives(pid) for pid in pids)
+    assert all(is_alive(pid) for pid in pids)
     os.kill(process.pid, getattr(signal, ending))
     process.wait(LONG)
     assert gone(pids)
@@ -82,7 +82,7 @@ def test_ctrl_c_ends_the_program_and_everything_it_started():
     assert gone(pids)
 
 
-def test_the_interpreter_exits_with_the_pool_left_open_and_nothing_stays():
+def test_the_interpreter_exits_with_an_open_pool_and_leaves_no_process():
     process, pids = started(BUSY + "\nsys.stdin.read()", expected=6)
     process.stdin.close()
     assert process.wait(LONG) == 0
@@ -99,7 +99,7 @@ def test_a_fork_of_the_owner_that_outlives_it_keeps_no_worker_alive():
     process.wait(LONG)
     try:
         assert gone([pid for pid in pids if pid != forked])
-        assert lives(forked)
+        assert is_alive(forked)
     finally:
         os.kill(forked, signal.SIGKILL)
 
@@ -142,7 +142,7 @@ def test_scripts_and_interactive_code_need_no_main_guard(tmp_path):
         assert done.stderr == ""
 
 
-def test_a_fork_that_exits_cuts_the_owner_off_from_nothing(tmp_path):
+def test_a_fork_that_exits_does_not_affect_the_owner(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     done = run(
         """
@@ -156,7 +156,7 @@ def test_a_fork_that_exits_cuts_the_owner_off_from_nothing(tmp_path):
         work = Path(sys.argv[1]).read_text
         thread = threading.Thread(target=lambda: results.append(pool.run(work, timeout=60)))
         thread.start()
-        with open(sys.argv[1], "w") as fifo:  # opens when the work has opened it: the call is under way
+        with open(sys.argv[1], "w") as fifo:  # opens when the work has opened it: the call is running
             child = os.fork()
             if child == 0:
                 sys.exit(0)
@@ -193,6 +193,6 @@ def test_a_python_that_does_not_start_is_reported_at_once():
                 try:
                     pool.run(abs, -1, timeout=60)
                 except WorkerStartFailed as error:
-                    print("told")
+                    print("reported")
     """)
-    assert done.stdout == "told\ntold\n", done.stderr
+    assert done.stdout == "reported\nreported\n", done.stderr

@@ -1,4 +1,4 @@
-"""The pool keeps its promises: deadlines kill, memory is capped, exceptions travel, many callers at once are served."""
+"""The worker pool: deadlines, memory caps, exceptions of workers, and concurrent callers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hang_in_python():
 
 
 def hang_in_c():
-    # One opcode that never looks at signals: only SIGKILL helps.
+    # One opcode that never checks for signals: only SIGKILL ends it.
     return 7 ** (10**9)
 
 
@@ -67,7 +67,7 @@ class Counter:
         return os.getpid()
 
     def fail(self):
-        raise EnvironmentFault("the world broke", kind="test_kind")
+        raise EnvironmentFault("the environment failed", kind="test_kind")
 
     def hang(self):
         hang_in_python()
@@ -82,13 +82,13 @@ def test_results_come_back_and_the_idle_worker_is_reused(pool):
 
 
 @pytest.mark.parametrize("hang", [hang_in_python, hang_in_c, deaf])
-def test_late_work_is_killed_at_its_deadline_wherever_it_hangs(pool, hang):
+def test_work_past_its_deadline_is_killed(pool, hang):
     pid = pool.run(os.getpid, timeout=30)
-    # No work ever ends that hangs: were it not killed, this would not return.
-    with pytest.raises(DeadlineExceeded, match=rf"'{hang.__name__}' was not done within 0.3 s"):
+    # Hanging work never ends: if it were not killed, this would not return.
+    with pytest.raises(DeadlineExceeded, match=rf"'{hang.__name__}' did not finish within 0.3 s"):
         pool.run(hang, timeout=0.3)
     assert gone([pid])
-    assert pool.run(abs, -1, timeout=30) == 1  # a fresh worker took its place
+    assert pool.run(abs, -1, timeout=30) == 1  # a new worker replaced it
 
 
 def test_deadline_exceeded_is_a_timeout_error(pool):
@@ -106,7 +106,7 @@ class Family:
         hang_in_python()
 
 
-def test_killing_takes_the_children_of_the_work_along(pool):
+def test_killing_a_worker_kills_its_child_processes(pool):
     actor = pool.actor(Family, timeout=30)
     pids = actor.call("begin", timeout=30)
     assert len(pids) == 2
@@ -116,7 +116,7 @@ def test_killing_takes_the_children_of_the_work_along(pool):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_dies_in_mid_call_is_reported_with_its_signal(pool, number):
+def test_a_worker_that_dies_during_a_call_is_reported_with_its_signal(pool, number):
     with pytest.raises(WorkerDied, match=f"killed by {number.name}"):
         pool.run(lambda: os.kill(os.getpid(), number), timeout=30)
     assert pool.run(abs, -1, timeout=30) == 1
@@ -127,7 +127,7 @@ def test_a_worker_that_exits_is_reported_with_its_status(pool):
         pool.run(os._exit, 3, timeout=30)
 
 
-def test_a_worker_killed_from_outside_while_idle_is_replaced_unnoticed(pool):
+def test_an_idle_worker_killed_from_outside_is_replaced_silently(pool):
     pid = pool.run(os.getpid, timeout=30)
     os.kill(pid, signal.SIGKILL)
     assert gone([pid])
@@ -147,7 +147,7 @@ def test_a_result_larger_than_the_cap_is_a_clear_error():
         pool.run(lambda: b"x" * 90_000_000, timeout=30)
 
 
-def test_exceptions_travel_as_themselves_with_the_remote_traceback(pool):
+def test_exceptions_are_raised_with_their_type_and_the_remote_traceback(pool):
     for error in (
         EnvironmentFault("it broke", kind="stall"),
         InvalidAction("no"),
@@ -173,7 +173,7 @@ def raise_untravelled():
     raise CannotTravel("this", "that")
 
 
-def test_unpicklable_values_are_reported_and_the_worker_stays_up(pool):
+def test_unpicklable_values_are_reported_and_the_worker_survives(pool):
     pid = pool.run(os.getpid, timeout=30)
     for work, message in (
         (raise_untravelled, "CannotTravel.*this and that"),
@@ -186,12 +186,12 @@ def test_unpicklable_values_are_reported_and_the_worker_stays_up(pool):
         assert pool.run(os.getpid, timeout=30) == pid, message
 
 
-def test_arguments_that_cannot_be_pickled_are_refused_before_any_work(pool):
+def test_arguments_that_cannot_be_pickled_are_errors_before_any_work(pool):
     with pytest.raises(TypeError, match="'abs' cannot be sent to a worker process"):
         pool.run(abs, threading.Lock(), timeout=30)
 
 
-def test_what_the_work_prints_reaches_stderr_and_never_the_answer(pool, capfd):
+def test_printed_output_goes_to_stderr_and_does_not_affect_the_result(pool, capfd):
     with WorkerPool(max_workers=1) as fresh:
         assert fresh.run(lambda: print("noise", flush=True) or os.write(1, b"more noise\n"), timeout=30) == 11
     captured = capfd.readouterr()
@@ -216,7 +216,7 @@ def test_no_file_of_the_owner_is_inherited(tmp_path):
     secret.close()
 
 
-def test_ctrl_c_is_the_owners_business(pool):
+def test_workers_ignore_ctrl_c(pool):
     def survive():
         os.kill(os.getpid(), signal.SIGINT)
         return "still here"
@@ -225,7 +225,7 @@ def test_ctrl_c_is_the_owners_business(pool):
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
-def test_sixty_four_callers_at_once_from_threads_and_loops(kind):
+def test_sixty_four_concurrent_callers_from_threads_and_loops(kind):
     with WorkerPool(kind, max_workers=4) as pool:
 
         async def from_a_loop(start):
@@ -242,8 +242,8 @@ def test_sixty_four_callers_at_once_from_threads_and_loops(kind):
         assert answer == ([(i * 1000 + k) ** 2 for k in range(16)] if i % 16 == 0 else i**2)
 
 
-def test_waiting_in_line_does_not_use_up_the_deadline(monkeypatch):
-    """An hour passes, by the clock of this process, while two calls wait for the worker."""
+def test_waiting_in_the_queue_does_not_count_towards_the_deadline(monkeypatch):
+    """An hour passes on the clock of this process while two calls wait for the worker."""
     passed = 0.0
     clock = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: clock() + passed)
@@ -257,14 +257,14 @@ def test_waiting_in_line_does_not_use_up_the_deadline(monkeypatch):
 
 
 @pytest.mark.long
-def test_waiting_in_line_for_longer_than_the_deadline():
+def test_waiting_in_the_queue_for_longer_than_the_deadline():
     with WorkerPool(max_workers=1) as pool, ThreadPoolExecutor(3) as threads:
         pool.run(abs, -1, timeout=30)
         calls = [threads.submit(pool.run, time.sleep, 20.0, timeout=35) for _ in range(3)]
-        assert [call.result() for call in calls] == [None] * 3  # 60 s of work, in line, each within its 35 s
+        assert [call.result() for call in calls] == [None] * 3  # 60 s of queued work, each within its 35 s
 
 
-def test_a_full_queue_times_out_and_names_the_remedy():
+def test_a_full_queue_times_out_with_an_error_that_names_the_fix():
     with WorkerPool("thread", max_workers=1) as pool:
         actor = pool.actor(Counter, timeout=30)
         with pytest.raises(DeadlineExceeded, match="held by actors"):
@@ -293,12 +293,12 @@ def test_an_actor_keeps_its_state_and_its_own_worker(kind):
         one.close()
         two.close()
         assert not one.alive
-        with pytest.raises(WorkerDied, match="make a new one"):
+        with pytest.raises(WorkerDied, match="create a new actor"):
             one.call("add", timeout=30)
         assert pool.run(abs, -1, timeout=30) == 1
 
 
-def test_a_late_actor_is_dead_and_its_process_gone(pool):
+def test_an_actor_past_its_deadline_is_killed(pool):
     actor = pool.actor(Counter, timeout=30)
     pid = actor.call("pid", timeout=30)
     assert pid == actor.pid
@@ -309,7 +309,7 @@ def test_a_late_actor_is_dead_and_its_process_gone(pool):
     actor.close()
 
 
-def test_a_close_that_hangs_is_killed():
+def test_a_hanging_close_is_killed():
     class Sticky:
         def close(self):
             hang_in_python()
@@ -318,24 +318,24 @@ def test_a_close_that_hangs_is_killed():
         actor = pool.actor(Sticky, timeout=30)
         with pytest.raises(DeadlineExceeded):
             actor.close(timeout=0.2)
-        assert pool.run(abs, -1, timeout=30) == 1  # its place is free again
+        assert pool.run(abs, -1, timeout=30) == 1  # its slot is free again
 
 
-def test_a_factory_that_fails_leaves_its_place_free():
+def test_a_failed_factory_frees_its_slot():
     with WorkerPool(max_workers=1) as pool:
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 pool.actor(lambda: 1 / 0, timeout=30)
 
 
-def test_an_actor_that_is_forgotten_gives_its_worker_back():
+def test_a_garbage_collected_actor_releases_its_worker():
     with WorkerPool(max_workers=1) as pool:
         pool.actor(Counter, timeout=30)
         assert pool.run(abs, -1, timeout=30, queue_timeout=60) == 1
 
 
-class Telling:
-    """Hangs, and tells so by opening a FIFO for writing."""
+class ReportsHang:
+    """Hangs, and reports that by opening a FIFO for writing."""
 
     def hang(self, fifo):
         with open(fifo, "w"):
@@ -347,9 +347,9 @@ def test_cancelling_an_awaited_call_kills_the_worker(pool, tmp_path):
     os.mkfifo(fifo)
 
     async def cancelled():
-        actor = await pool.aactor(Telling, timeout=30)
+        actor = await pool.aactor(ReportsHang, timeout=30)
         call = asyncio.create_task(actor.acall("hang", fifo, timeout=240))
-        with await asyncio.to_thread(open, fifo):  # opens when the work has opened it: the call is under way
+        with await asyncio.to_thread(open, fifo):  # opens when the work has opened it: the call is running
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -375,13 +375,13 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog):
     release.set()
 
 
-def test_closing_the_pool_wakes_everyone_and_leaves_no_process(tmp_path):
+def test_closing_the_pool_wakes_all_waiting_calls_and_leaves_no_process(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     pool = WorkerPool(max_workers=1)
     pid = pool.run(os.getpid, timeout=30)
     with ThreadPoolExecutor(3) as threads:
-        busy = threads.submit(pool.run, Telling().hang, fifo, timeout=240)
+        busy = threads.submit(pool.run, ReportsHang().hang, fifo, timeout=240)
         with fifo.open():  # opens when the work has opened it
             waiting = [threads.submit(pool.run, abs, -1, timeout=60) for _ in range(2)]
             assert until(lambda: len(pool._queue) == 2)
@@ -400,43 +400,43 @@ def test_a_dead_template_is_replaced(pool):
     template = psutil.Process(pid).parent()
     template.kill()
     template.wait(60)
-    assert gone([pid])  # workers die with it
+    assert gone([pid])  # workers end with it
     assert pool.run(abs, -1, timeout=30) == 1
 
 
 def suspended(template):
-    """Stop the template, and wait until it has stopped."""
+    """Stop the template, and wait until it is stopped."""
     template.suspend()
     assert until(lambda: template.status() == psutil.STATUS_STOPPED)
 
 
-def test_a_template_that_is_slow_to_answer_blocks_no_other(monkeypatch):
-    """On a busy machine whoever ends a worker does not wait for the template's word on another one's death."""
+def test_a_slow_template_does_not_block_other_workers(monkeypatch):
+    """On a busy machine, ending one worker does not wait for the template's report on another one's death."""
     monkeypatch.setattr(process_worker, "_ANSWER_TIMEOUT", 600.0)
     with WorkerPool(max_workers=3) as pool, ThreadPoolExecutor(1) as thread:
-        doomed, ended, neighbour = (pool.actor(list, timeout=30) for _ in range(3))
-        template = psutil.Process(neighbour.pid).parent()
+        doomed, ended, other_worker = (pool.actor(list, timeout=30) for _ in range(3))
+        template = psutil.Process(other_worker.pid).parent()
         suspended(template)
         try:
             os.kill(doomed.pid, signal.SIGKILL)
             call = thread.submit(doomed.call, "__len__", timeout=30)
             assert until(lambda: pool._fork_server._reading.locked())
-            ended.kill()  # were it to wait for the template, it would not return
+            ended.kill()  # if it waited for the template, it would not return
             assert not call.done()
         finally:
             template.resume()
         with pytest.raises(WorkerDied, match="SIGKILL"):
             call.result(60)
-        assert neighbour.call("__len__", timeout=30) == 0
+        assert other_worker.call("__len__", timeout=30) == 0
         assert gone([ended.pid])
 
 
-def test_a_template_that_is_too_slow_to_answer_costs_the_other_workers_nothing(monkeypatch):
-    """On a busy machine one worker's death must not end its neighbours."""
+def test_a_template_that_times_out_does_not_affect_other_workers(monkeypatch):
+    """On a busy machine one worker's death must not end other workers."""
     monkeypatch.setattr(process_worker, "_ANSWER_TIMEOUT", 0.3)
     with WorkerPool(max_workers=3) as pool:
-        doomed, _, neighbour = (pool.actor(list, timeout=30) for _ in range(3))
-        template = psutil.Process(neighbour.pid).parent()
+        doomed, _, other_worker = (pool.actor(list, timeout=30) for _ in range(3))
+        template = psutil.Process(other_worker.pid).parent()
         suspended(template)
         try:
             os.kill(doomed.pid, signal.SIGKILL)
@@ -444,16 +444,16 @@ def test_a_template_that_is_too_slow_to_answer_costs_the_other_workers_nothing(m
                 doomed.call("__len__", timeout=30)
         finally:
             template.resume()
-        assert neighbour.call("__len__", timeout=30) == 0
+        assert other_worker.call("__len__", timeout=30) == 0
         assert pool.run(abs, -1, timeout=30) == 1
         monkeypatch.setattr(process_worker, "_ANSWER_TIMEOUT", 60.0)
         again = pool.actor(list, timeout=30)
         os.kill(again.pid, signal.SIGKILL)
-        with pytest.raises(WorkerDied, match="SIGKILL"):  # not the answer that came too late
+        with pytest.raises(WorkerDied, match="SIGKILL"):  # not the late answer
             again.call("__len__", timeout=30)
 
 
-def test_a_fork_of_the_owner_cannot_use_the_pool_nor_end_it(pool):
+def test_a_fork_of_the_owner_can_neither_use_nor_close_the_pool(pool):
     pool.run(abs, -1, timeout=30)
     pid = os.fork()
     if pid == 0:
@@ -467,7 +467,7 @@ def test_a_fork_of_the_owner_cannot_use_the_pool_nor_end_it(pool):
     assert pool.run(abs, -1, timeout=30) == 1
 
 
-def test_there_is_no_call_without_a_deadline(pool):
+def test_every_call_requires_a_deadline(pool):
     reported = {}
     for timeout in (0, -1, float("inf"), float("nan")):
         try:
@@ -477,7 +477,7 @@ def test_there_is_no_call_without_a_deadline(pool):
     assert reported == {text: f"timeout={text}" for text in ("0", "-1", "inf", "nan")}
 
 
-def test_impossible_pools_are_refused():
+def test_invalid_pool_arguments_are_errors():
     for arguments in ({"kind": "fiber"}, {"max_workers": 0}, {"kind": "thread", "memory_mb": 10}, {"memory_mb": 0}):
         with pytest.raises(ValueError):
             WorkerPool(**{"max_workers": 1, **arguments})

@@ -31,18 +31,18 @@ class GreedyBaselineCache:
         """
         if version != self._version:
             self._version, self._by_task = version, {}
-        played: dict[str, list[Sample]] = {}
+        greedy: dict[str, list[Sample]] = {}
         for sample in samples:
             if sample.greedy:
-                played.setdefault(sample.task_group, []).append(sample)
-        self._by_task |= {groups[group]: those for group, those in played.items()}
-        again = [
+                greedy.setdefault(sample.task_group, []).append(sample)
+        self._by_task |= {groups[group]: samples for group, samples in greedy.items()}
+        cached = [
             replace(sample, group_id=f"{group}/{sample.role}" if sample.role else group)
             for group, task in groups.items()
-            if group not in played
+            if group not in greedy
             for sample in self._by_task.get(task, ())
         ]
-        return [*samples, *again]
+        return [*samples, *cached]
 
     def state_dict(self) -> dict[str, Any]:
         by_task = {task: [_row(sample) for sample in samples] for task, samples in self._by_task.items()}

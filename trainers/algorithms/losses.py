@@ -2,6 +2,9 @@
 
 N is the number of sampled tokens, S of sequences. Token weights are determined during batching; tokens without
 gradient (for example clipped ones) still count in the mean. The old log-probs are the sampler's.
+
+Besides the loss, a function returns which bound limited each token: 1.0 the upper bound (the ratio is too large), -1.0
+the lower bound, 0.0 none.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ def clipped_surrogate(
     Yu et al. 2025); with ``dual``, for a negative A, at most ``-dual * A`` (Ye et al. 2020, equation 5).
 
     Returns:
-        Loss per token, and 1.0 where clipping removed the gradient.
+        Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
     return _clipped(torch.exp(logp_N - sampler_logp_N), adv_N, low, high, dual)
 
@@ -43,7 +46,7 @@ def sequence_surrogate(
     equation 5.
 
     Returns:
-        Loss per token, and 1.0 where clipping removed the gradient.
+        Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
     ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N) * torch.exp(logp_N - logp_N.detach())
     return _clipped(ratio_N, adv_N, low, high, None)
@@ -57,11 +60,11 @@ def clipped_weight(
     MiniMax-M1 2025, equation 4.
 
     Returns:
-        Loss per token, and 1.0 where the weight was clipped.
+        Loss per token, and the bound that clipped its weight: 1.0, -1.0 or 0.0.
     """
     ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
     weight_N = ratio_N.clamp(1 - low, 1 + high)
-    return -weight_N * adv_N * logp_N, (weight_N != ratio_N).to(logp_N.dtype)
+    return -weight_N * adv_N * logp_N, torch.sign(ratio_N - weight_N)
 
 
 def divergence_masked(
@@ -73,14 +76,14 @@ def divergence_masked(
     (total variation of the token alone).
 
     Returns:
-        Loss per token, and 1.0 where the token was dropped.
+        Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.
     """
     moved_N = (torch.exp(logp_N) - torch.exp(sampler_logp_N)).detach()
     dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
     # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
     log_ratio_N = torch.where(dropped_N, 0.0, logp_N - sampler_logp_N)
     loss_N = torch.where(dropped_N, 0.0, -torch.exp(log_ratio_N) * adv_N)
-    return loss_N, dropped_N.to(logp_N.dtype)
+    return loss_N, torch.where(dropped_N, torch.sign(moved_N), 0.0)
 
 
 def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +106,7 @@ def importance_factor(
     cap: float,
     mode: Literal["token-truncate", "token-mask", "sequence-mask"],
     by_sequence: bool = False,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Compute the factor of losses proportional to the ratio that limits the ratio to ``cap``.
 
     Truncated importance sampling: Ionides 2008; for numerical differences of sampler and trainer: Yao et al. 2025.
@@ -117,13 +120,18 @@ def importance_factor(
         cap: Largest ratio, above 1.
         mode: Truncate tokens, or mask tokens or sequences.
         by_sequence: Whether the loss uses the ratio of the sequence (GSPO).
+
+    Returns:
+        Factor per token, and the bound that its ratio exceeds: 1.0, -1.0 or 0.0.
     """
     ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
     if by_sequence or mode == "sequence-mask":
         ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N)
     if mode == "token-truncate":
-        return (cap / ratio_N).clamp(max=1.0)
-    return ((ratio_N >= 1 / cap) & (ratio_N <= cap)).to(logp_N.dtype)
+        factor_N = (cap / ratio_N).clamp(max=1.0)
+    else:
+        factor_N = ((ratio_N >= 1 / cap) & (ratio_N <= cap)).to(logp_N.dtype)
+    return factor_N, torch.where(factor_N < 1, torch.sign(ratio_N - 1), 0.0)
 
 
 @torch.no_grad()
@@ -168,8 +176,8 @@ def kl_to_reference(
 
 def _clipped(ratio_N: Tensor, adv_N: Tensor, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor]:
     loss_N = -torch.minimum(ratio_N * adv_N, ratio_N.clamp(1 - low, 1 + high) * adv_N)
-    clipped_N = ((ratio_N > 1 + high) & (adv_N > 0)) | ((ratio_N < 1 - low) & (adv_N < 0))
+    too_high_N, too_low_N = (ratio_N > 1 + high) & (adv_N > 0), (ratio_N < 1 - low) & (adv_N < 0)
     if dual is not None:
         loss_N = torch.where(adv_N < 0, torch.minimum(loss_N, -dual * adv_N), loss_N)
-        clipped_N = clipped_N | ((adv_N < 0) & (ratio_N > dual))
-    return loss_N, clipped_N.detach().to(ratio_N.dtype)
+        too_high_N = too_high_N | ((adv_N < 0) & (ratio_N > dual))
+    return loss_N, too_high_N.to(ratio_N.dtype) - too_low_N.to(ratio_N.dtype)

@@ -156,20 +156,23 @@ class Algorithm:
         """
         for name in self.required_signals:
             if getattr(signals, name) is None:
-                raise ValueError(f"algorithm {self.config.name!r} needs {name} of the samples, and none were measured")
+                raise ValueError(f"algorithm {self.config.name!r} needs {name} of the samples, which were not computed")
         keep_B = self.trainable_mask(samples)
         batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.values)
         per_token = ADVANTAGES[self.config.name](batch, self.config)
         return TokenTargets(keep_B, per_token, _metrics(keep_B, per_token))
 
     def loss(self, outputs: TokenOutputs, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Compute the loss per sampled token, and 1.0 where its gradient was removed or its weight truncated."""
+        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
+
+        The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
+        """
         config = self.config
         loss_N, clipped_N = self._loss(outputs.logp_N, batch, config)
         cap = config.importance_cap or (_REINFORCE_CAP if config.loss == "reinforce" else None)
         if cap is None:
             return loss_N, clipped_N
-        factor_N = losses.importance_factor(
+        factor_N, capped_N = losses.importance_factor(
             outputs.logp_N,
             batch.sampler_logp_N,
             batch.sequence_N,
@@ -177,7 +180,7 @@ class Algorithm:
             mode=config.importance_mode,
             by_sequence=config.loss == "gspo",
         )
-        return factor_N * loss_N, clipped_N.maximum((factor_N < 1).to(clipped_N.dtype))
+        return factor_N * loss_N, clipped_N.where(clipped_N != 0, capped_N)
 
     def value_loss(self, outputs: TokenOutputs, batch: MicroBatch) -> Tensor:
         """Compute the value head's loss per sampled token; 0 at tokens without a value target.
@@ -225,7 +228,7 @@ def _default_aggregation(config: AlgorithmConfig) -> Literal["token-mean", "sequ
 _REINFORCE_CAP = 2.0
 
 TokenLoss = Callable[[Tensor, "MicroBatch", AlgorithmConfig], tuple[Tensor, Tensor]]
-"""A function from the log-probs of a microbatch's tokens to the loss per token and 1.0 where the token was clipped."""
+"""A function from the log-probs of a microbatch's tokens to the loss per token and the bound that clipped it."""
 
 
 def _bounds(config: AlgorithmConfig, low: float, high: float) -> dict[str, float]:

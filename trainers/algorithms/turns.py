@@ -33,13 +33,13 @@ def turns_of(sample: Sample) -> list[list[SampledTurn]]:
         for turn in dict.fromkeys(turn_N.tolist()):
             tokens[trajectory, turn] = start + np.flatnonzero(turn_N == turn)
         start += len(turn_N)
-    played = []
+    turns = []
     for trajectory, rewards in enumerate(sample.turn_rewards):
         decided = sorted(turn for owner, turn in tokens if owner == trajectory)
-        paid = dict.fromkeys(decided, 0.0)
+        reward_of = dict.fromkeys(decided, 0.0)
         for turn, reward in enumerate(rewards):
-            payee = max((other for other in decided if other <= turn), default=decided[0] if decided else None)
-            if payee is not None:
-                paid[payee] += reward
-        played.append([SampledTurn(tokens[trajectory, turn], paid[turn]) for turn in decided])
-    return played
+            recipient = max((other for other in decided if other <= turn), default=decided[0] if decided else None)
+            if recipient is not None:
+                reward_of[recipient] += reward
+        turns.append([SampledTurn(tokens[trajectory, turn], reward_of[turn]) for turn in decided])
+    return turns

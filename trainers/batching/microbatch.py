@@ -113,7 +113,7 @@ def build_micro_batches(
         if not len(row.sequence):
             raise ValueError("a sequence has no tokens")
         if len(marked_M) and marked_M[0] == 0:
-            raise ValueError("the first token of a sequence is marked as sampled, and nothing comes before it")
+            raise ValueError("the first token of a sequence is marked as sampled, but has no preceding token")
     total = max(1, sum(map(len, marked)))
     weight = [
         1.0 / total if aggregation == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked

@@ -147,9 +147,9 @@ READ_WITH: dict[str, str] = {
 """Options that are read only if another option is set."""
 
 
-_WHY = {
-    "gamma": ", which compares whole episodes: later turns of different ones have no baseline in common (rebn, "
-    "reinforce++ and ppo discount)",
+_EXPLANATIONS = {
+    "gamma": ", which compares complete episodes and has no baseline for later turns (rebn, reinforce++ and ppo "
+    "support discounting)",
 }
 """Additional explanation for the error message about an option without effect."""
 
@@ -158,15 +158,18 @@ def check_algorithm(algorithm: AlgorithmConfig, problems: list[str]) -> None:
     _check_idle(algorithm, problems)
     _check_ranges(algorithm, problems)
     if algorithm.name in ("grpo", "dr-grpo", "rloo") and algorithm.group_size < 2:
-        problems.append(f"algorithm.group_size={algorithm.group_size}: {algorithm.name} compares at least 2 episodes")
+        problems.append(
+            f"algorithm.group_size={algorithm.group_size}: {algorithm.name} needs at least 2 episodes per task"
+        )
     if algorithm.dynamic_sampling and not algorithm.drop_zero_variance:
         problems.append(
-            "algorithm.dynamic_sampling replaces groups without variance, and algorithm.drop_zero_variance=False keeps "
-            "them; use one of the two"
+            f"algorithm.dynamic_sampling={algorithm.dynamic_sampling} replaces groups whose rewards are all equal, but "
+            "algorithm.drop_zero_variance=False keeps them; set only one of the two"
         )
     if algorithm.minibatches > algorithm.groups_per_step:
         problems.append(
-            f"algorithm.minibatches={algorithm.minibatches} is more than a step's {algorithm.groups_per_step} groups"
+            f"algorithm.minibatches={algorithm.minibatches} must be at most "
+            f"algorithm.groups_per_step={algorithm.groups_per_step}"
         )
 
 
@@ -177,7 +180,7 @@ def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
         (READ_BY_LOSS, algorithm.loss, "loss"),
     ):
         for name in dict.fromkeys(name for row in table.values() for name in row if name not in table[chosen]):
-            reason = f"with algorithm.{option}={chosen}{_WHY.get(name, '')}"
+            reason = f"with algorithm.{option}={chosen}{_EXPLANATIONS.get(name, '')}"
             idle(algorithm, "algorithm.", (name,), reason, problems)
     for name, needed in READ_WITH.items():
         capped = needed == "importance_cap" and algorithm.loss == "reinforce"  # ``reinforce`` has a default cap
@@ -188,16 +191,16 @@ def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
         if algorithm.kl_in == "reward":
             idle(algorithm, "algorithm.", straight, "with kl_in=reward, which has no gradient", problems)
         elif algorithm.kl_estimator == "k2":
-            idle(algorithm, "algorithm.", straight, "with kl_estimator=k2, whose gradient it is", problems)
+            idle(algorithm, "algorithm.", straight, "with kl_estimator=k2, which has this gradient already", problems)
     flat = algorithm.kl_in == "loss" and algorithm.kl_estimator == "k1" and not algorithm.kl_straight_through
     if algorithm.kl and flat:
         problems.append(
-            "algorithm.kl_estimator=k1 in the loss does nothing: its gradient is 0 on average; use k2, k3, "
+            "algorithm.kl_estimator=k1 in the loss has no effect: its gradient is 0 on average; use k2, k3, "
             "kl_straight_through=True or kl_in=reward"
         )
     if algorithm.loss == "cispo" and algorithm.importance_cap and algorithm.importance_mode == "token-truncate":
         problems.append(
-            "algorithm.importance_cap with loss=cispo: its weight is truncated at 1 + clip_high already; set "
+            "algorithm.importance_cap has no effect with loss=cispo, which truncates the weight at 1 + clip_high; set "
             "clip_high, or importance_mode=token-mask or sequence-mask"
         )
 
@@ -219,11 +222,15 @@ def _check_ranges(algorithm: AlgorithmConfig, problems: list[str]) -> None:
     for name in ("dual_clip", "importance_cap"):
         value = getattr(algorithm, name)
         if value is not None and not value > 1:
-            problems.append(f"algorithm.{name}={value!r} is a ratio above 1; leave it out for none")
+            problems.append(f"algorithm.{name}={value!r} must be above 1 (a ratio); remove it for no limit")
     if algorithm.dynamic_sampling < 0:
-        problems.append(f"algorithm.dynamic_sampling={algorithm.dynamic_sampling} must be 0 (none) or more rounds")
+        problems.append(
+            f"algorithm.dynamic_sampling={algorithm.dynamic_sampling} must be 0 (disabled) or a number of rounds"
+        )
     if algorithm.loss != "cispo" and algorithm.clip_low is not None and algorithm.clip_low >= 1:
-        problems.append(f"algorithm.clip_low={algorithm.clip_low} never clips: a ratio is above 0; use less than 1")
+        problems.append(
+            f"algorithm.clip_low={algorithm.clip_low} never clips, since ratios are positive; use a value below 1"
+        )
 
 
 def check_entropy(entropy: EntropyConfig, problems: list[str]) -> None:
@@ -233,13 +240,13 @@ def check_entropy(entropy: EntropyConfig, problems: list[str]) -> None:
         idle(entropy, "entropy.", ("target_until", "rate", "max_bonus"), "without entropy.target", problems)
     else:
         if not entropy.target > 0:
-            problems.append(f"entropy.target={entropy.target} must be above 0; leave it out for none")
+            problems.append(f"entropy.target={entropy.target} must be above 0; remove it for a fixed weight")
         if not 0 < entropy.target_until <= 1:
-            problems.append(f"entropy.target_until={entropy.target_until} is a share of the steps, in (0, 1]")
+            problems.append(f"entropy.target_until={entropy.target_until} must be in (0, 1]: a fraction of the steps")
         if not 0 < entropy.rate < 1:
-            problems.append(f"entropy.rate={entropy.rate} is a relative change, in (0, 1)")
+            problems.append(f"entropy.rate={entropy.rate} must be in (0, 1): a relative change per step")
         if not 0 < entropy.bonus <= entropy.max_bonus:
             problems.append(
-                f"entropy.bonus={entropy.bonus} is where the weight starts: with a target it must be in "
-                f"(0, entropy.max_bonus={entropy.max_bonus}], for instance 0.003"
+                f"entropy.bonus={entropy.bonus} must be in (0, entropy.max_bonus={entropy.max_bonus}] if "
+                "entropy.target is set, since it is the initial weight; for example 0.003"
             )

@@ -27,11 +27,11 @@ def check_asynchrony(asynchrony: AsynchronyConfig, problems: list[str], *, deter
         return
     if asynchrony.max_staleness < asynchrony.steps_ahead:
         problems.append(
-            f"asynchrony.max_staleness={asynchrony.max_staleness} would drop every episode: with asynchrony."
-            f"steps_ahead={asynchrony.steps_ahead} all of them are that old"
+            f"asynchrony.max_staleness={asynchrony.max_staleness} would drop every episode; it must be at least "
+            f"asynchrony.steps_ahead={asynchrony.steps_ahead}"
         )
     if deterministic:
         problems.append(
-            "asynchrony.steps_ahead=1 with deterministic=True: after a resume the episodes played ahead would be drawn "
-            "by other weights than without the interruption; use steps_ahead=0"
+            "asynchrony.steps_ahead=1 with deterministic=True: after a resume the prefetched episodes would be sampled "
+            "with other weights than without the interruption; use steps_ahead=0"
         )

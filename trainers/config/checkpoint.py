@@ -22,14 +22,19 @@ class CheckpointConfig:
 
 def check_checkpoint(checkpoint: CheckpointConfig, problems: list[str], *, resume: bool, validates: bool) -> None:
     if checkpoint.every == 0:
-        idle(checkpoint, "checkpoint.", ("keep", "best"), "without checkpoints", problems)
+        idle(checkpoint, "checkpoint.", ("keep", "best"), "with checkpoint.every=0", problems)
         if resume:
-            problems.append("resume=True with checkpoint.every=0: nothing would be left to resume from next time")
+            problems.append(
+                "resume=True with checkpoint.every=0: the run could not be resumed again; set checkpoint.every"
+            )
     elif checkpoint.every < 0 or checkpoint.keep < 1:
-        problems.append("checkpoint.every must be 0 (never) or more, and checkpoint.keep at least 1")
+        problems.append(
+            f"checkpoint.every={checkpoint.every} must be 0 (disabled) or more, and checkpoint.keep={checkpoint.keep} "
+            "at least 1"
+        )
     elif not validates:
-        idle(checkpoint, "checkpoint.", ("best",), "without validations", problems)
+        idle(checkpoint, "checkpoint.", ("best",), "with validation.every=0", problems)
     elif checkpoint.best and not checkpoint.best.startswith("validation/"):
         problems.append(
-            f"checkpoint.best={checkpoint.best!r} is no metric of the validations; theirs begin with validation/"
+            f"checkpoint.best={checkpoint.best!r} is not a validation metric; their names begin with validation/"
         )

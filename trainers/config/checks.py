@@ -21,7 +21,7 @@ def idle(section: object, prefix: str, names: tuple[str, ...], unless: str, prob
     """Report options that were set although nothing reads them under the other settings."""
     for name in names:
         if getattr(section, name) != default(section, name):
-            problems.append(f"{prefix}{name}={getattr(section, name)!r} does nothing {unless}; leave it out")
+            problems.append(f"{prefix}{name}={getattr(section, name)!r} has no effect {unless}; remove it")
 
 
 def default(section: object, name: str) -> Any:
@@ -36,4 +36,4 @@ def raise_if_any(problems: list[str]) -> None:
         ConfigError: There are problems.
     """
     if problems:
-        raise ConfigError("the configuration cannot be used:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        raise ConfigError("invalid configuration:\n" + "\n".join(f"  - {problem}" for problem in problems))

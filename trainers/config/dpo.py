@@ -88,17 +88,17 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     if not config.preferences.min_margin >= 0:
         problems.append(f"preferences.min_margin={config.preferences.min_margin} must be 0 or more")
     if config.steps is not None and config.epochs is not None:
-        problems.append(f"epochs={config.epochs} and steps={config.steps} both say when to end; give one of them")
+        problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
     if not 0 <= config.label_smoothing < 0.5:
         problems.append(f"label_smoothing={config.label_smoothing} must be in [0, 0.5)")
     if config.label_smoothing and config.loss != "sigmoid":
-        problems.append(f"label_smoothing={config.label_smoothing} does nothing with loss={config.loss}; leave it out")
+        problems.append(f"label_smoothing={config.label_smoothing} has no effect with loss={config.loss}; remove it")
     if not config.rpo_alpha >= 0:
         problems.append(f"rpo_alpha={config.rpo_alpha} must be 0 or more")
     check_model(config.model, problems, required=True)
     check_length(config.length, problems)
     if config.length.too_long == "cut_left":
-        problems.append("length.too_long=cut_left would take the prompt the two answers share; use drop or cut_right")
+        problems.append("length.too_long=cut_left would cut the prompt that both answers share; use drop or cut_right")
     check_held_out(config.validation, problems)
     check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
     positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
@@ -108,6 +108,7 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:
         warnings.append(
-            f"optimizer.lr={config.optimizer.lr:g} is high for full fine-tuning on preferences; usual are 1e-7 … 1e-5"
+            f"optimizer.lr={config.optimizer.lr:g} is high for full fine-tuning on preferences; typical are "
+            "1e-7 to 1e-5"
         )
     return warnings

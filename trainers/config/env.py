@@ -65,17 +65,17 @@ class SamplingConfig:
 
 def check_env(env: EnvConfig, problems: list[str]) -> None:
     if not env.id:
-        problems.append("env.id is missing: which environment? `rllm-gym list` shows them")
+        problems.append("env.id is missing: set the id of an environment (`rllm-gym list` shows them)")
     if env.agent and ":" not in env.agent:
         problems.append(f"env.agent={env.agent!r} must have the form module:Class")
     if env.agent_kwargs and not env.agent:
-        problems.append("env.agent_kwargs without env.agent: name the agent they belong to")
+        problems.append("env.agent_kwargs without env.agent: set env.agent to the class that takes them")
     if env.workflow:
         if ":" not in env.workflow:
             problems.append(f"env.workflow={env.workflow!r} must have the form module:Class")
-        idle(env, "env.", ("agent",), "with env.workflow, which makes its own", problems)
+        idle(env, "env.", ("agent",), "with env.workflow, which creates its own agents", problems)
     elif env.workflow_kwargs:
-        problems.append("env.workflow_kwargs without env.workflow: name the workflow they belong to")
+        problems.append("env.workflow_kwargs without env.workflow: set env.workflow to the class that takes them")
     if env.max_turns is not None and env.max_turns < 1:
         problems.append(f"env.max_turns={env.max_turns} must be at least 1")
     positive(env, "env.", ("step_timeout", "episode_timeout", "parallel"), problems)

@@ -13,9 +13,9 @@ def _read_json_object(words: list[str]) -> dict[str, Any]:
     try:
         value = json.loads(words[0])
     except ValueError as error:
-        raise ValueError(f"{words[0]!r} is not JSON ({error}); write for example '{{\"size\": 4}}'") from error
+        raise ValueError(f"{words[0]!r} is not JSON ({error}); use for example '{{\"size\": 4}}'") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{words[0]!r} is JSON, but no object; write for example '{{\"size\": 4}}'")
+        raise ValueError(f"{words[0]!r} is JSON, but not an object; use for example '{{\"size\": 4}}'")
     return value
 
 

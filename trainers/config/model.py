@@ -73,14 +73,14 @@ def check_model(model: ModelConfig, problems: list[str], *, required: bool, refe
         reference: Whether a KL term needs a reference model.
     """
     if required and not model.path:
-        problems.append("model.path is missing: a Hugging Face folder or hub id (`rllm-gym sft` makes a tiny one)")
+        problems.append("model.path is missing: a Hugging Face folder or hub id (`rllm-gym sft` can create a tiny one)")
     if model.tuning == "full" and model.lora != LoraConfig():
-        problems.append("model.lora does nothing with model.tuning=full; leave it out, or use model.tuning=lora")
+        problems.append("model.lora has no effect with model.tuning=full; remove it, or use model.tuning=lora")
     if model.tuning != "full":
-        unless = f"with model.tuning={model.tuning}, whose reference is the base with adapters off"
+        unless = f"with model.tuning={model.tuning}, whose reference is the base with adapters disabled"
         idle(model, "model.", ("reference",), unless, problems)
     elif not reference:
         idle(model, "model.", ("reference",), "without a KL term", problems)
     positive(model.lora, "model.lora.", ("rank", "alpha"), problems)
     if not model.lora.targets.strip():
-        problems.append("model.lora.targets is empty: name modules, or leave it out for all linear layers")
+        problems.append("model.lora.targets is empty: name modules, or remove it for all linear layers")

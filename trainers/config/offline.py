@@ -54,9 +54,9 @@ def check_length(length: LengthConfig, problems: list[str]) -> None:
 
 def check_held_out(validation: HeldOutConfig, problems: list[str]) -> None:
     if not 0 <= validation.fraction < 1:
-        problems.append(f"validation.fraction={validation.fraction} is a share, in [0, 1)")
+        problems.append(f"validation.fraction={validation.fraction} must be in [0, 1)")
     if validation.fraction and validation.file:
-        problems.append("validation.fraction and validation.file both say what is held back; give one of them")
+        problems.append("validation.fraction and validation.file are mutually exclusive; set only one")
     if not validation.fraction and not validation.file:
         unless = "without validation.fraction or validation.file"
         idle(validation, "validation.", ("every",), unless, problems)
@@ -65,11 +65,16 @@ def check_held_out(validation: HeldOutConfig, problems: list[str]) -> None:
 
 def check_keep(checkpoint: KeepConfig, validation: HeldOutConfig, problems: list[str], *, resume: bool) -> None:
     if checkpoint.every == 0:
-        idle(checkpoint, "checkpoint.", ("keep",), "without checkpoints", problems)
+        idle(checkpoint, "checkpoint.", ("keep",), "with checkpoint.every=0", problems)
         if resume:
-            problems.append("resume=True with checkpoint.every=0: nothing would be left to resume from next time")
+            problems.append(
+                "resume=True with checkpoint.every=0: the run could not be resumed again; set checkpoint.every"
+            )
     elif checkpoint.every < 0 or checkpoint.keep < 1:
-        problems.append("checkpoint.every must be 0 (never) or more, and checkpoint.keep at least 1")
+        problems.append(
+            f"checkpoint.every={checkpoint.every} must be 0 (disabled) or more, and checkpoint.keep={checkpoint.keep} "
+            "at least 1"
+        )
     if not validation.fraction and not validation.file:
         unless = "without validation.fraction or validation.file"
         idle(checkpoint, "checkpoint.", ("best",), unless, problems)

@@ -71,5 +71,7 @@ def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> li
     :func:`trainers.optimizers.rate_warning`, where the model size is known: a tiny model learns at rates that would
     ruin a large one."""
     if model.tuning != "full" and optimizer.lr < 1e-6:
-        return [f"optimizer.lr={optimizer.lr:g} with LoRA learns nothing one could see; usual are 1e-5 … 1e-3"]
+        return [
+            f"optimizer.lr={optimizer.lr:g} with LoRA is too low to have a visible effect; typical are 1e-5 to 1e-3"
+        ]
     return []

@@ -55,9 +55,9 @@ def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
     try:
         value = json.loads(words[0])
     except ValueError as error:
-        raise ValueError(f"{words[0]!r} is not JSON ({error}); write for example {_EXAMPLE}") from error
+        raise ValueError(f"{words[0]!r} is not JSON ({error}); use for example {_EXAMPLE}") from error
     if not isinstance(value, dict) or not all(isinstance(role, dict) for role in value.values()):
-        raise ValueError(f"{words[0]!r} names no roles; write for example {_EXAMPLE}")
+        raise ValueError(f"{words[0]!r} is not an object with options by role; use for example {_EXAMPLE}")
     from trainers.config_loading import from_mapping
 
     try:
@@ -130,7 +130,7 @@ def check_roles(
     """Check the options alone; :func:`check_role_assignment` checks them against the roles of the loaded workflow."""
     if not workflow:
         if roles:
-            problems.append("roles without env.workflow: one agent alone plays an environment; name the workflow")
+            problems.append("roles without env.workflow: without a workflow there is only one agent; set env.workflow")
         idle(
             opponents, "opponents.", tuple(entry.name for entry in fields(opponents)), "without env.workflow", problems
         )
@@ -143,21 +143,29 @@ def check_roles(
         return
     positive(opponents, "opponents.", ("pool", "every"), problems)
     if opponents.pool == 1:
-        idle(opponents, "opponents.", ("evict",), "with a pool of one, which the newest copy takes", problems)
+        idle(
+            opponents,
+            "opponents.",
+            ("evict",),
+            "with opponents.pool=1, which always contains only the newest copy",
+            problems,
+        )
     if opponents.role in roles:
         role = roles[opponents.role]
         if role.trainable is not None:
             problems.append(
-                f"roles.{opponents.role}.trainable={role.trainable}: frozen opponents play this role (opponents.role), "
-                "and never learn; leave it out"
+                f"roles.{opponents.role}.trainable={role.trainable} conflicts with opponents.role={opponents.role}: "
+                "the role uses frozen copies, which are never trained; remove it"
             )
         if role.adapter != "shared":
             problems.append(
-                f"roles.{opponents.role}.adapter={role.adapter}: frozen opponents play this role (opponents.role) with "
-                "copies of weights that are trained; leave it out"
+                f"roles.{opponents.role}.adapter={role.adapter} conflicts with opponents.role={opponents.role}: the "
+                "role uses frozen copies of trained weights; remove it"
             )
     if opponents.of == opponents.role:
-        problems.append(f"opponents.of={opponents.of!r} is their own role, which is not trained: name another one")
+        problems.append(
+            f"opponents.of={opponents.of!r} equals opponents.role, which is not trained; set it to another role"
+        )
 
 
 def opponent_warnings(opponents: OpponentsConfig, steps: int) -> list[str]:
@@ -165,33 +173,35 @@ def opponent_warnings(opponents: OpponentsConfig, steps: int) -> list[str]:
     if not opponents.role or opponents.every < steps:
         return []
     return [
-        f"opponents.every={opponents.every} with steps={steps}: no copy is met but the model before training; for "
-        "self-play against what was learnt take fewer steps between two copies"
+        f"opponents.every={opponents.every} with steps={steps}: the only opponent is the model before training; use a "
+        "smaller opponents.every for self-play against trained copies"
     ]
 
 
 def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[str]) -> None:
     if not _NAME.fullmatch(name) or name in _RESERVED:
         problems.append(
-            f"roles.{name}: a role is named by letters, digits, _ and -, a letter first, and not "
-            f"{', '.join(_RESERVED)}, which mean something else"
+            f"roles.{name}: a role name must start with a letter, consist of at most 64 letters, digits, _ and -, and "
+            f"not be one of the reserved names {', '.join(_RESERVED)}"
         )
     if role.adapter == "base" and role.trainable:
         problems.append(
-            f"roles.{name}.trainable=True with adapter: base, which is the model as it was before training; write "
-            "adapter: own or shared"
+            f"roles.{name}.trainable=True with adapter: base, which is the model before training and is never trained; "
+            "use adapter: own or shared"
         )
     if role.adapter == "base" and role.trainable is False:
-        problems.append(f"roles.{name}.trainable=False does nothing with adapter: base, which never is; leave it out")
+        problems.append(
+            f"roles.{name}.trainable=False has no effect with adapter: base, which is never trained; remove it"
+        )
     if role.adapter == "own" and role.trainable is False:
         problems.append(
-            f"roles.{name}.adapter=own with trainable: false does nothing: an adapter that is never trained changes "
-            "nothing; write adapter: base"
+            f"roles.{name}.adapter=own with trainable: false: an adapter that is never trained has no effect; use "
+            "adapter: base"
         )
     if role.adapter == "own" and model.tuning == "full":
         problems.append(
-            f"roles.{name}.adapter=own with model.tuning=full: a whole model a role, each with gradients and optimizer "
-            "states of its own, is another run; write model.tuning=lora (an adapter a role on one base), or adapter: "
+            f"roles.{name}.adapter=own with model.tuning=full: a full model per role, with its own gradients and "
+            "optimizer states, is not supported; use model.tuning=lora (one adapter per role on one base), or adapter: "
             "shared"
         )
     if role.max_tokens is not None and role.max_tokens < 1:
@@ -207,21 +217,23 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
     problems: list[str] = []
     known = ", ".join(roles)
     problems += [
-        f"roles.{name}: the workflow has no such role; it has {known}"
+        f"roles.{name}: the workflow has no such role; its roles are {known}"
         for name in assignment.config
         if name not in roles
     ]
     problems += [
-        f"opponents.{option}={name!r}: the workflow has no such role; it has {known}"
+        f"opponents.{option}={name!r}: the workflow has no such role; its roles are {known}"
         for option in ("role", "of")
         if (name := getattr(assignment.opponents, option)) and name not in roles
     ]
     if problems:
-        raise ConfigError("the roles cannot be played:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        raise ConfigError(
+            "the role options do not match the workflow:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        )
     adapters = assignment.adapters(roles)
     if not adapters:
         raise ConfigError(
-            f"no role is trained: all of {known} are frozen; let one of them learn (roles.NAME.trainable)"
+            f"no role is trained: all of {known} are frozen; make at least one trainable (roles.NAME.trainable)"
         )
     idle_shared = [
         name for name in roles if not assignment.trainable(name) and assignment.weights(name) not in (*adapters, BASE)
@@ -229,8 +241,8 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
     for name in idle_shared:
         if name != assignment.opponents.role:
             raise ConfigError(
-                f"roles.{name}: adapter: shared with trainable: false, and no other role trains the shared weights: "
-                "write adapter: base"
+                f"roles.{name}: adapter: shared with trainable: false, but no other role trains the shared weights; "
+                "use adapter: base"
             )
     if assignment.opponents.role:
         if assignment.opponents.of and not assignment.trainable(assignment.opponents.of):
@@ -239,20 +251,19 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
             )
         if not assignment.opponents.of and len(adapters) > 1:
             raise ConfigError(
-                f"opponents.of is missing: {len(adapters)} adapters are trained; name the role whose weights the "
-                "opponents get"
+                f"opponents.of is missing: {len(adapters)} adapters are trained; set it to the role whose weights "
+                "the opponents copy"
             )
         if assignment.opponents.of and len(adapters) == 1:
             raise ConfigError(
-                f"opponents.of={assignment.opponents.of!r} does nothing: only one set of weights is trained; leave "
-                f"it out"
+                f"opponents.of={assignment.opponents.of!r} has no effect: only one set of weights is trained; remove it"
             )
     named = {name for name in (*adapters, *assignment.served(roles)) if name} or bool(assignment.opponents.role)
     if named and sampler.backend != "torch":
         single_set = model.tuning == "full" or sampler.merge_adapters
         if single_set:
             raise ConfigError(
-                f"sampler.backend={sampler.backend} cannot serve several whole models: with model.tuning=full or "
-                "sampler.merge_adapters all roles play with the shared weights; use sampler.backend=torch, or "
+                f"sampler.backend={sampler.backend} cannot serve several full models, which model.tuning=full and "
+                "sampler.merge_adapters require if roles have different weights; use sampler.backend=torch, or "
                 "model.tuning=lora without merge_adapters"
             )

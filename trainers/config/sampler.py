@@ -65,24 +65,25 @@ def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str
             idle(sampler, "sampler.", (name,), f"with sampler.backend={backend}", problems)
     positive(sampler, "sampler.", ("gpu_memory", "cache_gib", "probe_tolerance", "timeout"), problems)
     if sampler.gpu_memory > 1:
-        problems.append(f"sampler.gpu_memory={sampler.gpu_memory} is a share, in (0, 1]")
+        problems.append(f"sampler.gpu_memory={sampler.gpu_memory} must be in (0, 1]")
     if backend != "torch" and deterministic:
         problems.append(
-            f"deterministic=True with sampler.backend={backend}, whose batches depend on timing: use the torch backend"
+            f"deterministic=True with sampler.backend={backend}, whose batches depend on timing; use "
+            "sampler.backend=torch"
         )
     if model.tuning == "full":
         idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
     elif model.lora.variant == "dora" and backend != "torch" and not sampler.merge_adapters:
         hint = "use sampler.backend=torch" if backend == "openai" else "set sampler.merge_adapters=True"
-        problems.append(f"sampler.backend={backend} serves no DoRA adapters (model.lora.variant=dora): {hint}")
+        problems.append(f"sampler.backend={backend} does not support DoRA adapters (model.lora.variant=dora); {hint}")
     if backend == "openai":
         problems += [
-            f"sampler.{name} is missing: the openai backend needs it"
+            f"sampler.{name} is missing: sampler.backend=openai requires it"
             for name in ("url", "model", "adapter_folder")
             if not getattr(sampler, name)
         ]
         if model.tuning != "lora":
             problems.append(
-                f"model.tuning={model.tuning} with sampler.backend=openai: an endpoint loads adapters on the base it "
-                "has; use model.tuning=lora, or another backend"
+                f"model.tuning={model.tuning} with sampler.backend=openai: the endpoint can only load LoRA adapters "
+                "on its base model; use model.tuning=lora, or another backend"
             )

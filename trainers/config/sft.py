@@ -107,34 +107,36 @@ def validate_sft(config: SftConfig) -> list[str]:
     from_policy = bool(config.demonstrations.policy)
     if from_policy or measured:
         check_env(config.env, problems)
-        reason = (
-            "in fine-tuning: one agent plays for demonstrations and measures; imitate saved episodes or chats instead"
-        )
+        reason = "in fine-tuning, which runs a single agent (you can train on saved episodes of a workflow instead)"
         idle(config.env, "env.", ("workflow", "workflow_kwargs"), reason, problems)
     elif config.env != EnvConfig():
-        problems.append("env does nothing with demonstrations.file and no stop.metric; leave it out")
+        problems.append("env has no effect with demonstrations.file and without stop.metric; remove it")
     if measured:
         positive(config.stop, "stop.", ("every", "tasks"), problems)
         if not 0 < config.stop.at_least <= 1:
-            problems.append(f"stop.at_least={config.stop.at_least} is a success rate, in (0, 1]")
+            problems.append(f"stop.at_least={config.stop.at_least} must be in (0, 1]: a success rate")
     else:
         for name in ("at_least", "every", "tasks"):
             if getattr(config.stop, name) != default(config.stop, name):
-                problems.append(f"stop.{name} does nothing without stop.metric; leave it out")
+                problems.append(f"stop.{name} has no effect without stop.metric; remove it")
         if config.sampling != SamplingConfig():
-            problems.append("sampling does nothing without stop.metric: nothing is sampled; leave it out")
+            problems.append("sampling has no effect without stop.metric, since nothing is sampled; remove it")
     check_model(config.model, problems, required=not tiny.enabled)
     if tiny.enabled and config.model.path:
-        problems.append("tiny.enabled makes a new model, and model.path names another; give one of them")
+        problems.append("tiny.enabled creates a new model, but model.path names another one; set only one")
     if not tiny.enabled and tiny != TinyConfig():
-        problems.append("tiny.* does nothing without tiny.enabled; leave it out")
+        problems.append("tiny.* has no effect without tiny.enabled; remove it")
     if config.epochs is not None:
         if from_policy:
-            problems.append("epochs with demonstrations.policy: a policy plays for ever; give steps")
+            problems.append(
+                "epochs with demonstrations.policy: the number of episodes of a policy is unlimited; use steps"
+            )
         if config.steps != default(config, "steps"):
-            problems.append(f"epochs={config.epochs} and steps={config.steps} both say when to end; give one of them")
+            problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
     if from_policy and config.validation.fraction:
-        problems.append("validation.fraction holds back part of a file, and a policy has none; give validation.file")
+        problems.append(
+            "validation.fraction holds out part of demonstrations.file, which is not set; use validation.file"
+        )
     check_length(config.length, problems)
     check_held_out(config.validation, problems)
     check_sampling(config.sampling, problems)
@@ -148,14 +150,16 @@ def validate_sft(config: SftConfig) -> list[str]:
 
 def _check_demonstrations(demonstrations: DemonstrationConfig, validates: bool, problems: list[str]) -> None:
     if bool(demonstrations.policy) == bool(demonstrations.file):
-        problems.append("demonstrations: give either a file or a policy (module:function), and not both")
+        problems.append(
+            "demonstrations: set either demonstrations.file or demonstrations.policy (module:function), not both"
+        )
     if demonstrations.policy:
         names = ("min_reward", "best", "distinct", *(() if validates else ("strings",)))
         idle(demonstrations, "demonstrations.", names, "with demonstrations.policy", problems)
     else:
         for name in ("policy_kwargs", "per_task"):
             if getattr(demonstrations, name) != default(demonstrations, name):
-                problems.append(f"demonstrations.{name} does nothing without demonstrations.policy; leave it out")
+                problems.append(f"demonstrations.{name} has no effect without demonstrations.policy; remove it")
     if demonstrations.best is None:
         idle(demonstrations, "demonstrations.", ("best_per",), "without demonstrations.best", problems)
     positive(demonstrations, "demonstrations.", ("per_task", "best"), problems)

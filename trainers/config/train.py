@@ -100,13 +100,13 @@ def validate(config: TrainConfig) -> list[str]:
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=model.tuning)
     if config.sampling.temperature == 0:
-        problems.append("sampling.temperature=0 is greedy: every episode of a group would be the same; use 1.0")
+        problems.append("sampling.temperature=0 is greedy: all episodes of a group would be identical; use 1.0")
     positive(config, "", ("steps", "threads"), problems)
     check_algorithm(algorithm, problems)
     check_value(config.value, algorithm, problems)
     if algorithm.overlong_penalty and config.sampling.max_response_tokens is None:
         problems.append(
-            "algorithm.overlong_penalty is measured against sampling.max_response_tokens, and that is not set; set it"
+            "algorithm.overlong_penalty is relative to sampling.max_response_tokens, which is not set; set it"
         )
     check_entropy(config.entropy, problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
@@ -118,22 +118,26 @@ def validate(config: TrainConfig) -> list[str]:
             config.validation,
             "validation.",
             ("tasks", "samples", "greedy", "save_episodes"),
-            "without validations",
+            "with validation.every=0",
             problems,
         )
     elif config.validation.every < 0:
-        problems.append(f"validation.every={config.validation.every} must be 0 (never) or more")
+        problems.append(f"validation.every={config.validation.every} must be 0 (disabled) or more")
     else:
         positive(config.validation, "validation.", ("tasks", "samples"), problems)
     check_checkpoint(config.checkpoint, problems, resume=config.resume, validates=config.validation.every != 0)
     check_asynchrony(config.asynchrony, problems, deterministic=config.deterministic)
     if config.save_episodes_every < 0:
-        problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (never) or more")
+        problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (disabled) or more")
     if config.deterministic:
         if config.threads != 1:
-            problems.append(f"threads={config.threads} with deterministic=True: sums of several threads differ; use 1")
+            problems.append(
+                f"threads={config.threads} with deterministic=True: sums over several threads differ; use 1"
+            )
         if model.device not in ("auto", "cpu"):
-            problems.append(f"model.device={model.device!r} with deterministic=True: only the CPU repeats bit for bit")
+            problems.append(
+                f"model.device={model.device!r} with deterministic=True: only the CPU is bitwise reproducible"
+            )
     raise_if_any(problems)
     return [
         *learning_rate_warnings(config.model, config.optimizer),

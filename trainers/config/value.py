@@ -37,11 +37,15 @@ def check_value(value: ValueConfig, algorithm: AlgorithmConfig, problems: list[s
         return
     positive(value, "value.", ("lr", "weight"), problems)
     if value.detach:
-        idle(value, "value.", ("weight",), "with value.detach: nothing but the head feels the value loss", problems)
-    if algorithm.epochs * algorithm.minibatches == 1 and value.extra_steps == 0:
-        reason = (
-            "with one optimizer step a batch (epochs=1, minibatches=1, value.extra_steps=0): no value has moved yet"
+        idle(
+            value,
+            "value.",
+            ("weight",),
+            "with value.detach=True, with which the value loss trains only the head",
+            problems,
         )
+    if algorithm.epochs * algorithm.minibatches == 1 and value.extra_steps == 0:
+        reason = "with one optimizer step per batch (epochs=1, minibatches=1, value.extra_steps=0)"
         idle(value, "value.", ("clip",), reason, problems)
     for name in ("clip", "extra_steps", "warmup_steps"):
         if not getattr(value, name) >= 0:

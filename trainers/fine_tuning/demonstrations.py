@@ -93,7 +93,9 @@ class DemonstrationCollector:
 
     def __init__(self, env: TrainEnv, policy: DemonstrationPolicy, policy_kwargs: Mapping[str, Any]) -> None:
         if env.agent is None:
-            raise ConfigError("a policy plays one environment as one agent, and this world has a workflow")
+            raise ConfigError(
+                "demonstrations.policy requires an environment with a single agent, but this one has a workflow"
+            )
         self._make_agent = env.agent
         self._policy = policy
         self._policy_kwargs = dict(policy_kwargs)
@@ -152,13 +154,13 @@ def read_demonstrations(
             demonstrations += _from_row(row, where, strings)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"{where}: neither an episode nor a chat with messages, nor a prompt with a completion "
+                f"{where}: neither an episode, nor a chat with messages, nor a prompt with a completion "
                 f"({type(error).__name__}: {error})"
             ) from error
     if not demonstrations:
-        raise ConfigError(f"{option}={files!r} holds no assistant message to imitate")
+        raise ConfigError(f"{option}={files!r} contains no assistant message to train on")
     if strings == "raw" and all(turn.raw_prompt is None for item in demonstrations for turn in item.turns):
-        raise ConfigError("strings=raw does nothing: no row has a prompt and a completion that are strings")
+        raise ConfigError("strings=raw has no effect: no row has a prompt and a completion that are strings")
     return demonstrations
 
 
@@ -183,7 +185,7 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
         ValueError: The episode has a different schema version.
     """
     if row.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {row.get('schema_version')!r}; this version reads {SCHEMA_VERSION}")
+        raise ValueError(f"schema_version={row.get('schema_version')!r} is not supported; it must be {SCHEMA_VERSION}")
     episode = episode_from_json(dict(row))
     if not episode.trainable and episode.stop_reason is not StopReason.NONE:
         return
@@ -218,7 +220,7 @@ def chat_turns(
         if message.role != "assistant" or index < start:
             continue
         if index == 0:
-            raise ValueError("the first message is the assistant's: there is nothing it replies to")
+            raise ValueError("the first message is from the assistant; there is no message that it replies to")
         turns.append(
             DemonstrationTurn(
                 shown[:index], message.text, tools, message=message, weight=_weight(row, f"message {index}")
@@ -234,13 +236,13 @@ def completion_turns(prompt: Any, completion: Any, tools: str, strings: Strings)
         ValueError: The prompt is empty, or ends with an assistant message.
     """
     if not prompt:
-        raise ValueError("the prompt is empty: there is nothing to reply to")
+        raise ValueError("the prompt is empty")
     if isinstance(prompt, str) and isinstance(completion, str) and strings == "raw":
         return (DemonstrationTurn((), completion, raw_prompt=prompt),)
     before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     after = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else list(completion)
     if before[-1].get("role") == "assistant":
-        raise ValueError("the prompt ends with an assistant message: there is nothing to reply to")
+        raise ValueError("the prompt ends with an assistant message; it must end with a message to reply to")
     return chat_turns([*before, *after], tools, start=len(before))
 
 
@@ -262,7 +264,7 @@ def _with_text_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
     calls = []
     for call in message["tool_calls"]:
         if not isinstance(call, Mapping):
-            raise ValueError(f"tool_calls holds {call!r:.40}; a call is an object with a function")
+            raise ValueError(f"tool_calls contains {call!r:.40}; a call must be an object with a function")
         function = dict(call.get("function", call))
         if not isinstance(function.get("arguments", "{}"), str):
             function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
@@ -275,7 +277,7 @@ def _weight(row: Mapping[str, Any], what: str) -> float:
     if weight is None:
         return 1.0
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-        raise ValueError(f"the weight of {what} is {weight!r}; it is a number, 0 or more")
+        raise ValueError(f"the weight of {what} is {weight!r}; it must be a number, 0 or more")
     return float(weight)
 
 

@@ -43,7 +43,7 @@ _COLUMNS = {
     "rewards/accuracies": "accuracy",
     "validation/rewards/accuracies": "validation accuracy",
     "optim/grad_norm": "gradient norm",
-    "time/step": "seconds a step",
+    "time/step": "seconds per step",
 }
 
 
@@ -137,9 +137,9 @@ class _Data:
         train, held_out = read.pairs, []
         validation, files = config.validation, config.preferences.file
         if validation.fraction:
-            back = split_held_out([pair.chosen.task for pair in train], validation.fraction, config.seed)
-            held_out = tokenized([pair for pair in train if pair.chosen.task in back], files)
-            train = [pair for pair in train if pair.chosen.task not in back]
+            held_out_tasks = split_held_out([pair.chosen.task for pair in train], validation.fraction, config.seed)
+            held_out = tokenized([pair for pair in train if pair.chosen.task in held_out_tasks], files)
+            train = [pair for pair in train if pair.chosen.task not in held_out_tasks]
         elif validation.file:
             measured = read_preferences(validation.file, config.preferences, option="validation.file")
             held_out = tokenized(measured.pairs, validation.file)
@@ -249,6 +249,6 @@ def _reference(config: DpoConfig, policy: Policy, *, moved: bool) -> Iterator[tu
     reference = Policy(frozen, tokens_per_chunk=config.optimizer.tokens_per_chunk)
     if reference.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise ConfigError(
-            f"reference={config.reference!r} has another vocabulary than the model: their log-probs cannot be compared"
+            f"reference={config.reference!r} has another vocabulary than the model, so log-probs cannot be compared"
         )
     yield reference, lambda batch: reference.outputs(batch).logp_N

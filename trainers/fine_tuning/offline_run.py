@@ -65,7 +65,7 @@ def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack, ran
         return output
     if not config.resume and holds_run(output):
         raise ConfigError(
-            f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
+            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
         )
     opened.enter_context(lock_folder(output))
     return output
@@ -119,14 +119,14 @@ class OfflineRun:
         notes = self._restore()
         self._ranks.broadcast(parameter for _, parameter in learner.policy.parameters)
         self._metrics: MetricsLog | None = None
-        leads = self._ranks.is_main_process
+        is_main_process = self._ranks.is_main_process
         with contextlib.ExitStack() as opened:
-            if leads:
+            if is_main_process:
                 self._write_settings(sandbox_tier)
                 last = self.step if self.step else -1
                 self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=last))
             self._display = opened.enter_context(
-                Display(title, steps, columns=columns, done=self.step, enabled=config.progress and leads)
+                Display(title, steps, columns=columns, done=self.step, enabled=config.progress and is_main_process)
             )
             opened.enter_context(on_sigterm(self._stop))
             self._closing = opened.pop_all()
@@ -239,19 +239,21 @@ class OfflineRun:
             return []
         loaded = load_checkpoint(self.output / "checkpoints")
         if loaded is None:
-            return [f"nothing to resume in {self.output}: starting from the beginning"]
+            return [f"no checkpoint to resume from in {self.output}: starting from the beginning"]
         state, present = loaded.state, to_mapping(self.config)
-        if found := resume_blockers(state, self._fingerprints, present):
+        if blockers := resume_blockers(state, self._fingerprints, present):
             raise ConfigError(
-                f"cannot go on from {self.output}: {'; '.join(found)}. Resume with the same data and model settings, "
-                "or start anew in another output folder"
+                f"cannot resume from {self.output}: {'; '.join(blockers)}. Resume with the same data and model "
+                "options, or start a new run in another output folder"
             )
         if loaded.step > self.steps:
-            raise ConfigError(f"{self.output} has {loaded.step} complete steps, and the run is to have {self.steps}")
+            raise ConfigError(
+                f"cannot resume from {self.output}: it has {loaded.step} complete steps, more than steps={self.steps}"
+            )
         try:
             self._learner.load_state_dict(state["learner"])
         except ValueError as error:
-            raise ConfigError(f"cannot go on from {self.output}: {error}") from error
+            raise ConfigError(f"cannot resume from {self.output}: {error}") from error
         set_generator_states(state["generators"])
         self.memory, self.validation, self._best = state["memory"], state["validation"], state["best"]
         self.step = loaded.step

@@ -77,7 +77,7 @@ class Preferences:
         if not self.skipped:
             return ""
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.items())
-        return f"{len(self.pairs)} pairs; left out: {reasons}"
+        return f"{len(self.pairs)} pairs; skipped: {reasons}"
 
 
 def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "preferences.file") -> Preferences:
@@ -108,14 +108,14 @@ def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "
                 f"{where}: neither a pair (prompt, chosen, rejected) nor an episode ({type(error).__name__}: {error})"
             ) from error
         if pair is None:
-            skipped["pairs of the same answer twice"] += 1
+            skipped["pairs of identical answers"] += 1
         else:
             pairs.append(pair)
     _check_used(options, pairs, episodes)
     pairs += _pairs_of_episodes(episodes, options, skipped)
     found = Preferences(pairs, skipped)
     if not pairs:
-        raise ConfigError(f"{option}={files!r} holds no pair of a better and a worse answer. {found.note()}")
+        raise ConfigError(f"{option}={files!r} contains no pair of a better and a worse answer. {found.note()}")
     return found
 
 
@@ -123,9 +123,9 @@ def _check_used(options: PreferenceConfig, pairs: Sequence[Pair], episodes: Sequ
     if not episodes:
         for name in ("pairs", "pairs_per", "min_margin"):
             if getattr(options, name) != getattr(PreferenceConfig(), name):
-                raise ConfigError(f"preferences.{name} does nothing: the files hold no episodes")
+                raise ConfigError(f"preferences.{name} has no effect: the files contain no episodes")
     if options.strings == "raw" and all(turn.raw_prompt is None for pair in pairs for turn in pair.chosen.turns):
-        raise ConfigError("preferences.strings=raw does nothing: no row has a prompt and answers that are strings")
+        raise ConfigError("preferences.strings=raw has no effect: no row has a prompt and answers that are strings")
 
 
 def _pair_of_row(row: Mapping[str, Any], where: str, options: PreferenceConfig) -> Pair | None:
@@ -157,7 +157,7 @@ def _split(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple[list[Any], l
     while common and (common == len(chosen) or common == len(rejected) or chosen[common - 1]["role"] == "assistant"):
         common -= 1
     if not common:
-        raise ValueError("the answers begin with different messages, so they are not answers to one prompt")
+        raise ValueError("the answers begin with different messages, so they have no common prompt")
     return list(chosen[:common]), list(chosen[common:]), list(rejected[common:])
 
 
@@ -169,17 +169,17 @@ def _pairs_of_episodes(
         groups[episode.task, episode.group if options.pairs_per == "group" else ""].append(episode)
     pairs: list[Pair] = []
     for group in groups.values():
-        asked: defaultdict[str, list[Demonstration]] = defaultdict(list)
+        by_prompt: defaultdict[str, list[Demonstration]] = defaultdict(list)
         for episode in group:
-            asked[prompt_of(episode.turns[0])].append(episode)
-        for alike in asked.values():
-            pairs += _pairs_of_group(alike, options, skipped)
+            by_prompt[prompt_of(episode.turns[0])].append(episode)
+        for same_prompt in by_prompt.values():
+            pairs += _pairs_of_group(same_prompt, options, skipped)
     return pairs
 
 
 def _pairs_of_group(episodes: Sequence[Demonstration], options: PreferenceConfig, skipped: Counter[str]) -> list[Pair]:
     if len(episodes) == 1:
-        skipped["episodes that nobody else of their group can be compared with"] += 1
+        skipped["episodes without another episode of their group to compare with"] += 1
         return []
     ranked = sorted(episodes, key=lambda episode: -_reward(episode))
     if options.pairs == "best_worst":
@@ -192,7 +192,7 @@ def _pairs_of_group(episodes: Sequence[Demonstration], options: PreferenceConfig
         if _reward(better) - _reward(worse) <= options.min_margin:
             skipped["ties"] += 1
         elif [turn.reply for turn in better.turns] == [turn.reply for turn in worse.turns]:
-            skipped["pairs of the same answer twice"] += 1
+            skipped["pairs of identical answers"] += 1
         else:
             pairs.append(Pair(better, worse))
     return pairs

@@ -40,7 +40,7 @@ def _expand(source: str, option: str) -> list[str]:
     if path.is_file():
         return [str(path)]
     if path.is_dir():
-        raise ConfigError(f"{option}={source!r} is a folder; name its files, such as {str(path / '*.jsonl')!r}")
+        raise ConfigError(f"{option}={source!r} is a folder; name its files, for example {str(path / '*.jsonl')!r}")
     found = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(str(path)) else []
     if not found:
         raise ConfigError(f"{option}={source!r} does not exist" + (" (no file matches)" if "*" in source else ""))
@@ -65,11 +65,11 @@ def _rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 try:
                     row = json.loads(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
                 except ValueError as error:
-                    raise ConfigError(f"{where}: not a JSON object ({error}); mend or delete the line") from error
+                    raise ConfigError(f"{where}: not a JSON object ({error}); fix or delete the line") from error
                 yield where, _object(row, where)
 
 
 def _object(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise ConfigError(f"{where}: a row is a JSON object with named fields, not {type(row).__name__}: {row!r:.80}")
+        raise ConfigError(f"{where}: a row must be a JSON object, not {type(row).__name__}: {row!r:.80}")
     return row

@@ -43,7 +43,7 @@ _COLUMNS = {
     "validation/loss": "validation loss",
     "validation/success": "validation success",
     "optim/grad_norm": "gradient norm",
-    "time/step": "seconds a step",
+    "time/step": "seconds per step",
 }
 
 
@@ -213,7 +213,7 @@ class _StopRule:
     def __init__(self, config: SftConfig, policy: Policy, env: TrainEnv) -> None:
         if env.validation is None:
             raise ConfigError(
-                "stop.metric needs validation tasks, and the environment has none (env.validation_kwargs)"
+                "stop.metric needs validation tasks, but the environment has none; set env.validation_kwargs"
             )
         self._stop = config.stop
         self._policy = policy

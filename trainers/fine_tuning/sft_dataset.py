@@ -31,19 +31,19 @@ def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig
     Raises:
         ConfigError: None is left, or the options require episodes and there are only chats.
     """
-    asked = [
+    set_options = [
         name
-        for name, wanted in (
+        for name, is_set in (
             ("successful_only", options.successful_only),
             ("min_reward", options.min_reward is not None),
             ("best", options.best is not None),
         )
-        if wanted
+        if is_set
     ]
-    if asked and all(demonstration.reward is None for demonstration in demonstrations):
+    if set_options and all(demonstration.reward is None for demonstration in demonstrations):
         raise ConfigError(
-            f"demonstrations.{asked[0]} does nothing: the files hold no episodes, and chats have neither reward nor "
-            "success"
+            f"demonstrations.{set_options[0]} has no effect: the files contain no episodes, and chats have neither "
+            "reward nor success"
         )
     kept = [item for item in demonstrations if item.success or not options.successful_only]
     if not kept:
@@ -52,7 +52,10 @@ def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig
         # A chat has no reward and was chosen by the author of the file, so it is always kept.
         kept = [item for item in kept if item.reward is None or item.reward >= options.min_reward]
         if not kept:
-            raise ConfigError(f"no episode in {options.file!r} has the reward demonstrations.min_reward asks for")
+            raise ConfigError(
+                f"no episode in {options.file!r} has a reward of at least "
+                f"demonstrations.min_reward={options.min_reward}"
+            )
     if options.best is not None:
         kept = _best(kept, options.best, options.best_per)
     return kept
@@ -124,15 +127,17 @@ class FileSftDataset:
         options = config.demonstrations
         read = read_demonstrations(options.file, strings=options.strings)
         kept = select(read, options)
-        self.notes = [f"{len(kept)} of {len(read)} demonstrations are imitated"] if len(kept) < len(read) else []
+        self.notes = (
+            [f"{len(kept)} of {len(read)} demonstrations are used for training"] if len(kept) < len(read) else []
+        )
         self._held_out: list[Demonstration] = []
         if config.validation.fraction:
-            back = split_held_out(
+            held_out_tasks = split_held_out(
                 [demonstration.task for demonstration in kept], config.validation.fraction, config.seed
             )
-            self._held_out = [demonstration for demonstration in kept if demonstration.task in back]
-            kept = [demonstration for demonstration in kept if demonstration.task not in back]
-            self.notes.append(f"{len(self._held_out)} demonstrations of {len(back)} tasks are held back")
+            self._held_out = [demonstration for demonstration in kept if demonstration.task in held_out_tasks]
+            kept = [demonstration for demonstration in kept if demonstration.task not in held_out_tasks]
+            self.notes.append(f"{len(self._held_out)} demonstrations of {len(held_out_tasks)} tasks are held out")
         self._demonstrations = kept
 
     def texts(self, number: int) -> list[str]:
@@ -146,13 +151,14 @@ class FileSftDataset:
         Raises:
             ConfigError: A demonstration is invalid, or none is left.
         """
-        encoded = sum(
+        num_retokenized = sum(
             any(turn.tokens is not None for turn in demonstration.turns) and not can_keep_ids(demonstration, renderer)
             for demonstration in self._demonstrations
         )
-        if encoded:
+        if num_retokenized:
             self.notes.append(
-                f"{encoded} episodes were sampled by a model with another tokenizer: their texts are encoded anew"
+                f"{num_retokenized} episodes were sampled by a model with another tokenizer; their texts are "
+                "tokenized again"
             )
         options = self._config.demonstrations
         for source, examples in ((self._demonstrations, self._examples), (self._held_out, self.held_out)):
@@ -169,7 +175,7 @@ class FileSftDataset:
             if source and not examples:
                 raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_tokens)")
         if options.distinct:
-            self.notes.append(f"{len(self._examples)} different demonstrations")
+            self.notes.append(f"{len(self._examples)} distinct demonstrations")
         self._demonstrations, self._held_out = [], []
         self._order = EpochOrder(len(self._examples), self._config.seed, "demonstrations")
         self.fingerprint = fingerprint(
@@ -204,7 +210,7 @@ class PolicySftDataset:
         self._options = options
         self._seed = config.seed
         self._tasks = env.train
-        self._player = DemonstrationCollector(
+        self._collector = DemonstrationCollector(
             env, import_object(options.policy, "demonstrations.policy"), options.policy_kwargs
         )
         self.fingerprint = f"{options.policy} {sorted(options.policy_kwargs.items())!r}"
@@ -224,13 +230,13 @@ class PolicySftDataset:
             ConfigError: The policy succeeds too rarely, or its demonstrations are too long.
         """
         chosen: list[SftExample] = []
-        for failures in count():
+        for attempts in count():
             if len(chosen) == number:
                 return chosen
-            if failures > 100 * number:
+            if attempts > 100 * number:
                 raise ConfigError(
-                    f"demonstrations.policy solved {len(chosen)} of {failures} tasks, short enough: too few for "
-                    "demonstrations.successful_only and length.max_tokens; use a better policy, or imitate failures too"
+                    f"demonstrations.policy solved {len(chosen)} of {attempts} tasks within length.max_tokens: too few "
+                    "for demonstrations.successful_only; use a better policy, or include failed episodes"
                 )
             demonstration = self._collect(self.position)
             self.position += 1
@@ -241,9 +247,9 @@ class PolicySftDataset:
         raise AssertionError("count() does not end")
 
     def close(self) -> None:
-        self._player.close()
+        self._collector.close()
 
     def _collect(self, number: int) -> Demonstration:
         epoch, position = divmod(number // self._options.per_task, len(self._tasks))
         index = shuffled(position, len(self._tasks), key=stream_seed("demonstrations", self._seed, epoch))
-        return self._player.collect(self._tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)
+        return self._collector.collect(self._tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)

@@ -101,9 +101,9 @@ class LengthLimit:
         self.too_long += 1
         if self._config.too_long == "error":
             raise ConfigError(
-                f"{where or 'a demonstration'} has {longest} tokens, and at most {limit} fit "
-                "(length.max_tokens, or what the model was made for); length.too_long=drop leaves such examples out, "
-                "cut_left and cut_right take tokens away"
+                f"{where or 'a demonstration'} has {longest} tokens, but the limit is {limit} (length.max_tokens, or "
+                "the model's context length); use length.too_long=drop to drop such examples, or cut_left or cut_right "
+                "to truncate them"
             )
         if self._config.too_long == "drop":
             return None
@@ -115,7 +115,7 @@ class LengthLimit:
         """Return one line about examples that were too long; empty if there were none."""
         if not self.too_long:
             return ""
-        done = "were left out" if self._config.too_long == "drop" else "were cut, or left out if no reply remained"
+        done = "were dropped" if self._config.too_long == "drop" else "were cut, or dropped if no reply remained"
         return f"{self.too_long} of {self.seen} examples have more than {self.limit} tokens and {done}"
 
 
@@ -145,7 +145,7 @@ def split_held_out(keys: Sequence[str], fraction: float, seed: int) -> set[str]:
     number = max(1, round(fraction * len(distinct)))
     if number >= len(distinct):
         raise ConfigError(
-            f"validation.fraction={fraction} of {len(distinct)} different task(s) leaves none to train on; give "
+            f"validation.fraction={fraction} of {len(distinct)} distinct task(s) leaves none to train on; use "
             "validation.file, or more data"
         )
     return set(distinct[:number])

@@ -47,8 +47,8 @@ def add_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[s
     folder = Path(config.path)
     if (folder / "adapter_config.json").is_file():
         raise ModelUnusable(
-            f"model.path={config.path!r} is itself an adapter, and a new one on top of it would fit no model on disk; "
-            f"write the merged model first (`rllm-gym merge {config.path} --output FOLDER`; in Python: PEFT's "
+            f"model.path={config.path!r} is itself an adapter, and an adapter of an adapter could not be loaded "
+            f"without it; merge it first (`rllm-gym merge {config.path} --output FOLDER`; in Python: PEFT's "
             "merge_and_unload), or use model.tuning=full"
         )
     targets: str | list[str] = config.lora.targets
@@ -80,8 +80,8 @@ def add_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[s
     ends = (base.get_input_embeddings(), base.get_output_embeddings())
     if any(hasattr(end, "lora_A") for end in ends):
         raise ModelUnusable(
-            f"model.lora.targets={config.lora.targets!r} adapts the embeddings or the output head, which often are one "
-            "and the same weight and which samplers do not adapt; name linear layers of the blocks, or use all-linear"
+            f"model.lora.targets={config.lora.targets!r} adapts the embeddings or the output head, which often share "
+            "one weight and which samplers do not support; name linear layers of the blocks, or use all-linear"
         )
     targets = _short_targets(base)
     for adapter in adapters:
@@ -102,7 +102,7 @@ def adapter_of(parameter_name: str) -> str:
     """Return the role whose adapter has this parameter, by its name in a PEFT model; ``""`` for the shared adapter."""
     match = _ADAPTER_WEIGHT.search(parameter_name)
     if match is None:
-        raise ValueError(f"{parameter_name!r} is no weight of an adapter")
+        raise ValueError(f"{parameter_name!r} is not a weight of an adapter")
     return "" if match["adapter"] == ADAPTER else match["adapter"]
 
 
@@ -116,8 +116,8 @@ def _check_names(base: Any, adapters: Sequence[str]) -> None:
     parts = {part for name, _ in base.named_parameters() for part in name.split(".")} | _PARTS_OF_PEFT
     if taken := [adapter for adapter in adapters if adapter in parts]:
         raise ModelUnusable(
-            f"roles.{taken[0]}.adapter=own: the model has a part named {taken[0]!r} itself, and PEFT could not tell "
-            "the two apart; give the role another name in the workflow"
+            f"roles.{taken[0]}.adapter=own: the model has a module named {taken[0]!r}, which PEFT would confuse with "
+            "the adapter; give the role another name in the workflow"
         )
 
 

@@ -55,7 +55,8 @@ def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT
         if model.config._attn_implementation != TREE_ATTENTION:
             raise ValueError(
                 "sequences are laid out as a tree, but with the model's attention "
-                f"({model.config._attn_implementation!r}) each would see all before it; use share_prompts=False"
+                f"({model.config._attn_implementation!r}) each would attend to all previous ones; use "
+                "share_prompts=False"
             )
         # Any 4-D mask keeps transformers from creating its own.
         nothing = torch.empty(1, 1, 1, 1, device=ids_BT.device)
@@ -222,7 +223,7 @@ def _attention(
         return usual
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "dropout"):
         if options.get(name) not in (None, 0, 0.0):
-            raise NotImplementedError(f"attention over a tree does not know {name}")
+            raise NotImplementedError(f"tree attention does not support {name}")
     scale = query.shape[-1] ** -0.5 if options.get("scaling") is None else options["scaling"]
     query, key = query.to(value.dtype), key.to(value.dtype)
     groups = query.shape[1] // key.shape[1]
@@ -267,7 +268,7 @@ def enable_tree_attention(model: Any, device: torch.device) -> bool:
     try:
         together_TD = hidden_states(model, ids_BT, position_BT, end_BT)[0]
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        _log.info("%s is not shown trees: %s", type(model).__name__, error)
+        _log.info("%s does not support tree attention: %s", type(model).__name__, error)
         together_TD = alone_TD.new_full((10, 1), float("nan"))
     # Results in bfloat16 differ by its rounding error.
     half = any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in model.parameters())

@@ -30,7 +30,9 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelUnusable(f"model.device={name!r} cannot be used ({error}); `auto` takes what there is") from error
+        raise ModelUnusable(
+            f"model.device={name!r} cannot be used ({error}); `auto` selects an available device"
+        ) from error
     return device
 
 
@@ -51,16 +53,16 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
 
             if options:
                 raise ModelUnusable(
-                    f"model.path={path!r} is an adapter, which cannot be loaded quantised; write the merged model "
-                    f"first: rllm-gym merge {path} --output FOLDER"
+                    f"model.path={path!r} is an adapter, which cannot be loaded quantized; merge it first: "
+                    f"rllm-gym merge {path} --output FOLDER"
                 )
             adapted = AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype)
             check_adapter_complete(adapted, path)
             return _writable(adapted.merge_and_unload())
         if getattr(AutoConfig.from_pretrained(path), "quantization_config", None):
             raise ModelUnusable(
-                f"model.path={path!r} was saved quantised, and what samples for it needs whole weights; give the "
-                "unquantised model, with model.tuning=qlora to train on it in 4 bits"
+                f"model.path={path!r} was saved quantized, but the sampler needs unquantized weights; use the "
+                "unquantized model, with model.tuning=qlora to train on a 4-bit base"
             )
         model, found = AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype or "auto", output_loading_info=True, **options
@@ -71,8 +73,8 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
         raise ModelUnusable(f"model.path={path!r} cannot be loaded as a causal language model: {error}") from error
     if missing := sorted(found["missing_keys"]):
         raise ModelUnusable(
-            f"model.path={path!r} lacks {len(missing)} of the model's weights, such as {missing[0]!r}, and random ones "
-            "would stand in for them; is it whole, and written by save_pretrained?"
+            f"model.path={path!r} lacks {len(missing)} of the model's weights, such as {missing[0]!r}, which would "
+            "be initialized randomly; check that it is complete and was written by save_pretrained"
         )
     return _writable(model)
 
@@ -93,11 +95,11 @@ def check_adapter_complete(model: Any, path: str) -> None:
 
     found = set_peft_model_state_dict(model, load_peft_weights(path, device="cpu"))
     missing = [name for name in found.missing_keys if ".default" in name]  # the base's tensors are not in the file
-    for names, what in ((missing, "lacks"), (list(found.unexpected_keys), "has, and its configuration has not,")):
+    for names, what in ((missing, "lacks"), (list(found.unexpected_keys), "has unexpected")):
         if names:
             raise ModelUnusable(
-                f"the adapter {path} {what} {len(names)} tensors, such as {names[0]!r}; is it whole, and is this its "
-                "base?"
+                f"the adapter {path} {what} {len(names)} tensors, such as {names[0]!r}; check that it is complete "
+                "and belongs to this base"
             )
 
 
@@ -114,8 +116,8 @@ def _writable(model: Any) -> Any:
         ids = {name: value for name, value in settings.to_dict().items() if name.endswith("_token_id")}
         model.generation_config = GenerationConfig(**ids)
         _log.warning(
-            "of the model's generation_config.json only the token ids are kept, since transformers would not write "
-            "it: %s",
+            "only the token ids of the model's generation_config.json are kept, since transformers would refuse to "
+            "save it: %s",
             str(error).splitlines()[0],
         )
     return model
@@ -130,10 +132,10 @@ def load_tokenizer(path: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        raise ModelUnusable(f"model.path={path!r} has no tokenizer that can be loaded: {error}") from error
+        raise ModelUnusable(f"model.path={path!r} has no loadable tokenizer: {error}") from error
     if not getattr(tokenizer, "chat_template", None):
         raise ModelUnusable(
-            f"the tokenizer of model.path={path!r} has no chat template, so conversations cannot be written as it was "
-            "taught; use the instruction-tuned model, or set tokenizer.chat_template and save the tokenizer"
+            f"the tokenizer of model.path={path!r} has no chat template, so conversations cannot be formatted for the "
+            "model; use the instruction-tuned model, or set tokenizer.chat_template and save the tokenizer"
         )
     return tokenizer

@@ -56,13 +56,13 @@ def merge_adapter(config: MergeConfig) -> MergeResult:
     """
     output = Path(config.output)
     if output.exists():
-        raise ConfigError(f"--output {config.output}: it exists already; nothing is overwritten, name a new folder")
+        raise ConfigError(f"--output {config.output} exists already and is not overwritten; use a new folder")
     base_path = config.base or _base_of(config.adapter)
     trained_on = _trained_on(config.adapter)
     if config.nf4 and trained_on is None:
         raise ConfigError(
-            f"--nf4: {config.adapter} does not say that it was trained on an NF4 base ({TRAINED_ON} in its folder), "
-            "and merged into a rounded base it would be worse; leave it out"
+            f"--nf4: {config.adapter} is not marked as trained on an NF4 base (no {TRAINED_ON} in its folder), and "
+            "merging it into a rounded base would degrade it; remove --nf4"
         )
     model, gap = _merge(config, base_path, trained_on if config.nf4 else None)
     kept = model.dtype if config.dtype == "same" else getattr(torch, config.dtype)
@@ -80,15 +80,15 @@ def _base_of(adapter: str) -> str:
     except (ValueError, OSError, TypeError) as error:
         folder = Path(adapter)
         if (folder / "config.json").is_file():
-            what = "it holds a whole model, which needs no merging"
+            what = "it contains a full model, which needs no merging"
         elif folder.is_dir():
-            what = "there is no adapter_config.json in it that can be read"
+            what = "it contains no readable adapter_config.json"
         else:
-            what = "there is no such folder, and no such adapter on the hub"
-        raise ConfigError(f"{adapter} is no adapter: {what} ({error})") from error
+            what = "no such folder, and no such adapter on the hub"
+        raise ConfigError(f"{adapter} is not an adapter: {what} ({error})") from error
     base = settings.base_model_name_or_path
     if not base:
-        raise ConfigError(f"{adapter} does not say which base it belongs to; name it with --base")
+        raise ConfigError(f"{adapter} does not name its base model; set it with --base")
     return str(base)
 
 
@@ -100,7 +100,7 @@ def _trained_on(adapter: str) -> torch.dtype | None:
     try:
         dtype: torch.dtype = getattr(torch, json.loads(file.read_text())["dtype"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{file} is no note of rllm-gym's ({type(error).__name__}: {error}); remove it") from error
+        raise ConfigError(f"{file} was not written by rllm-gym ({type(error).__name__}: {error}); remove it") from error
     return dtype
 
 
@@ -117,7 +117,7 @@ def _merge(config: MergeConfig, base_path: str, nf4: torch.dtype | None) -> tupl
             base = dequantized_copy(quantized, base_path).to(dtype or nf4)
     except ModelUnusable as error:
         raise ConfigError(
-            f"the base of {config.adapter} is {base_path!r}, which cannot be loaded; name where it lies now with "
+            f"the base of {config.adapter} is {base_path!r}, which cannot be loaded; set its current location with "
             f"--base ({error})"
         ) from error
     try:
@@ -129,13 +129,13 @@ def _merge(config: MergeConfig, base_path: str, nf4: torch.dtype | None) -> tupl
         if isinstance(error, ModelUnusable):
             raise
         raise ConfigError(
-            f"the adapter {config.adapter} cannot be merged into {base_path!r}: is that its base? ({error})"
+            f"the adapter {config.adapter} cannot be merged into {base_path!r}; check that it is its base ({error})"
         ) from error
     gap = (_logits(merged) - expected_TV).abs().max().item()
     if not gap <= _TOLERANCE[merged.dtype] * max(1.0, expected_TV.abs().max().item()):
         raise ConfigError(
-            f"merged into {base_path!r}, {config.adapter} computes something else than beside it (logits differ by "
-            f"{gap:.3g}): this kind of adapter cannot be merged"
+            f"{config.adapter} cannot be merged into {base_path!r}: the logits of the merged model differ by {gap:.3g} "
+            "from those of the base with the adapter"
         )
     return merged, gap
 
@@ -172,6 +172,8 @@ def _write(model: Any, tokenizer: Any | None, output: Path) -> None:
                 os.fsync(written.fileno())
         os.rename(partial, output)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"--output {output}: the model cannot be written ({error}); nothing is left there") from error
+        raise ConfigError(
+            f"--output {output}: the model cannot be written ({error}); partial output was removed"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -158,7 +158,7 @@ class Policy:
         with self._precision(self.device.type):
             hidden_BTD = self._hidden(self._plain(), batch)
         value_N, _ = self._values(hidden_BTD, batch)
-        assert value_N is not None, "add_value_head comes first"
+        assert value_N is not None, "call add_value_head first"
         return value_N
 
     def add_value_head(self, *, detach: bool) -> ValueHead:

@@ -31,7 +31,7 @@ def load_quantized_lm(path: str, *, dtype: torch.dtype, device: torch.device) ->
     quantized = [module for module in model.modules() if isinstance(module, Linear4bit)]
     if not quantized:
         raise ModelUnusable(
-            f"model.path={path!r} has no linear layer that can be quantised to 4 bits; use model.tuning=lora"
+            f"model.path={path!r} has no linear layer that can be quantized to 4 bits; use model.tuning=lora"
         )
     for module in quantized:
         # In evaluation mode bitsandbytes would repack the weights for a CPU kernel without a backward pass, and the

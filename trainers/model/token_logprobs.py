@@ -340,10 +340,12 @@ def check_head(model: Any, device: torch.device) -> None:
         hidden_TD = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state[0]
         gap = (head_logits(model, hidden_TD).float() - expected_TV).abs().max().item()
     except (AttributeError, TypeError, KeyError) as error:
-        raise ModelUnusable(f"{type(model).__name__} has no hidden states and output head to read: {error}") from error
+        raise ModelUnusable(
+            f"{type(model).__name__} has no accessible hidden states and output head: {error}"
+        ) from error
     finally:
         model.train(training)
     if not gap <= 1e-2 * max(1.0, expected_TV.abs().max().item()):
         raise ModelUnusable(
-            f"{type(model).__name__} computes its logits in a way this trainer does not know: they differ by {gap:.3g}"
+            f"{type(model).__name__} computes its logits in an unsupported way: ours differ by {gap:.3g}"
         )

@@ -29,7 +29,7 @@ class CheckpointError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCheckpoint:
     """A checkpoint that was loaded.
 
     Attributes:
@@ -83,11 +83,11 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
     return target
 
 
-def load_checkpoint(folder: Path) -> Loaded | None:
+def load_checkpoint(folder: Path) -> LoadedCheckpoint | None:
     """Load the newest complete checkpoint; ``None`` if none was ever written.
 
     A truncated or modified checkpoint is skipped in favor of the previous one, and reported in
-    :attr:`Loaded.skipped`.
+    :attr:`LoadedCheckpoint.skipped`.
 
     Raises:
         CheckpointError: There are checkpoints, but none is complete.
@@ -95,12 +95,12 @@ def load_checkpoint(folder: Path) -> Loaded | None:
     skipped: list[str] = []
     for path in reversed(_checkpoints(folder)):
         try:
-            return Loaded(_step(path), _read(path), tuple(skipped))
+            return LoadedCheckpoint(_step(path), _read(path), tuple(skipped))
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             skipped.append(f"{path} cannot be used: {error}")
     if skipped:
         raise CheckpointError(
-            "no checkpoint can be used; start without --resume in a new folder, or restore one of them:\n  - "
+            "no checkpoint is usable; start a new run in another folder, or restore one of them:\n  - "
             + "\n  - ".join(skipped)
         )
     return None
@@ -123,26 +123,24 @@ def _not_written(folder: Path, step: int, error: Exception) -> str:
     while not isinstance(cause, OSError) and cause.__context__ is not None:
         cause = cause.__context__
     older = _checkpoints(folder)
-    left = f"{older[-1]} is intact: go on from it with --resume" if older else "there is no older one"
+    left = f"{older[-1]} is intact: resume from it with --resume" if older else "there is no older checkpoint"
     free = ""
     if folder.exists():
-        free = (
-            f" ({shutil.disk_usage(folder).free / 2**20:.0f} MiB are free there; make room, or point output elsewhere)"
-        )
+        free = f" ({shutil.disk_usage(folder).free / 2**20:.0f} MiB are free there; free disk space, or change output)"
     return f"the checkpoint of step {step} cannot be written to {folder}: {cause}{free}. {left}"
 
 
 def _read(path: Path) -> dict[str, Any]:
     seal = json.loads((path / "seal.json").read_text())
     if seal["schema"] != _SCHEMA:
-        raise ValueError(f"it has schema {seal['schema']}, and this version reads {_SCHEMA}")
+        raise ValueError(f"schema {seal['schema']} is not supported; it must be {_SCHEMA}")
     if seal["step"] != _step(path):
         raise ValueError(f"it was written as step {seal['step']}")
     found = _fingerprint(path / "state.pt")
     if found["bytes"] != seal["bytes"]:
-        raise ValueError(f"state.pt has {found['bytes']} bytes, not {seal['bytes']}: it is torn")
+        raise ValueError(f"state.pt has {found['bytes']} bytes, not {seal['bytes']}: it is truncated or damaged")
     if found["sha256"] != seal["sha256"]:
-        raise ValueError("state.pt does not match its checksum: it was altered")
+        raise ValueError("state.pt does not match its checksum: it was modified")
     # weights_only: an untrusted checkpoint cannot run code.
     state: dict[str, Any] = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
     return state

@@ -41,7 +41,7 @@ class Display:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("remaining"),
             TimeRemainingColumn(),
             console=self._console,
         )
@@ -80,8 +80,8 @@ class Display:
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False)
-        for heading in ("", "now", "first", "so far"):
-            table.add_column(heading, justify="left" if heading in ("", "so far") else "right")
+        for heading in ("", "now", "first", "history"):
+            table.add_column(heading, justify="left" if heading in ("", "history") else "right")
         for key, caption in self._columns.items():
             if values := self._history[key]:
                 table.add_row(caption, f"{values[-1]:.3g}", f"{values[0]:.3g}", sparkline(values, 48))

@@ -21,45 +21,46 @@ class _Symptom:
 _SYMPTOMS: dict[str, _Symptom] = {
     "value": _Symptom(
         lambda row, first: row.get("value/explained_variance", 0.0) < -1.0,
-        "the value head foretells returns worse than their mean would (value/explained_variance "
-        "{value/explained_variance:.2f}), and advantages made with it are mostly noise: lower value.lr, set "
-        "value.warmup_steps higher, or bring algorithm.gae_lambda near 1",
+        "the value head predicts returns worse than their mean (value/explained_variance "
+        "{value/explained_variance:.2f}), so the advantages computed with it are mostly noise: lower value.lr, raise "
+        "value.warmup_steps, or set algorithm.gae_lambda close to 1",
     ),
     "invalid": _Symptom(
         lambda row, first: (
             row.get("episodes/invalid_action_fraction", 0.0) > 0.5
             and row["episodes/invalid_action_fraction"] > first["episodes/invalid_action_fraction"]
         ),
-        "{episodes/invalid_action_fraction:.0%} of the turns cannot be parsed, more than when the run began: the "
+        "{episodes/invalid_action_fraction:.0%} of the turns cannot be parsed, more than at the first step: the "
         "policy is losing the answer format; lower optimizer.lr, or set algorithm.format_penalty or algorithm.kl",
     ),
     "ratio": _Symptom(
         lambda row, first: row.get("sampling/importance_ratio/max", 0.0) > 20.0,
-        "tokens became {sampling/importance_ratio/max:.0f} times as likely as when they were sampled: fewer "
-        "algorithm.epochs or minibatches, a lower optimizer.lr, or algorithm.importance_cap",
+        "tokens became {sampling/importance_ratio/max:.0f} times as likely as when they were sampled: use fewer "
+        "algorithm.epochs or algorithm.minibatches, lower optimizer.lr, or set algorithm.importance_cap",
     ),
     "clip": _Symptom(
-        lambda row, first: row.get("policy/clip_fraction", 0.0) > 0.5,
-        "the loss takes the gradient of {policy/clip_fraction:.0%} of the tokens away: fewer algorithm.epochs or "
-        "minibatches, or a lower optimizer.lr",
+        lambda row, first: row.get("policy/clip_fraction/low", 0.0) + row.get("policy/clip_fraction/high", 0.0) > 0.5,
+        "{policy/clip_fraction/low:.0%} of the tokens were clipped at the lower bound and "
+        "{policy/clip_fraction/high:.0%} at the upper bound: use fewer algorithm.epochs or "
+        "algorithm.minibatches, or lower optimizer.lr",
     ),
     "sampler": _Symptom(
         lambda row, first: abs(row.get("sampling/logprob_difference/mean", 0.0)) > 0.1,
-        "trainer and sampler disagree by {sampling/logprob_difference/mean:.2f} nats per token before any update: "
-        "the sampler has "
-        "other weights, another temperature or another precision; compare model.dtype, set algorithm.importance_cap",
+        "log-probs of trainer and sampler differ by {sampling/logprob_difference/mean:.2f} nats per token before any "
+        "update: the sampler has different weights, temperature or precision; check model.dtype, or set "
+        "algorithm.importance_cap",
     ),
     "entropy": _Symptom(
         lambda row, first: (
             row.get("policy/entropy", 0.0) > 2.0 * first.get("policy/entropy", row.get("policy/entropy", 0.0)) + 0.5
         ),
-        "the entropy grew to {policy/entropy:.2f} nats per token, more than twice what it was: lower entropy.bonus or "
-        "optimizer.lr",
+        "the entropy grew to {policy/entropy:.2f} nats per token, more than twice that of the first step: lower "
+        "entropy.bonus or optimizer.lr",
     ),
     "collapse": _Symptom(
         lambda row, first: row.get("policy/entropy", 1.0) < 1e-3 and row.get("success", 1.0) < 0.5,
-        "the entropy fell to {policy/entropy:.1e} nats per token though most episodes fail: nothing new is tried any "
-        "more; set entropy.target or entropy.bonus",
+        "the entropy fell to {policy/entropy:.1e} nats per token although most episodes fail: the policy has stopped "
+        "exploring; set entropy.target or entropy.bonus",
     ),
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rllm_gym.core import Episode
+from rllm_gym.core import Episode, TurnTokens
 from rllm_gym.engine import pass_at_k
 from trainers.samples import Sample
 
@@ -107,11 +107,12 @@ class PhaseClock:
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Compute reward, success, length, faults and stop reasons. Rates exclude dropped episodes."""
+    """Compute reward, success, length of episodes and responses, and stop reasons. Rates exclude dropped episodes."""
     counted = [episode for episode in episodes if episode.trainable]
     stochastic = [episode for episode in counted if not episode.greedy]
     row: dict[str, Any] = {
         "reward/mean": _mean([episode.reward for episode in stochastic]),
+        "reward/std": float(np.std([episode.reward for episode in stochastic])) if stochastic else 0.0,
         "success": _mean([episode.success for episode in stochastic]),
         "episodes/mean_turns": _mean([episode.num_turns for episode in stochastic]),
         "episodes/count": len(episodes),
@@ -119,14 +120,14 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
         "completions/total_tokens": sum(_sampled_tokens(episode) for episode in counted),
         "episodes/invalid_action_fraction": _mean([_invalid_share(episode) for episode in stochastic]),
     }
-    row |= _role_rewards(stochastic)
+    row |= _component_rewards(stochastic) | _role_rewards(stochastic) | _completion_metrics(stochastic)
     reasons = Counter(episode.stop_reason.value for episode in episodes)
     return row | {f"env/stop_reason/{reason or 'none'}": count for reason, count in sorted(reasons.items())}
 
 
 def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dict[str, float]:
-    """Compute the fractions of groups that carry a learning signal (useful), and of those that do not because all
-    episodes succeeded (too easy) or not (too hard). The three sum to 1."""
+    """Compute the fraction of groups whose rewards are all equal, and the parts of it in which all episodes succeeded
+    and in which not all did."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     tasks: dict[str, str] = {}
     for sample in samples:  # including greedy samples, which ReMax compares with
@@ -178,6 +179,34 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
     return row
 
 
+def _component_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return ``reward/{component}/mean``: each component's sum over the steps of an agent, averaged over agents."""
+    totals: defaultdict[str, float] = defaultdict(float)
+    trajectories = [trajectory for episode in episodes for trajectory in episode.trajectories]
+    for trajectory in trajectories:
+        for step in trajectory.steps:
+            components = step.info.get("reward_components")
+            # An environment that is not ours may use the key for something else.
+            for name, value in components.items() if isinstance(components, Mapping) else ():
+                totals[name] += float(value)
+    return {f"reward/{name}/mean": total / len(trajectories) for name, total in sorted(totals.items())}
+
+
+def _completion_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the mean, largest and smallest number of sampled tokens per turn, and the fraction of turns that ended at
+    a token limit. Empty if the sampler returns no tokens."""
+    turns = [tokens for episode in episodes for tokens in _sampled_turns(episode)]
+    if not turns:
+        return {}
+    lengths = [len(tokens.ids) for tokens in turns]
+    return {
+        "completions/mean_length": _mean(lengths),
+        "completions/max_length": max(lengths),
+        "completions/min_length": min(lengths),
+        "completions/truncated_fraction": _mean([tokens.finish_reason == "length" for tokens in turns]),
+    }
+
+
 def _role_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
     """Return ``reward/mean/{role}``, the mean over the role's agents, if agents have roles; and the workflow's own
     metrics.
@@ -198,12 +227,12 @@ def _role_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _sampled_tokens(episode: Episode) -> int:
-    return sum(
-        len(step.tokens.ids)
-        for trajectory in episode.trajectories
-        for step in trajectory.steps
-        if step.tokens is not None
-    )
+    return sum(len(tokens.ids) for tokens in _sampled_turns(episode))
+
+
+def _sampled_turns(episode: Episode) -> list[TurnTokens]:
+    steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
+    return [step.tokens for step in steps if step.tokens is not None]
 
 
 def _invalid_share(episode: Episode) -> float:

@@ -51,26 +51,26 @@ class ProcessGroup:
         """Return this rank's part of ``number`` consecutive items, as even as possible."""
         return range(number * self.rank // self.size, number * (self.rank + 1) // self.size)
 
-    def partition(self, things: Sequence[T], costs: Sequence[int]) -> list[T]:
+    def partition(self, items: Sequence[T], costs: Sequence[int]) -> list[T]:
         """Return this rank's part of items with different costs: each item, most expensive first, goes to the least
         loaded rank.
         """
         if self.size == 1:
-            return list(things)
+            return list(items)
         load = [0] * self.size
         mine = []
-        for index in sorted(range(len(things)), key=lambda index: -costs[index]):
+        for index in sorted(range(len(items)), key=lambda index: -costs[index]):
             rank = load.index(min(load))
             load[rank] += costs[index]
             if rank == self.rank:
                 mine.append(index)
-        return [things[index] for index in sorted(mine)]
+        return [items[index] for index in sorted(mine)]
 
     def all_gather(self, mine: T) -> list[T]:
         """Return the values of all ranks, in the order of the ranks.
 
         Raises:
-            RankLost: A rank is gone.
+            ProcessLost: A rank is gone.
         """
         if self.size == 1:
             return [mine]
@@ -87,7 +87,7 @@ class ProcessGroup:
         """Replace the gradients by their sum over all ranks, in one message per data type.
 
         Raises:
-            RankLost: A rank is gone.
+            ProcessLost: A rank is gone.
         """
         if self.size == 1:
             return
@@ -119,8 +119,8 @@ class ProcessGroup:
             yield
         except RuntimeError as error:
             raise ProcessLost(
-                f"rank {self.rank} of {self.size} lost another one, which died or was not ready within "
-                f"{self._timeout:g} s (env.episode_timeout bounds how far apart they may be): {error}"
+                f"rank {self.rank} of {self.size} lost another rank, which died or did not respond within "
+                f"{self._timeout:g} s (this timeout depends on env.episode_timeout): {error}"
             ) from error
 
 

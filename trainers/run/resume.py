@@ -104,7 +104,7 @@ def resume_blockers(state: Mapping[str, Any], fingerprints: Mapping[str, str], c
     if options := [change for change in config_changes(state["config"], config) if change.startswith(_FIXED)]:
         return options  # they are the reason why the weights differ as well
     return [
-        f"{what} are not those it was made with"
+        f"{what} differ from those of the checkpoint"
         for what, fingerprint in fingerprints.items()
         if state["fingerprints"][what] != fingerprint
     ]

@@ -53,17 +53,15 @@ class RolloutBatch:
 
     def sampled_since(self, weight_sync: int) -> list[Episode]:
         """Return the episodes whose tokens were all sampled with the weights of this weight sync or later ones."""
-        return [
-            episode for episode, drawn in zip(self.episodes, self.weight_syncs, strict=True) if drawn >= weight_sync
-        ]
+        return [episode for episode, sync in zip(self.episodes, self.weight_syncs, strict=True) if sync >= weight_sync]
 
 
 @dataclass(slots=True)
-class _InFlight:
+class _PendingRollout:
     step: int
     tasks: list[int]
     first: int = 0  # position of the first task in the step
-    playing: Future[RolloutResult] | None = None
+    future: Future[RolloutResult] | None = None
 
 
 class RolloutPrefetcher:
@@ -100,7 +98,7 @@ class RolloutPrefetcher:
         self._steps_ahead = steps_ahead
         self._restart_sampler = restart_sampler
         self._ranks = ranks
-        self._next: _InFlight | None = None
+        self._next: _PendingRollout | None = None
 
     def get(self, step: int) -> RolloutBatch:
         """Return the episodes of a step, and start those of the next step if the run collects ahead.
@@ -109,8 +107,8 @@ class RolloutPrefetcher:
             RolloutAbandoned: This rank or another one was asked to stop.
             SamplerError: The sampler died, and so did its replacements.
         """
-        ours, self._next = self._next or self._next_tasks(step, self._groups), None
-        batch = self._collect(ours)
+        pending, self._next = self._next or self._next_tasks(step, self._groups), None
+        batch = self._collect(pending)
         if self._steps_ahead and step + 1 < self._steps:
             self._next = self._next_tasks(step + 1, self._groups)
             self._start(self._next)
@@ -124,11 +122,11 @@ class RolloutPrefetcher:
             groups: Number of tasks.
             first: Number of tasks the step had before.
         """
-        return self._collect(_InFlight(step, self._curriculum.next_fresh_tasks(groups), first))
+        return self._collect(_PendingRollout(step, self._curriculum.next_fresh_tasks(groups), first))
 
     def wait(self) -> None:
         """Wait until no episodes are in progress. Errors are raised when the episodes are taken."""
-        if self._next is not None and self._next.playing is not None:
+        if self._next is not None and self._next.future is not None:
             self._finish(self._next)
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,44 +134,46 @@ class RolloutPrefetcher:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
-            self._next = _InFlight(state["step"], list(state["tasks"]))
+            self._next = _PendingRollout(state["step"], list(state["tasks"]))
 
-    def _next_tasks(self, step: int, groups: int) -> _InFlight:
-        return _InFlight(step, self._curriculum.next_tasks(step, groups))
+    def _next_tasks(self, step: int, groups: int) -> _PendingRollout:
+        return _PendingRollout(step, self._curriculum.next_tasks(step, groups))
 
-    def _start(self, ours: _InFlight) -> Future[RolloutResult]:
-        span = self._ranks.local_range(len(ours.tasks))
-        mine = ours.tasks[span.start : span.stop]
-        ours.playing = self._rollouts.start(ours.step, mine, self._rollout_plans(mine), first=ours.first + span.start)
-        return ours.playing
+    def _start(self, pending: _PendingRollout) -> Future[RolloutResult]:
+        span = self._ranks.local_range(len(pending.tasks))
+        mine = pending.tasks[span.start : span.stop]
+        pending.future = self._rollouts.start(
+            pending.step, mine, self._rollout_plans(mine), first=pending.first + span.start
+        )
+        return pending.future
 
-    def _collect(self, ours: _InFlight) -> RolloutBatch:
+    def _collect(self, pending: _PendingRollout) -> RolloutBatch:
         """Wait for this rank's part and exchange it with the other ranks."""
-        parts = self._ranks.all_gather(self._finish(ours))
+        parts = self._ranks.all_gather(self._finish(pending))
         complete = [part for part in parts if part is not None]
         if len(complete) < len(parts):
-            raise RolloutAbandoned("the run is to stop")
+            raise RolloutAbandoned("the run was asked to stop")
         episodes = [episode for part in complete for episode in part.episodes]
         num_syncs = [weight_sync for part in complete for weight_sync in part.weight_syncs]
         groups = {
-            self._rollouts.group_id(ours.step, position, task): task
-            for position, task in enumerate(ours.tasks, ours.first)
+            self._rollouts.group_id(pending.step, position, task): task
+            for position, task in enumerate(pending.tasks, pending.first)
         }
         return RolloutBatch(groups, episodes, sum_stats([part.stats for part in complete]), num_syncs)
 
-    def _finish(self, ours: _InFlight) -> RolloutResult | None:
+    def _finish(self, pending: _PendingRollout) -> RolloutResult | None:
         """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""
         while True:
-            playing = ours.playing or self._start(ours)
+            future = pending.future or self._start(pending)
             try:
-                return playing.result()
+                return future.result()
             except RolloutAbandoned:
                 return None
             except SamplerError as error:
-                ours.playing = None
+                pending.future = None
                 self._restart_sampler(error)
             except BaseException:
-                playing.cancel()  # Ctrl-C while waiting
+                future.cancel()  # Ctrl-C while waiting
                 raise
 
 

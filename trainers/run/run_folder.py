@@ -52,5 +52,5 @@ def _lock(descriptor: int, folder: Path, path: Path) -> None:
 
 def _held_by(folder: Path, pid: str) -> str:
     return (
-        f"output={str(folder)!r} is being written by another run (process {pid}): wait for it, or choose another folder"
+        f"output={str(folder)!r} is in use by another run (process {pid}): wait for it to end, or choose another folder"
     )

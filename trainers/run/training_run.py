@@ -49,11 +49,11 @@ _COLUMNS = {
     "reward/mean": "reward",
     "success": "success",
     "validation/success": "validation success",
-    "groups/zero_std_fraction": "groups of equal rewards",
+    "groups/zero_std_fraction": "groups with equal rewards",
     "policy/entropy": "entropy",
     "optim/grad_norm": "gradient norm",
-    "sampling/logprob_difference/max": "gap to sampler",
-    "time/step": "seconds a step",
+    "sampling/logprob_difference/max": "max log-prob difference",
+    "time/step": "seconds per step",
 }
 
 
@@ -120,19 +120,19 @@ class TrainingRun:
         self.ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
         if self.ranks.size > 1 and config.sampler.backend == "vllm":
             raise ConfigError(
-                "sampler.backend=vllm under torchrun: its engine takes torchrun's ranks for its own; use "
-                "sampler.backend=vllm-server"
+                "sampler.backend=vllm does not work under torchrun, because vLLM's engine uses torchrun's ranks as its "
+                "own; use sampler.backend=vllm-server"
             )
         if self.ranks.is_main_process:
             if not config.resume and holds_run(self.output):
                 raise ConfigError(
-                    f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
+                    f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
                 )
             opened.enter_context(lock_folder(self.output))
         opened.enter_context(limit_threads(config.threads))
         self.train_env = env or open_train_env(config.env)
         if config.validation.every and self.train_env.validation is None:
-            _log.warning("the environment has no validation split: nothing is validated (env.validation_kwargs?)")
+            _log.warning("the environment has no validation split: validation is disabled; see env.validation_kwargs")
         roles = self.train_env.roles
         self.role_assignment = RoleAssignment(config.roles, config.opponents)
         if roles:
@@ -267,8 +267,8 @@ class TrainingRun:
         samples = samples_of(self.drop_stale(batch), RewardShaping.of(self.config), adapter_of)
         if self.weight_publisher.pool is not None:
             return samples
-        drawn_by = self._version_by_sync.get(min(batch.weight_syncs, default=0), self.weight_publisher.version)
-        return self.algorithm.with_cached_baselines(samples, batch.groups, drawn_by)
+        sampled_version = self._version_by_sync.get(min(batch.weight_syncs, default=0), self.weight_publisher.version)
+        return self.algorithm.with_cached_baselines(samples, batch.groups, sampled_version)
 
     def task_ids(self, tasks: list[int]) -> list[str]:
         """Return the ids of tasks, for the log."""
@@ -280,14 +280,14 @@ class TrainingRun:
         """Update what later steps depend on: the unsolved tasks and the entropy weight.
 
         Raises:
-            NothingPlayed: No episode could be trained on in ``optimizer.max_bad_steps`` consecutive steps.
+            NoTrainableEpisodes: No episode could be trained on in ``optimizer.max_bad_steps`` consecutive steps.
         """
         self._empty_steps = 0 if any(episode.trainable for episode in episodes) else self._empty_steps + 1
         if self._empty_steps >= self.config.optimizer.max_bad_steps:
             last = episodes[-1]
             raise NoTrainableEpisodes(
                 f"no episode of the last {self._empty_steps} steps can be trained on; the last one ended with "
-                f"{last.stop_reason.value}: {last.fault or 'see the environment and the prompt'}"
+                f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}"
             )
         position = {str(index): task for index, task in enumerate(tasks)}
         rates = success_by_group(episodes)
@@ -408,7 +408,7 @@ class TrainingRun:
         parts = self.ranks.all_gather(mine)
         complete = [part for part in parts if part is not None]
         if len(complete) < len(parts):
-            raise RolloutAbandoned("the run is to stop")
+            raise RolloutAbandoned("the run was asked to stop")
         return [episode for part in complete for episode in part]
 
     def _compare_with_best(self, step: int) -> None:
@@ -417,7 +417,7 @@ class TrainingRun:
             return
         if metric not in self._validation:
             raise ConfigError(
-                f"checkpoint.best={metric!r} is not measured; the validations have {', '.join(self._validation)}"
+                f"checkpoint.best={metric!r} is not a validation metric of this run: {', '.join(self._validation)}"
             )
         if step and (not self._best or self._validation[metric] > self._best["value"]):
             self._best = {"step": step, "value": self._validation[metric]}
@@ -446,14 +446,14 @@ class TrainingRun:
             if not self._owns_sampler or self._restarts >= self.config.sampler.restarts:
                 raise error
             self._restarts += 1
-            _log.warning("the sampler died, another one takes its place: %s", error)
+            _log.warning("the sampler died and is replaced: %s", error)
             try:
                 self.rollouts.replace_sampler(self._make_sampler)
                 self.weight_publisher.invalidate()
                 self._sync_weights()
                 return
-            except SamplerError as again:
-                error = again
+            except SamplerError as next_error:
+                error = next_error
 
     # State
 
@@ -493,22 +493,22 @@ class TrainingRun:
             return []
         loaded = load_checkpoint(self.output / "checkpoints")
         if loaded is None:
-            return [f"nothing to resume in {self.output}: starting from the beginning"]
+            return [f"no checkpoint to resume from in {self.output}: starting from the beginning"]
         state, now = loaded.state, to_mapping(self.config)
         if "adapters" not in state["learner"]:
-            blockers = ["its checkpoints are of an earlier version, which knew of no roles"]
+            blockers = ["its checkpoints were written by an earlier version without roles"]
         else:
             blockers = resume_blockers(state, self._fingerprints, now)
         if blockers:
             raise ConfigError(
-                f"cannot go on from {self.output}: {'; '.join(blockers)}. Use what the checkpoint was made with "
-                "(config.yaml there), or start anew in another folder"
+                f"cannot resume from {self.output}: {'; '.join(blockers)}. Use the options of the checkpoint "
+                "(config.yaml there), or start a new run in another folder"
             )
         try:
             self.learners.load_state_dict(state["learner"])
             self.curriculum.load_state_dict(state["curriculum"])
         except ValueError as error:
-            raise ConfigError(f"cannot go on from {self.output}: {error}") from error
+            raise ConfigError(f"cannot resume from {self.output}: {error}") from error
         self.algorithm.load_state_dict(state["algorithm"])
         self.prefetcher.load_state_dict(state["prefetcher"])
         for adapter, bonus in self.entropy.items():

@@ -12,7 +12,8 @@ from trainers.learners import merge_updates
 _OF_ROLES = {
     "entropy": "policy/entropy",
     "logprob_difference_mean": "sampling/logprob_difference/mean",
-    "clip_fraction": "policy/clip_fraction",
+    "clipped_low": "policy/clip_fraction/low",
+    "clipped_high": "policy/clip_fraction/high",
     "kl": "policy/kl",
 }
 """Metric names of the fields of :class:`~trainers.learner.RoleStats`."""
@@ -34,8 +35,10 @@ def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfi
         "policy/entropy": update.entropy,
         "sampling/logprob_difference/mean": update.logprob_difference_mean,
         "sampling/logprob_difference/max": update.logprob_difference_max,
-        "policy/clip_fraction": update.clip_fraction,
+        "policy/clip_fraction/low": update.clipped_low,
+        "policy/clip_fraction/high": update.clipped_high,
         "optim/grad_norm": update.grad_norm,
+        "sampling/importance_ratio/mean": update.importance_ratio_mean,
         "sampling/importance_ratio/max": update.importance_ratio_max,
     }
     if algorithm.name == "ppo":

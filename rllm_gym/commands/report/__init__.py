@@ -9,7 +9,7 @@ from rllm_gym.commands.report.page import render_page
 from rllm_gym.commands.report.run_files import read_run
 
 _EXAMPLES = """examples:
-  rllm-gym report runs/demo-0                        writes runs/demo-0/report.html
+  rllm-gym report runs/demo-0                        # writes runs/demo-0/report.html
   rllm-gym report runs/my-run -o my-run.html --transcripts 40
 """
 
@@ -17,15 +17,15 @@ _EXAMPLES = """examples:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym report",
-        description="One self-contained HTML page of a run: curves, before/after table, transcripts, manifest. "
-        "It loads nothing from anywhere, so it can be mailed and archived.",
+        description="Write a self-contained HTML report of a run: curves, before/after table, transcripts, manifest.\n"
+        "The page loads no external resources.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the folder of a run")
-    parser.add_argument("-o", "--output", type=Path, help="the page to write; default: RUN_DIR/report.html")
+    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="output directory of a run")
+    parser.add_argument("-o", "--output", type=Path, help="HTML file to write (default: RUN_DIR/report.html)")
     parser.add_argument(
-        "--transcripts", type=_count, default=12, metavar="N", help="tasks whose transcripts are shown; default: 12"
+        "--transcripts", type=_count, default=12, metavar="N", help="number of tasks with transcripts (default: 12)"
     )
     options = parser.parse_args(argv)
     output = options.output or options.run / "report.html"
@@ -54,7 +54,7 @@ def write_report(run_folder: Path, output: Path, *, transcripts: int = 12) -> No
 def _count(text: str) -> int:
     value = int(text)
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+        raise argparse.ArgumentTypeError(f"{text} must be at least 0")
     return value
 
 

@@ -56,8 +56,8 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
         ticks_y = [0.0, 0.25, 0.5, 0.75, 1.0]
     else:
         # Percentages start at 0 and reach at least 2, so that noise around zero does not look large.
-        around = [0.0, 0.02] if unit == "small share" else []
-        ticks_y = nice_ticks(min(values + around), max(values + around), 5)
+        range_values = [0.0, 0.02] if unit == "small share" else []
+        ticks_y = nice_ticks(min(values + range_values), max(values + range_values), 5)
     low_y, high_y = ticks_y[0], ticks_y[-1]
     span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
 

@@ -18,5 +18,5 @@ def as_text(value: Any) -> str:
     """
     text = str(value)
     if len(text) > _MAX_TEXT_CHARS:
-        text = f"{text[:_MAX_TEXT_CHARS]} … ({len(text) - _MAX_TEXT_CHARS} characters more)"
+        text = f"{text[:_MAX_TEXT_CHARS]} … ({len(text) - _MAX_TEXT_CHARS} more characters)"
     return html.escape(visible(text))

@@ -29,7 +29,7 @@ class Panel:
 PANELS = (
     Panel(
         "Success",
-        "Share of episodes that solve their task: while training, and on validation tasks never trained on.",
+        "Fraction of solved episodes, on training tasks and on validation tasks (never used for training).",
         (
             ("success", "training"),
             ("validation/success", "validation, sampled"),
@@ -38,30 +38,30 @@ PANELS = (
         "share",
     ),
     Panel(
-        "Reward", "Mean reward of an episode.", (("reward/mean", "training"), ("validation/reward/mean", "validation"))
+        "Reward", "Mean reward per episode.", (("reward/mean", "training"), ("validation/reward/mean", "validation"))
     ),
     Panel(
-        "Held-out loss",
-        "Of fine-tuning, on examples that are not trained on.",
+        "Validation loss",
+        "Loss of supervised fine-tuning on examples not used for training.",
         (("validation/loss", "loss"),),
     ),
     Panel(
-        "Preferences",
-        "Share of pairs whose chosen answer has gained more than the rejected one, in training and on pairs held back.",
-        (("rewards/accuracies", "training"), ("validation/rewards/accuracies", "held back")),
+        "Preference accuracy",
+        "Fraction of pairs whose chosen answer has a higher implicit reward than the rejected one.",
+        (("rewards/accuracies", "training"), ("validation/rewards/accuracies", "validation")),
         "share",
     ),
     Panel(
         "pass@k on validation",
-        "Chance that at least one of k tries solves a task.",
+        "Probability that at least one of k samples solves a task.",
         (("validation/pass@[2-9]*", "pass@*"), ("validation/pass@1[0-9]*", "pass@*")),
         "share",
     ),
     Panel(
-        "What groups teach",
-        "A group whose episodes all solve or all fail its task carries no gradient.",
+        "Groups without a learning signal",
+        "Fraction of groups. A group in which all rewards are equal has zero advantages and adds no gradient.",
         (
-            ("groups/zero_std_fraction", "equal rewards"),
+            ("groups/zero_std_fraction", "zero reward std"),
             ("groups/all_success_fraction", "all succeeded"),
             ("groups/all_failure_fraction", "all failed"),
         ),
@@ -69,35 +69,38 @@ PANELS = (
     ),
     Panel(
         "Entropy",
-        "Of the policy, per sampled token, in nats. Near zero it no longer explores.",
+        "Entropy of the policy per sampled token, in nats. Near zero, the policy no longer explores.",
         (("policy/entropy", "entropy"), ("policy/entropy_target", "target")),
     ),
     Panel(
-        "Gap to the sampler",
+        "Log-prob difference to the sampler",
         "Trainer log-prob minus sampler log-prob of the sampled tokens. Large values mean that the two disagree.",
         (("sampling/logprob_difference/*", "*"),),
     ),
-    Panel("KL to the reference", "Distance from the model that training began with.", (("policy/kl", "KL"),)),
+    Panel("KL divergence", "KL divergence from the reference model, the initial policy.", (("policy/kl", "KL"),)),
     Panel(
         "Clipped tokens",
-        "Share of tokens whose ratio was clipped.",
-        (("policy/clip_fraction", "clipped"),),
+        "Fraction of tokens whose importance ratio was clipped.",
+        (
+            ("policy/clip_fraction/low", "lower bound"),
+            ("policy/clip_fraction/high", "upper bound"),
+        ),
         "small share",
     ),
-    Panel("Gradient norm", "Before it is scaled down.", (("optim/grad_norm", "norm"),)),
-    Panel("Episode length", "Turns an episode takes.", (("episodes/mean_turns", "turns"),)),
+    Panel("Gradient norm", "Norm before clipping.", (("optim/grad_norm", "norm"),)),
+    Panel("Episode length", "Mean number of turns per episode.", (("episodes/mean_turns", "turns"),)),
     Panel(
-        "Malformed replies",
-        "Share of turns whose reply could not be parsed.",
-        (("episodes/invalid_action_fraction", "share"),),
+        "Invalid actions",
+        "Fraction of turns whose reply could not be parsed.",
+        (("episodes/invalid_action_fraction", "fraction"),),
         "share",
     ),
-    Panel("How episodes end", "Episodes per step, by stop reason.", (("env/stop_reason/*", "*"),)),
-    Panel("Speed", "Tokens per second.", (("throughput/*", "*"),)),
-    Panel("Where the time goes", "Seconds per step, by phase.", (("time/*", "*"),)),
+    Panel("Stop reasons", "Number of episodes per step, by stop reason.", (("env/stop_reason/*", "*"),)),
+    Panel("Throughput", "Tokens per second.", (("throughput/*", "*"),)),
+    Panel("Time per step", "Seconds per step, by phase.", (("time/*", "*"),)),
     Panel(
         "Faults",
-        "Broken worlds per step; their episodes are never trained on.",
+        "Environment faults per step. Episodes with a fault are not used for training.",
         (("env/faults/*", "*"), ("env/faults", "all"), ("episodes/dropped", "episodes dropped")),
     ),
 )
@@ -161,11 +164,11 @@ def _hero(rows: Sequence[EvaluationRow]) -> str:
         for row in rows
         if row.kind != "model" and name in row.measures
     ]
-    compared = f'<br><span class="soft">For comparison: {", ".join(references)}.</span>' if references else ""
+    comparison = f'<br><span class="soft">Reference: {", ".join(references)}.</span>' if references else ""
     return (
         '<section class="card hero"><div class="number">'
         f'<span class="from">{_measure(first)}</span><span class="arrow">→</span>{_measure(last)}</div>'
-        f"<p>{as_text(name)}, {as_text(before.name)} and {as_text(after.name)}.{compared}</p></section>"
+        f"<p>{as_text(name)}, {as_text(before.name)} and {as_text(after.name)}.{comparison}</p></section>"
     )
 
 
@@ -182,7 +185,7 @@ def _evaluation_table(rows: Sequence[EvaluationRow]) -> str:
     heads = "".join(f"<th>{as_text(name)}</th>" for name in names)
     return (
         '<h2>Before and after</h2><p class="soft small">Bars show the value; the line on a bar is its 95% confidence '
-        "interval. Rows in italics are no models: what is possible, and what needs no learning.</p>"
+        "interval. Rows in italics are reference policies, not models.</p>"
         f'<div class="card scroll"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{"".join(body)}</tbody>'
         "</table></div>"
     )
@@ -277,7 +280,7 @@ def _transcripts(transcripts: dict[str, list[Transcript]]) -> str:
         change = _change([side for _, side in sides])
         kinds.append(change)
         parts.append(_task(task, sides, change, opened=index < 2))
-    names = {"learnt": "learnt", "lost": "lost", "solved": "solved", "unsolved": "not solved"}
+    names = {"learnt": "newly solved", "lost": "no longer solved", "solved": "solved", "unsolved": "not solved"}
     buttons = [("all", f"all {len(tasks)}")] + [
         (kind, f"{name} {kinds.count(kind)}") for kind, name in names.items() if kinds.count(kind)
     ]
@@ -286,9 +289,9 @@ def _transcripts(transcripts: dict[str, list[Transcript]]) -> str:
         for kind, name in buttons
     )
     return (
-        f'<h2>Transcripts</h2><p class="soft small">The first {len(tasks)} tasks of the evaluation in their order, '
-        "nothing chosen. One episode of each; what the environment said is grey, what the model replied is blue, a "
-        f'reply that could not be parsed is yellow.</p><div class="filters">{filters}</div>{"".join(parts)}'
+        f'<h2>Transcripts</h2><p class="soft small">One episode of each of the first {len(tasks)} tasks of the '
+        "evaluation, not selected. Observations are grey, replies of the model are blue, replies that could not be "
+        f'parsed are yellow.</p><div class="filters">{filters}</div>{"".join(parts)}'
     )
 
 
@@ -322,12 +325,12 @@ def _task(task: str, sides: Sequence[tuple[str, Transcript | None]], change: str
 def _side(label: str, transcript: Transcript) -> str:
     turns = []
     for turn in transcript.turns:
-        text = f'<div class="says"><pre>{as_text(turn.observation)}</pre></div>' if turn.observation else ""
+        text = f'<div class="observation"><pre>{as_text(turn.observation)}</pre></div>' if turn.observation else ""
         after = ""
         if turn.reward or turn.invalid:
             tone = "good" if turn.reward > 0 else "bad" if turn.reward < 0 else ""
             reward = f'<span class="chip {tone}">reward {turn.reward:+.3g}</span>' if turn.reward else ""
-            invalid = '<span class="chip warn">not parsed</span>' if turn.invalid else ""
+            invalid = '<span class="chip warn">invalid action</span>' if turn.invalid else ""
             after = f'<div class="after-reply">{invalid}{reward}</div>'
         kind = "reply invalid" if turn.invalid else "reply"
         reply = as_text(turn.reply) or '<span class="soft">(empty reply)</span>'
@@ -355,11 +358,12 @@ def _manifest(run: RunData) -> str:
     if run.manifest:
         shown = as_text(json.dumps(run.manifest, indent=2, ensure_ascii=False, default=str))
         parts.append(
-            '<h2>Manifest</h2><p class="soft small">What is needed to run this again: versions, configuration, seeds, '
-            f'hardware.</p><details class="card"><summary>Show</summary><pre class="manifest">{shown}</pre></details>'
+            '<h2>Manifest</h2><p class="soft small">What is needed to reproduce the run: versions, configuration, '
+            f'seeds, hardware.</p><details class="card"><summary>Show</summary><pre class="manifest">{shown}</pre>'
+            "</details>"
         )
-    note = f" {run.unreadable} lines could not be read and were left out." if run.unreadable else ""
-    parts.append(f"<footer>Made by <code>rllm-gym report</code>.{note}</footer>")
+    note = f" {run.unreadable} lines could not be read and were skipped." if run.unreadable else ""
+    parts.append(f"<footer>Generated by <code>rllm-gym report</code>.{note}</footer>")
     return "".join(parts)
 
 

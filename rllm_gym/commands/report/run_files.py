@@ -95,7 +95,7 @@ def read_run(folder: Path, *, transcripts: int) -> RunData:
         CommandError: There is no such folder, or it holds no output of a run.
     """
     if not folder.is_dir():
-        raise CommandError(f"{folder} is not a folder; give the folder of a run, such as runs/demo")
+        raise CommandError(f"{folder} is not a directory; expected the output directory of a run, e.g. runs/demo")
     run = RunData(folder.resolve().name)
     run.manifest = _object(run, folder / MANIFEST)
     _read_metrics(run, folder / METRICS)
@@ -106,8 +106,8 @@ def read_run(folder: Path, *, transcripts: int) -> RunData:
             run.transcripts[label] = found
     if not (run.curves or run.evaluation or run.transcripts):
         raise CommandError(
-            f"nothing of a run is in {folder}: neither {METRICS} nor {EVALUATION} nor episodes (*.jsonl); "
-            "train with `rllm-gym train`, or evaluate with `rllm-gym eval --output FOLDER/episodes.jsonl`"
+            f"no output of a run in {folder}: expected {METRICS}, {EVALUATION} or episodes (*.jsonl); "
+            "run `rllm-gym train` or `rllm-gym eval --output FOLDER/episodes.jsonl` first"
         )
     return run
 

@@ -117,7 +117,9 @@ class BestOfN(_CandidateWorkflow):
         self.verifier = verifier
         super().__init__(agents)
         if verifier is not None and "verifier" in self.agents:
-            raise ValueError("a verifier that is a function and an agent for it: give one of them")
+            raise ValueError(
+                "verifier= is a function, so agents['verifier'] would have no effect; pass only one of them"
+            )
 
     async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
         observation, answers = await self._solve(context, self.n)

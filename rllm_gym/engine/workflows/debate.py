@@ -87,8 +87,8 @@ async def _grade(session: AgentSession, env: EnvironmentHandle, action: Any, sha
 def _debater_prompt(number: int, debaters: list[AgentSession], replies: list[tuple[str, Any]]) -> str:
     others = [
         f"{session.name} says:\n{quoted(final_answer(text))}"
-        for place, (session, (text, _)) in enumerate(zip(debaters, replies, strict=True))
-        if place != number
+        for position, (session, (text, _)) in enumerate(zip(debaters, replies, strict=True))
+        if position != number
     ]
     return "\n\n".join([*others, "Say where they are wrong or you were, and answer again in the form asked for."])
 

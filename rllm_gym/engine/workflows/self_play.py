@@ -18,19 +18,19 @@ _BUDGET_REASONS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH)
 class SelfPlay(RoleWorkflow):
     """Agents play a turn-based PettingZoo game to its end. Each agent's rewards are added to its own last step.
 
-    With one role, all seats of the game have the same role: self-play. With several roles, each seat has one, in this
-    order; for a frozen opponent, use ``roles=("player", "opponent")`` here and
-    ``roles={"opponent": Role(weights=…, trainable=False)}`` for the engine. Agents are named after their seats. The
-    reward of the episode is the mean over the seats of the first role, and the episode is a success if one of these
-    seats won. A seat whose token budget is used up makes empty replies for the rest of the game, so that an agent
-    cannot escape a lost game with long replies. Metrics: ``<role>_reward`` and ``<role>_success``, means over the seats
-    of the role, and ``silenced``, the fraction of seats whose token budget was used up.
+    With one role, all players of the game have the same role: self-play. With several roles, each player has one, in
+    this order; for a frozen opponent, use ``roles=("player", "opponent")`` here and
+    ``roles={"opponent": Role(weights=…, trainable=False)}`` for the engine. Agents have the names of the players. The
+    reward of the episode is the mean over the players of the first role, and the episode is a success if one of these
+    players won. A player whose token budget is used up makes empty replies for the rest of the game, so that an agent
+    cannot escape a lost game with long replies. Metrics: ``<role>_reward`` and ``<role>_success``, means over the
+    players of the role, and ``silenced``, the fraction of players whose token budget was used up.
 
     Args:
         game: Id of an AEC environment, or a callable that returns one; ``None``: the engine's ``env``.
-        roles: One role for all seats, or one per seat.
-        rotate: Rotate the seats from group to group (without groups, from episode to episode), so that each role plays
-            each seat. Only has an effect with several roles.
+        roles: One role for all players, or one per player.
+        rotate: Rotate the roles from group to group (without groups, from episode to episode), so that each role
+            takes the part of each player. Only has an effect with several roles.
         agents: See :class:`RoleWorkflow`.
         game_kwargs: Keyword arguments of the game.
     """
@@ -78,19 +78,17 @@ class SelfPlay(RoleWorkflow):
             return ""
 
     def _roles_by_player(self, game: GameHandle, context: WorkflowContext) -> dict[str, str]:
-        """Return the role of each seat."""
-        roles_by_player = game.agents
+        """Return the role of each player."""
+        players = game.agents
         if len(self.roles) == 1:
-            return dict.fromkeys(roles_by_player, self.roles[0])
-        if len(roles_by_player) != len(self.roles):
+            return dict.fromkeys(players, self.roles[0])
+        if len(players) != len(self.roles):
             raise ValueError(
-                f"{game.env_id} has the seats {list(roles_by_player)}; give one role for all of them or one for each, "
-                f"not {self.roles}"
+                f"{game.env_id} has the players {list(players)}; roles must name one role for all of "
+                f"them, or one per player; got {self.roles}"
             )
-        first = hash_choice(len(roles_by_player), context.group_id or context.episode_id, "seat") if self.rotate else 0
-        return {
-            player: self.roles[(number + first) % len(roles_by_player)] for number, player in enumerate(roles_by_player)
-        }
+        first = hash_choice(len(players), context.group_id or context.episode_id, "seat") if self.rotate else 0
+        return {player: self.roles[(number + first) % len(players)] for number, player in enumerate(players)}
 
     def _finish(self, game: GameHandle, roles_by_player: dict[str, str], context: WorkflowContext) -> Episode:
         won = {}

@@ -67,7 +67,7 @@ def contest_data(row: Mapping[str, Any]) -> dict[str, Any] | None:
 def _apps(row: Mapping[str, Any], packed: Any, key: str) -> dict[str, Any]:
     """Convert APPS and TACO: ``{"inputs": [...], "outputs": [...], "fn_name"?}``."""
     if not isinstance(packed, Mapping):
-        raise TaskError(f"its {key!r} is {packed!r:.80}; it is an object with 'inputs' and 'outputs'")
+        raise TaskError(f"its {key!r} is {packed!r:.80}; it must be an object with 'inputs' and 'outputs'")
     inputs, outputs = _pair(key, packed.get("inputs"), packed.get("outputs"))
     name = packed.get("fn_name")
     if name is None:
@@ -91,17 +91,17 @@ def _test_cases(key: str, packed: Any) -> list[Any]:
         return []
     cases = _decoded(key, packed, compressed=True)
     if not isinstance(cases, list):
-        raise TaskError(f"its {key!r} holds {type(cases).__name__}; it is a list of tests")
+        raise TaskError(f"its {key!r} is {type(cases).__name__}; it must be a list of tests")
     return cases
 
 
 def _typed(row: Mapping[str, Any], cases: list[Any], shown: int, name: Any, key: str) -> dict[str, Any]:
     """Convert cases of ``{"input", "output", "testtype"}``; inputs of a call are one JSON value per line."""
     if not cases:
-        raise TaskError(f"its {key!r} holds no tests")
+        raise TaskError(f"its {key!r} has no tests")
     for number, case in enumerate(cases):
         if not isinstance(case, Mapping) or "input" not in case or "output" not in case:
-            raise TaskError(f"its {key}[{number}] is {case!r:.80}; a test is {{'input', 'output'}}")
+            raise TaskError(f"its {key}[{number}] is {case!r:.80}; it must be a test {{'input', 'output'}}")
     kinds = {str(case.get("testtype") or case.get("type") or "stdin") for case in cases}
     if kinds <= {"stdin", "stdin_stdout", "stdio"}:
         return _stdio(row, [_case(key, case["input"], case["output"]) for case in cases], shown)
@@ -116,7 +116,7 @@ def _typed(row: Mapping[str, Any], cases: list[Any], shown: int, name: Any, key:
                    for case in cases]  # fmt: skip
         name = name or next((case["fn_name"] for case in cases if case.get("fn_name")), None)
         return _calls(row, name, arguments, [[result] for result in results], shown)
-    raise TaskError(f"its {key!r} has tests of the kinds {sorted(kinds)}; understood are 'stdin' or 'functional' alone")
+    raise TaskError(f"its {key!r} has tests of types {sorted(kinds)}; they must all be 'stdin' or all 'functional'")
 
 
 def _code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
         if packed is None:
             continue
         if not isinstance(packed, Mapping):
-            raise TaskError(f"its {key!r} is {packed!r:.80}; it is an object with 'input' and 'output'")
+            raise TaskError(f"its {key!r} is {packed!r:.80}; it must be an object with 'input' and 'output'")
         if not packed.get("input"):
             continue
         inputs, outputs = _pair(key, packed.get("input"), packed.get("output"))
@@ -144,7 +144,7 @@ def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(packed, Mapping):
         return _apps(row, packed, "tests")
     if not isinstance(packed, Sequence) or not packed:
-        raise TaskError(f"its 'tests' is {packed!r:.80}; it is a list of tests that is not empty")
+        raise TaskError(f"its 'tests' is {packed!r:.80}; it must be a non-empty list of tests")
     if all(isinstance(case, Mapping) and "stdin" in case for case in packed):
         return {"kind": "stdio", "tests": packed, "stub": _starter(row)}
     metadata = row.get("metadata")
@@ -168,7 +168,7 @@ def _calls(
         wanted: For each call, the accepted results.
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise TaskError(f"its tests call a function and its name is {name!r:.80}; give it as 'fn_name' or 'func_name'")
+        raise TaskError(f"its tests call a function, but its name is {name!r:.80}; set 'fn_name' or 'func_name'")
     tolerance = row.get("float_tolerance")
     test = [
         f"assert _right({name}(*json.loads({json.dumps(call_arguments)!r})), {json.dumps(results)!r})"
@@ -197,9 +197,9 @@ def _starter(row: Mapping[str, Any]) -> str:
 def _pair(key: str, inputs: Any, outputs: Any) -> tuple[list[Any], list[Any]]:
     for value in (inputs, outputs):
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-            raise TaskError(f"its {key!r} holds {value!r:.80} in place of a list of inputs or outputs")
+            raise TaskError(f"its {key!r} is {value!r:.80}; it must be a list of inputs or outputs")
     if len(inputs) != len(outputs) or not inputs:
-        raise TaskError(f"its {key!r} has {len(inputs)} inputs and {len(outputs)} outputs; it has as many of both")
+        raise TaskError(f"its {key!r} has {len(inputs)} inputs and {len(outputs)} outputs; the numbers must be equal")
     return list(inputs), list(outputs)
 
 
@@ -215,7 +215,7 @@ def _lines(key: str, value: Any) -> str:
         return str(value)
     if isinstance(value, Sequence) and all(isinstance(line, str | int | float) for line in value):
         return "\n".join(map(str, value))
-    raise TaskError(f"its {key!r} holds {value!r:.80} in place of a text or its lines")
+    raise TaskError(f"its {key!r} contains {value!r:.80}; it must be a string or a list of lines")
 
 
 # Decoding
@@ -226,12 +226,12 @@ def _decoded(key: str, packed: Any, *, compressed: bool = False) -> Any:
     if not isinstance(packed, str):
         return packed
     if len(packed) > MAX_DECODED_BYTES:
-        raise TaskError(f"its {key!r} has {len(packed)} characters; at most {MAX_DECODED_BYTES} are read")
+        raise TaskError(f"its {key!r} has {len(packed)} characters; the maximum is {MAX_DECODED_BYTES}")
     try:
         return _json(packed)
     except (ValueError, RecursionError) as error:
         if not compressed:
-            raise TaskError(f"its {key!r} is no JSON ({error}): {packed!r:.80}") from error
+            raise TaskError(f"its {key!r} is not valid JSON ({error}): {packed!r:.80}") from error
     try:
         return _json(_unpacked(packed))
     except (ValueError, RecursionError, binascii.Error, zlib.error) as error:
@@ -256,7 +256,7 @@ def _unpacked(packed: str) -> str:
     decompressor = zlib.decompressobj()
     data = decompressor.decompress(base64.b64decode(packed, validate=True), MAX_DECODED_BYTES)
     if decompressor.unconsumed_tail or not decompressor.eof:
-        raise ValueError(f"it is cut, or more than {MAX_DECODED_BYTES} bytes")
+        raise ValueError(f"it is truncated, or larger than {MAX_DECODED_BYTES} bytes")
     return pickled_text(data) if data.startswith(b"\x80") else data.decode()
 
 
@@ -274,10 +274,12 @@ def pickled_text(data: bytes) -> str:
     end = 0
     for operation, argument, place in pickletools.genops(data):
         if operation.name not in _PICKLED_TEXT:
-            raise ValueError(f"the pickle holds more than a text ({operation.name}), and is not loaded")
+            raise ValueError(f"the pickle contains more than a string ({operation.name}) and is not loaded")
         if operation.name.endswith(("UNICODE", "UNICODE8")):
             texts.append(str(argument))
         end = (place or 0) + 1
     if len(texts) != 1 or end != len(data):
-        raise ValueError(f"the pickle holds {len(texts)} texts, or something after its end; it holds one and ends")
+        raise ValueError(
+            f"the pickle contains {len(texts)} strings, or data after its end; it must contain exactly one string"
+        )
     return texts[0]

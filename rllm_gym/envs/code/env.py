@@ -22,7 +22,7 @@ from rllm_gym.sandbox import Ended, Limits, SandboxPool, shared_pool
 _RENDERED_CHARS = 4_000
 _PROGRAM_CHARS = 10_000
 
-_TESTS_AT_A_TIME = 4
+_BATCH_SIZE = 4
 _OUT_OF_TIME = (Ended.CPU, Ended.WALL)
 
 Tests = StdioTests | FunctionTests
@@ -133,7 +133,7 @@ class CodeEnv(AsyncTextEnv):
         render_mode: str | None = None,
     ) -> None:
         if max_turns != 1 and type(self) is CodeEnv:
-            raise ValueError(f"max_turns={max_turns!r}: rllm/Code-v0 has one turn; use rllm/CodeMultiTurn-v0")
+            raise ValueError(f"max_turns={max_turns!r}: rllm/Code-v0 has a single turn; use rllm/CodeMultiTurn-v0")
         if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
             raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         if not isinstance(partial, bool):
@@ -167,8 +167,8 @@ class CodeEnv(AsyncTextEnv):
         observation = self._first_observation(task, limits)
         if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
             raise TaskError(
-                f"task {task.task_id!r} needs an observation of {len(observation)} characters, too long for "
-                f"max_observation_chars={self.observation_space.max_length}; raise it"  # type: ignore[attr-defined]
+                f"task {task.task_id!r} needs an observation of {len(observation)} characters, which exceeds "
+                f"max_observation_chars={self.observation_space.max_length}; increase it"  # type: ignore[attr-defined]
             )
         return observation
 
@@ -245,7 +245,7 @@ class CodeEnv(AsyncTextEnv):
         output = ""
         while len(outcomes) < len(tests.tests) and not any(outcome.ended in _OUT_OF_TIME for outcome in outcomes):
             # The first test runs alone: its result is the most informative.
-            end = len(outcomes) + (_TESTS_AT_A_TIME if outcomes else 1)
+            end = len(outcomes) + (_BATCH_SIZE if outcomes else 1)
             some = replace(tests, tests=tests.tests[len(outcomes) : end])
             verdict = await grade_program(self._pool(), source, some, show_expected=reveal)
             if verdict.error:
@@ -407,7 +407,7 @@ def _choose_tasks(
         return code_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
     for name, value in (("families", families), ("difficulty", difficulty)):
         if value is not None:
-            raise TaskError(f"{name}={value!r} chooses among the built-in problems; leave it out where tasks= is given")
+            raise TaskError(f"{name}={value!r} selects built-in problems; it cannot be combined with tasks=")
     source = load_tasks(tasks, name="code" if not isinstance(tasks, str | os.PathLike) else None, split=split,
                         convert=row_to_code_task)  # fmt: skip
     if num_tasks is None:

@@ -62,7 +62,7 @@ def code_task(task: Task) -> Task:
     """
     try:
         if not task.content.strip():
-            raise TaskError("its content is empty; it is the problem, as text")
+            raise TaskError("its content is empty; it must be the problem text")
         data = _data_of({"prompt": task.content, **task.data})
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
@@ -76,12 +76,12 @@ def _prompt(row: Mapping[str, Any]) -> str:
         if value is None:
             continue
         if not isinstance(value, str) or not value.strip():
-            raise TaskError(f"its {key!r} is {value!r:.80}; the problem is a text that is not empty")
+            raise TaskError(f"its {key!r} is {value!r:.80}; the problem must be a non-empty string")
         if len(value) > MAX_PROMPT_CHARS:
-            raise TaskError(f"its {key!r} has {len(value)} characters; a problem has at most {MAX_PROMPT_CHARS}")
+            raise TaskError(f"its {key!r} has {len(value)} characters; the maximum is {MAX_PROMPT_CHARS}")
         return value
     raise TaskError(
-        f"it has no problem: none of {', '.join(map(repr, PROMPT_KEYS))} among its keys "
+        f"it has no problem: none of the keys {', '.join(map(repr, PROMPT_KEYS))} is among "
         f"{sorted(map(str, row))!r:.300}; rename the field"
     )
 
@@ -97,7 +97,7 @@ def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
     elif kind == "function":
         data = _function(row)
     else:
-        raise TaskError(f"its 'kind' is {kind!r:.80}; it is 'stdio' or 'function'")
+        raise TaskError(f"its 'kind' is {kind!r:.80}; it must be 'stdio' or 'function'")
     data["time_limit_s"] = _limit(row, "time_limit_s", "seconds", TIME_LIMITS_S)
     memory = _limit(row, "memory_mb", "megabytes", MEMORY_LIMITS_MB)
     data["memory_mb"] = None if memory is None else int(memory)
@@ -120,10 +120,10 @@ def _recognised(row: Mapping[str, Any]) -> dict[str, Any]:
     if test is not None:
         return _mbpp(row, test) | own
     raise TaskError(
-        "it has no tests: it is of our own form ('kind' with 'tests', or with 'entry_point' and 'test'), or a row of "
-        "HumanEval ('entry_point', 'test'), MBPP ('test_list'), APPS or TACO ('input_output'), LiveCodeBench "
-        "('public_test_cases'), CodeContests ('public_tests') or KodCode ('test' that imports from solution); its keys "
-        f"are {sorted(map(str, row))!r:.300}"
+        "it has no tests: a row must be in this package's format ('kind' with 'tests', or with 'entry_point' and "
+        "'test'), or be a row of HumanEval ('entry_point', 'test'), MBPP ('test_list'), APPS or TACO ('input_output'), "
+        "LiveCodeBench ('public_test_cases'), CodeContests ('public_tests') or KodCode ('test' that imports from "
+        f"solution); its keys are {sorted(map(str, row))!r:.300}"
     )
 
 
@@ -137,7 +137,9 @@ def _stdio(row: Mapping[str, Any]) -> dict[str, Any]:
         shown = 0
     elif isinstance(public, int) and not isinstance(public, bool):
         if not 0 <= public <= len(tests):
-            raise TaskError(f"its 'public_tests' is {public}; it is a number from 0 to the {len(tests)} tests it has")
+            raise TaskError(
+                f"its 'public_tests' is {public}; it must be a number from 0 to {len(tests)}, the number of tests"
+            )
         shown = public
     else:
         first = _cases(row, "public_tests") if public else []
@@ -145,7 +147,7 @@ def _stdio(row: Mapping[str, Any]) -> dict[str, Any]:
         shown = len(first)
     tolerance = row.get("float_tolerance")
     if tolerance is not None and not (_is_number(tolerance) and 0 <= tolerance < 1):
-        raise TaskError(f"its 'float_tolerance' is {tolerance!r:.80}; it is a number of at least 0 and less than 1")
+        raise TaskError(f"its 'float_tolerance' is {tolerance!r:.80}; it must be a number >= 0 and < 1")
     return {
         "kind": "stdio",
         "tests": tests,
@@ -158,13 +160,13 @@ def _stdio(row: Mapping[str, Any]) -> dict[str, Any]:
 def _cases(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
     cases = row.get(key)
     if not isinstance(cases, Sequence) or isinstance(cases, str | bytes) or not cases:
-        raise TaskError(f"its {key!r} is {cases!r:.80}; it is a list of {{'stdin', 'stdout'}} that is not empty")
+        raise TaskError(f"its {key!r} is {cases!r:.80}; it must be a non-empty list of {{'stdin', 'stdout'}}")
     if len(cases) > MAX_TESTS:
-        raise TaskError(f"its {key!r} has {len(cases)} tests; at most {MAX_TESTS} are run: leave some out")
+        raise TaskError(f"its {key!r} has {len(cases)} tests; the maximum is {MAX_TESTS}: remove some")
     read = []
     for number, case in enumerate(cases):
         if not isinstance(case, Mapping) or not all(isinstance(case.get(end), str) for end in ("stdin", "stdout")):
-            raise TaskError(f"its {key}[{number}] is {case!r:.80}; a test is {{'stdin': text, 'stdout': text}}")
+            raise TaskError(f"its {key}[{number}] is {case!r:.80}; it must be {{'stdin': text, 'stdout': text}}")
         read.append({"stdin": case["stdin"], "stdout": case["stdout"]})
     _check_size(key, sum(len(case["stdin"]) + len(case["stdout"]) for case in read))
     for case in read:
@@ -180,23 +182,24 @@ def _function(row: Mapping[str, Any]) -> dict[str, Any]:
     entry_point, test = row.get("entry_point"), row.get("test")
     if not isinstance(entry_point, str) or not _ENTRY_POINT.fullmatch(entry_point) or keyword.iskeyword(entry_point):
         raise TaskError(
-            f"its 'entry_point' is {entry_point!r:.80}; it is the name of a function or class, or 'Solution().method'"
+            f"its 'entry_point' is {entry_point!r:.80}; it must be the name of a function or class, or "
+            "'Solution().method'"
         )
     statements: list[str] | None = None
     if isinstance(test, Sequence) and not isinstance(test, str | bytes):
         statements = _texts("test", test)
         test = "\n".join(statements)
     if not isinstance(test, str) or not test.strip():
-        raise TaskError(f"its 'test' is {test!r:.80}; it is the source of the tests, or a list of assertions")
+        raise TaskError(f"its 'test' is {test!r:.80}; it must be the source of the tests, or a list of assertions")
     _check_size("test", len(test))
     _check_text("test", test)
     style = row.get("test_style")
     if style is None:
         style = _style_of(test)
     if style not in TEST_STYLES:
-        raise TaskError(f"its 'test_style' is {style!r:.80}; it is one of {', '.join(map(repr, TEST_STYLES))}")
+        raise TaskError(f"its 'test_style' is {style!r:.80}; it must be one of {', '.join(map(repr, TEST_STYLES))}")
     if style == "check" and "check" not in test:
-        raise TaskError("its 'test_style' is 'check' and its 'test' defines no check(candidate)")
+        raise TaskError("its 'test_style' is 'check', but its 'test' does not define check(candidate)")
     if style == "assert" and not re.search(r"^assert\b", test, re.MULTILINE):
         # Each top-level assertion is a test, and other code fails if it raises. So a loop needs an assertion after it.
         test += "\nassert True"
@@ -222,17 +225,19 @@ def _shown_assertions(public: Any, style: str, test: str, statements: list[str] 
     if isinstance(public, Sequence):
         return _texts("public_tests", public)
     if not isinstance(public, int) or isinstance(public, bool):
-        raise TaskError(f"its 'public_tests' is {public!r:.80}; it is a list of assertions, or a number")
+        raise TaskError(f"its 'public_tests' is {public!r:.80}; it must be a list of assertions, or a number")
     if public == 0:
         return []
     if style != "assert":
         raise TaskError(
-            f"its 'public_tests' is {public}, and tests of style {style!r} cannot be taken apart: give the assertions "
-            "to show as a list of texts"
+            f"its 'public_tests' is {public}, and tests of style {style!r} cannot be split: give the assertions "
+            "to show as a list of strings"
         )
     found = statements if statements is not None else _assertions(test)
     if not 0 < public <= len(found):
-        raise TaskError(f"its 'public_tests' is {public}; it is a number from 0 to its {len(found)} assertions")
+        raise TaskError(
+            f"its 'public_tests' is {public}; it must be a number from 0 to {len(found)}, the number of assertions"
+        )
     return found[:public]
 
 
@@ -284,8 +289,7 @@ def _called_in(statements: list[str], code: str) -> str:
     )
     if not chosen:
         raise TaskError(
-            f"no function is called in all of its {len(statements)} assertions ({statements[0]!r:.80}, …); "
-            "name it with 'entry_point'"
+            f"no function is called in all {len(statements)} assertions ({statements[0]!r:.80}, …); set 'entry_point'"
         )
     return chosen[0]
 
@@ -297,11 +301,11 @@ def _assertions(test: str) -> list[str]:
 def _parsed(text: str) -> ast.Module:
     """Parse a row's own tests. Nothing is executed; size and depth are bounded."""
     if len(text) > MAX_PARSED_CHARS:
-        raise TaskError(f"its tests have {len(text)} characters, too many to look into: give 'entry_point' and 'kind'")
+        raise TaskError(f"its tests have {len(text)} characters, too many to analyze: set 'entry_point' and 'kind'")
     try:
         return parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TaskError(f"its tests are no Python ({type(error).__name__}: {error}): {text!r:.80}") from error
+        raise TaskError(f"its tests are not valid Python ({type(error).__name__}: {error}): {text!r:.80}") from error
 
 
 # Assembly of a program
@@ -344,7 +348,7 @@ def _text(row: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise TaskError(f"its {key!r} is of type {type(value).__name__} ({value!r:.80}); it is a text")
+        raise TaskError(f"its {key!r} is of type {type(value).__name__} ({value!r:.80}); it must be a string")
     _check_size(key, len(value))
     _check_text(key, value)
     return value
@@ -352,13 +356,13 @@ def _text(row: Mapping[str, Any], key: str) -> str:
 
 def _texts(key: str, values: Any) -> list[str]:
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
-        raise TaskError(f"its {key!r} is {values!r:.80}; it is a list of texts")
+        raise TaskError(f"its {key!r} is {values!r:.80}; it must be a list of strings")
     texts = list(values)
     if not texts or len(texts) > MAX_TESTS:
-        raise TaskError(f"its {key!r} has {len(texts)} entries; it is a list of 1 to {MAX_TESTS} texts")
+        raise TaskError(f"its {key!r} has {len(texts)} entries; it must be a list of 1 to {MAX_TESTS} strings")
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
-            raise TaskError(f"its {key}[{number}] is {text!r:.80}; it is a text that is not empty")
+            raise TaskError(f"its {key}[{number}] is {text!r:.80}; it must be a non-empty string")
         _check_text(key, text)
     _check_size(key, sum(map(len, texts)))
     return texts
@@ -369,7 +373,7 @@ def _limit(row: Mapping[str, Any], key: str, unit: str, bounds: tuple[float, flo
     if value is None:
         return None
     if not _is_number(value) or value <= 0:
-        raise TaskError(f"its {key!r} is {value!r:.80}; it is a number of {unit} above 0")
+        raise TaskError(f"its {key!r} is {value!r:.80}; it must be a number of {unit} > 0")
     return float(min(max(value, bounds[0]), bounds[1]))
 
 
@@ -379,11 +383,11 @@ def _is_number(value: Any) -> bool:
 
 def _check_size(key: str, chars: int) -> None:
     if chars > MAX_TEST_CHARS:
-        raise TaskError(f"its {key!r} has {chars} characters; at most {MAX_TEST_CHARS} are read: leave tests out")
+        raise TaskError(f"its {key!r} has {chars} characters; the maximum is {MAX_TEST_CHARS}: remove tests")
 
 
 def _check_text(key: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise TaskError(f"its {key!r} holds a lone surrogate (at {error.start}), which cannot be encoded") from error
+        raise TaskError(f"its {key!r} contains a lone surrogate (at {error.start}), which cannot be encoded") from error

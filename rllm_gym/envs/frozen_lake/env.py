@@ -150,9 +150,9 @@ class FrozenLakeEnv(TextEnv):
         if view not in ("grid", "neighbours", "window"):
             raise ValueError(f"view={view!r} is not 'grid', 'neighbours' or 'window'")
         if window_size < 3 or window_size % 2 == 0:
-            raise ValueError(f"window_size={window_size!r} must be odd and at least 3, so that it has a middle")
+            raise ValueError(f"window_size={window_size!r} must be odd and at least 3, so that it has a center")
         if coordinates and view == "window":
-            raise ValueError("coordinates=True has no meaning with view='window', which moves along with the player")
+            raise ValueError("coordinates=True cannot be combined with view='window', which moves with the player")
         source: TaskSource
         if tasks is None:
             lake_rules = _lake_rules(
@@ -165,8 +165,8 @@ class FrozenLakeEnv(TextEnv):
             map_arguments = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
             if map_arguments != (0.8, "random", "random", None, None, None, 0, 10_000):
                 raise ValueError(
-                    "tasks= brings its own maps: leave out p_frozen, start, goal, difficulty, min_path, max_path, "
-                    "task_seed and num_tasks"
+                    "tasks= provides its own maps and cannot be combined with p_frozen, start, goal, difficulty, "
+                    "min_path, max_path, task_seed or num_tasks"
                 )
             source = lakes_of_tasks(tasks, split=split)
             max_turns = _turns_for(source, None if size == 4 else size, slip_probability, max_turns)
@@ -206,20 +206,20 @@ class FrozenLakeEnv(TextEnv):
         self._regret = max(0.0, chance - self._chance)
         move = parse_move(action)
         if self.slip_probability:
-            went = self._slip(move)
-            worth = future.after_move(player, left + 1, move)
-            cell = lake.after[player][went]
+            direction = self._slip(move)
+            value = future.after_move(player, left + 1, move)
+            cell = lake.after[player][direction]
             self._chance = future.success(cell, left)
         else:
-            went = move
-            cell = lake.after[player][went]
-            self._chance = worth = future.success(cell, left)
+            direction = move
+            cell = lake.after[player][direction]
+            self._chance = value = future.success(cell, left)
         self._player = cell
-        self._regret = max(0.0, chance - worth)
+        self._regret = max(0.0, chance - value)
         letter = lake.cells[cell]
         if letter == "G":
             return Outcome("You reached the goal.", {"goal": 1.0}, terminated=True, success=True)
-        happened = _MOVED[went] if went is move else _SLIPPED[went]
+        happened = _MOVED[direction] if direction is move else _SLIPPED[direction]
         if letter == "H":
             return Outcome(f"{happened} into a hole.", {"goal": 0.0}, terminated=True)
         shown = self._look()
@@ -269,14 +269,12 @@ class FrozenLakeEnv(TextEnv):
 
     def _lake_and_values(self) -> tuple[Lake, OptimalValues]:
         if self._lake is None or self._optimal_values is None:
-            raise ResetNeeded("no lake yet: call reset() first")
+            raise ResetNeeded("there is no map yet: call reset() first")
         return self._lake, self._optimal_values
 
     def _place_player(self, lake: Lake, player: int) -> None:
         if not 0 <= player < len(lake.cells):
-            raise ValueError(
-                f"the saved player stands on cell {player}, outside the {len(lake.cells)} cells of the map"
-            )
+            raise ValueError(f"the saved player position {player} is outside the map of {len(lake.cells)} cells")
         self._lake, self._player, self._regret = lake, player, 0.0
         self._optimal_values = optimal_values(lake, self.slip_probability, self.max_turns)
         self._bare = looks.bare_board(lake, self.symbols)
@@ -315,7 +313,7 @@ def _refuse_all_but_counts(**arguments: int | None) -> None:
 
 def _pair(difficulty: Sequence[int]) -> tuple[int, int]:
     if not isinstance(difficulty, Sequence) or [type(bound) for bound in difficulty] != [int, int]:
-        raise ValueError(f"difficulty={difficulty!r} is neither a name, nor a pair of path lengths such as (3, 6)")
+        raise ValueError(f"difficulty={difficulty!r} must be a name or a pair of path lengths such as (3, 6)")
     return difficulty[0], difficulty[1]
 
 
@@ -323,14 +321,16 @@ def _turns_for(source: TaskSource, size: int | None, slip_probability: float, ma
     """Return the episode length on given maps; check their size and that each map can be won in that many turns."""
     if len(source) > _MAX_CHECKED:
         if max_turns is None:
-            raise ValueError(f"max_turns is needed: there are {len(source)} maps, too many to look at all of them here")
+            raise ValueError(
+                f"max_turns is required: there are {len(source)} maps, too many to derive it from all of them"
+            )
         return max_turns  # each map is checked when an episode on it begins
     lakes = [lake_of(task) for task in source]
     for task, lake in zip(source, lakes):
         if size is not None and (lake.height, lake.width) != (size, size):
             raise TaskError(
-                f"task {task.task_id!r} has {lake.height} x {lake.width} cells but size={size} is asked for; "
-                "leave out size, or use an id without one"
+                f"task {task.task_id!r} has {lake.height} x {lake.width} cells, but size={size}; omit size, or use an "
+                "environment id without a size"
             )
     if max_turns is None:
         sides = [default_max_turns(max(lake.width, lake.height), slip_probability) for lake in lakes]
@@ -353,13 +353,13 @@ def _lake_rules(
 ) -> LakeRules:
     _refuse_all_but_counts(size=size, max_turns=max_turns, min_path=min_path, max_path=max_path)
     if isinstance(p_frozen, str):
-        raise ValueError(f"p_frozen={p_frozen!r} must be a number above 0 and at most 1, or several of them")
+        raise ValueError(f"p_frozen={p_frozen!r} must be a number > 0 and <= 1, or a sequence of them")
     if max_turns is None:
         max_turns = default_max_turns(size, slip_probability)
     low, high = max(1, min(2, size - 1, max_turns)), size * size - 1
     if difficulty is not None:
         if min_path is not None or max_path is not None:
-            raise ValueError("give difficulty or min_path and max_path, not both")
+            raise ValueError("difficulty cannot be combined with min_path and max_path")
         if isinstance(difficulty, str):
             low, high = difficulty_bounds(size, difficulty)
         else:

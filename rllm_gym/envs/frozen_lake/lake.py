@@ -75,7 +75,9 @@ def parse_map(rows: object, *, name: str = "map") -> Lake:
     text = rows
     if not isinstance(text, str):
         if not isinstance(rows, Sequence) or not all(isinstance(line, str) for line in rows):
-            raise TaskError(f'{name}: a map is a list of rows such as ["SFF", "FHF", "FFG"]; got {type(rows).__name__}')
+            raise TaskError(
+                f'{name}: a map must be a list of rows such as ["SFF", "FHF", "FFG"]; got {type(rows).__name__}'
+            )
         text = "\n".join(rows)
     try:
         return read_map(text)
@@ -93,19 +95,19 @@ def read_map(text: str) -> Lake:
     lines = text.split("\n")
     widths = sorted({len(line) for line in lines})
     if len(widths) != 1 or widths == [0]:
-        raise TaskError(f"every row needs the same number of cells, at least 1; the rows have {widths}")
+        raise TaskError(f"all rows must have the same number of cells, at least 1; the rows have {widths}")
     if max(len(lines), widths[0]) > LONGEST_SIDE:
-        raise TaskError(f"{len(lines)} rows of {widths[0]} cells; at most {LONGEST_SIDE} a side")
+        raise TaskError(f"{len(lines)} rows of {widths[0]} cells; the maximum is {LONGEST_SIDE} per side")
     cells = "".join(lines)
     unknown = sorted(set(cells) - _LETTERS)
     if unknown:
         raise TaskError(f"unknown cell(s) {unknown}; S is the start, F frozen, H a hole, G the goal")
     for letter, what in (("S", "start"), ("G", "goal")):
         if cells.count(letter) != 1:
-            raise TaskError(f"exactly one {what} {letter!r} is needed; there are {cells.count(letter)}")
+            raise TaskError(f"a map must have exactly one {what} {letter!r}; this one has {cells.count(letter)}")
     lake = Lake(cells, widths[0])
     if lake.path_length < 0:
-        raise TaskError(f"no way leads from S to G ({' '.join(lake.rows)}); open a hole or move one of them")
+        raise TaskError(f"there is no path from S to G ({' '.join(lake.rows)}); remove a hole or move S or G")
     return lake
 
 

@@ -56,7 +56,7 @@ class Symbols:
             return cls(*symbols)
         unknown = sorted(set(symbols) - set(names))
         if unknown:
-            raise ValueError(f"symbols: unknown name(s) {unknown}; there are {names}")
+            raise ValueError(f"symbols: unknown name(s) {unknown}; choose from {names}")
         return cls(**symbols)
 
 

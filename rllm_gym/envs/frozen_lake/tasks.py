@@ -70,17 +70,17 @@ class LakeRules:
         if not (isinstance(self.size, int) and SMALLEST <= self.size <= LARGEST):
             raise ValueError(f"size={self.size!r} must be a whole number from {SMALLEST} to {LARGEST}")
         if not self.p_frozen or not all(0 < p <= 1 for p in self.p_frozen):
-            raise ValueError(f"p_frozen={self.p_frozen!r}: each chance of a frozen cell must be above 0 and at most 1")
+            raise ValueError(f"p_frozen={self.p_frozen!r}: each probability of a frozen cell must be > 0 and <= 1")
         for name, place in (("start", self.start), ("goal", self.goal)):
             if place not in ("random", "corner"):
                 raise ValueError(f"{name}={place!r} is not 'random' or 'corner'")
         if not 1 <= self.min_path <= self.max_path:
             raise ValueError(
-                f"the shortest path is to have {self.min_path} to {self.max_path} moves; give 1 <= min_path <= max_path"
+                f"min_path={self.min_path} and max_path={self.max_path} must satisfy 1 <= min_path <= max_path"
             )
         if self.min_path > self.max_turns:
             raise ValueError(
-                f"every map needs at least {self.min_path} moves but max_turns={self.max_turns}; raise max_turns"
+                f"every map needs at least {self.min_path} moves, but max_turns={self.max_turns}; increase max_turns"
             )
 
 
@@ -126,8 +126,8 @@ class LakeGenerator:
                 if path_length:
                     return _text(placed, size), {"path_length": path_length, "p_frozen": p}
         raise TaskError(
-            f"no map of the split {self.split!r} was found in {_ATTEMPTS} draws with {rules}; widen min_path and "
-            "max_path, raise p_frozen or max_turns, or lower slip_probability"
+            f"no map of the split {self.split!r} was found in {_ATTEMPTS} attempts with {rules}; widen min_path and "
+            "max_path, increase p_frozen or max_turns, or decrease slip_probability"
         )
 
     def _path_length(self, cells: str) -> int:
@@ -168,7 +168,7 @@ def lakes_of_tasks(source: Any, *, split: str | None) -> TaskSource:
 def _lake_task(row: Mapping[str, Any], task_id: str) -> Task:
     rows = row.get("map", row.get("content"))
     if rows is None:
-        raise TaskError(f"the key 'map' is missing (there are {sorted(map(str, row))})")
+        raise TaskError(f"the key 'map' is missing (keys: {sorted(map(str, row))})")
     lake = parse_map(rows, name=task_id)
     return Task(task_id, "\n".join(lake.rows), {"path_length": lake.path_length})
 
@@ -191,7 +191,7 @@ def check_winnable(lake: Lake, slip_probability: float, max_turns: int, name: st
     best = optimal_values(lake, slip_probability, max_turns).success(lake.start, max_turns)
     if best <= LEAST_OPTIMUM:
         raise TaskError(
-            f"{name}: within max_turns={max_turns} and with slip_probability={slip_probability} even optimal play "
+            f"{name}: within max_turns={max_turns} and with slip_probability={slip_probability} even an optimal policy "
             f"reaches the goal with probability {best:.2f}, which must be above {LEAST_OPTIMUM}; the shortest path "
-            f"has {lake.path_length} moves: raise max_turns or lower slip_probability"
+            f"has {lake.path_length} moves: increase max_turns or decrease slip_probability"
         )

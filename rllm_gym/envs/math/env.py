@@ -108,9 +108,9 @@ class MathEnv(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         if max_turns != 1 and type(self) is MathEnv:
-            raise ValueError(f"max_turns={max_turns!r}: rllm/Math-v0 has one turn; use rllm/MathMultiTurn-v0")
+            raise ValueError(f"max_turns={max_turns!r}: rllm/Math-v0 has a single turn; use rllm/MathMultiTurn-v0")
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
-            raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds above 0")
+            raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
         if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
             raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         super().__init__(
@@ -131,8 +131,8 @@ class MathEnv(TextEnv):
         observation = f"{task.content}\n\n{self._rule()}"
         if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
             raise TaskError(
-                f"task {task.task_id!r} has a problem of {len(task.content)} characters, too long for "
-                f"max_observation_chars={self.observation_space.max_length}; raise it"  # type: ignore[attr-defined]
+                f"task {task.task_id!r} has a problem of {len(task.content)} characters, which exceeds "
+                f"max_observation_chars={self.observation_space.max_length}; increase it"  # type: ignore[attr-defined]
             )
         return observation
 
@@ -331,7 +331,7 @@ def _levels(difficulty: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         low, high = 0, 0
     if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
-        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest) of them, or None")
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
     return int(low), int(high)
 
 
@@ -347,7 +347,7 @@ def choose_tasks(
         return math_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
     for name, value in (("families", families), ("difficulty", difficulty)):
         if value is not None:
-            raise TaskError(f"{name}={value!r} chooses among the built-in problems; leave it out where tasks= is given")
+            raise TaskError(f"{name}={value!r} selects built-in problems; it cannot be combined with tasks=")
     source = load_tasks(tasks, name="math" if not isinstance(tasks, str | os.PathLike) else None, split=split,
                         convert=row_to_math_task)  # fmt: skip
     if num_tasks is None:

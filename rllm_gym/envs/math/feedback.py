@@ -32,7 +32,7 @@ def answer_feedback(verdict: MathVerdict, reply: str, *, gold: str, form: str) -
 
 def grader_fault(task_id: str, error: Exception) -> EnvironmentFault:
     """Return the ``EnvironmentFault`` for a grader that failed, independent of the answer."""
-    return EnvironmentFault(f"the grader broke on task {task_id!r} ({type(error).__name__}: {error})", kind="grader")
+    return EnvironmentFault(f"the grader failed on task {task_id!r} ({type(error).__name__}: {error})", kind="grader")
 
 
 def _no_answer(reply: str) -> str:

@@ -32,9 +32,9 @@ def row_to_math_task(row: Mapping[str, Any], task_id: str) -> Task:
         return math_task(Task(task_id, row["content"], data))
     key, problem = _first(row, PROBLEM_KEYS, "problem")
     if not isinstance(problem, str) or not problem.strip():
-        raise TaskError(f"its {key!r} is {problem!r:.80}; the problem is a text that is not empty")
+        raise TaskError(f"its {key!r} is {problem!r:.80}; the problem must be a non-empty string")
     if len(problem) > MAX_PROBLEM_CHARS:
-        raise TaskError(f"its {key!r} has {len(problem)} characters; a problem has at most {MAX_PROBLEM_CHARS}")
+        raise TaskError(f"its {key!r} has {len(problem)} characters; the maximum is {MAX_PROBLEM_CHARS}")
     return Task(task_id, problem, {"gold": gold_of(row)})
 
 
@@ -61,10 +61,12 @@ def gold_of(row: Mapping[str, Any]) -> str:
     """
     key, value = _first(row, ANSWER_KEYS, "answer")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TaskError(f"its {key!r} is of type {type(value).__name__} ({value!r:.80}); an answer is text or a number")
+        raise TaskError(
+            f"its {key!r} is of type {type(value).__name__} ({value!r:.80}); an answer must be a string or a number"
+        )
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise TaskError(f"its {key!r} is {value}; an answer is a finite number")
+            raise TaskError(f"its {key!r} is {value}; an answer must be a finite number")
         return format(Decimal(repr(value)), "f")
     text = str(value)
     if "####" in text:
@@ -76,9 +78,9 @@ def gold_of(row: Mapping[str, Any]) -> str:
         text = boxed
     text = text.strip()
     if not text:
-        raise TaskError(f"its {key!r} holds an empty answer")
+        raise TaskError(f"its {key!r} is an empty answer")
     if len(text) > MAX_GOLD_CHARS:
-        raise TaskError(f"its {key!r} has {len(text)} characters; an answer has at most {MAX_GOLD_CHARS}")
+        raise TaskError(f"its {key!r} has {len(text)} characters; the maximum is {MAX_GOLD_CHARS}")
     return text
 
 
@@ -87,6 +89,6 @@ def _first(row: Mapping[str, Any], keys: tuple[str, ...], what: str) -> tuple[st
         if row.get(key) is not None:
             return key, row[key]
     raise TaskError(
-        f"it has no {what}: none of {', '.join(map(repr, keys))} among its keys {sorted(map(str, row))!r:.300}; "
+        f"it has no {what}: none of the keys {', '.join(map(repr, keys))} is among {sorted(map(str, row))!r:.300}; "
         "rename the field"
     )

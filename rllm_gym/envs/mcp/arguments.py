@@ -23,14 +23,14 @@ MAX_STEPS = 100_000
 """Number of applied keywords, visited items and written error messages, for all calls of a reply: some tenths of a
 second."""
 
-_CHARS_A_STEP = 100
+_CHARS_PER_STEP = 100
 _SHOWN_ERRORS = 3
 _SHOWN_CHARS = 300
 _REGULAR_EXPRESSIONS = ("pattern", "patternProperties")
 # These keywords evaluate the other keywords again, including regular expressions.
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 
-_under_way: ContextVar[ValidationBudget] = ContextVar("the work that validators spend")
+_active_budget: ContextVar[ValidationBudget] = ContextVar("validation_budget")
 
 
 class ValidationBudget:
@@ -109,13 +109,13 @@ def _typed(text: str, schema: Any, validator: Any, work: ValidationBudget) -> An
 
 def _errors(validator: Any, value: Any, work: ValidationBudget) -> list[Any]:
     """Return the first errors; none if the schema cannot be applied."""
-    token = _under_way.set(work)
+    token = _active_budget.set(work)
     try:
         return list(islice(validator.iter_errors(value), 20))
     except Exception:  # a malformed schema may raise anything: unknown types, dangling references, endless recursion
         return []
     finally:
-        _under_way.reset(token)
+        _active_budget.reset(token)
 
 
 def _in_words(error: Any, arguments: dict[str, Any]) -> str:
@@ -133,8 +133,8 @@ def _nearest_property(error: Any) -> str:
     known = error.schema.get("properties")
     if not isinstance(known, dict):
         return ""
-    strange = next((key for key in error.instance if key not in known), "")
-    near = difflib.get_close_matches(strange[:100], list(known)[:1_000], n=1)
+    unknown = next((key for key in error.instance if key not in known), "")
+    near = difflib.get_close_matches(unknown[:100], list(known)[:1_000], n=1)
     return f" (did you mean {near[0]!r}?)" if near else f" (it takes {_short(', '.join(known) or 'nothing')})"
 
 
@@ -177,10 +177,10 @@ Keyword = Callable[[Any, Any, Any, Any], Any]
 
 def _counted(check: Keyword) -> Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        work = _under_way.get()
+        work = _active_budget.get()
         work.spend(1 + _size(value) + _size(instance))
         for error in check(validator, value, instance, schema) or ():
-            work.spend(len(error.message) // _CHARS_A_STEP)  # the message contains the whole value
+            work.spend(len(error.message) // _CHARS_PER_STEP)  # the message contains the whole value
             yield error
 
     return counted
@@ -202,7 +202,7 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
     from jsonschema import ValidationError
 
     if value and isinstance(instance, list):
-        _under_way.get().spend(len(instance))
+        _active_budget.get().spend(len(instance))
         # Values are compared as JSON: 1 is not true.
         if len({json.dumps(item, sort_keys=True) for item in instance}) < len(instance):
             yield ValidationError("its items are not all different")

@@ -22,12 +22,12 @@ def tool_task_of(env: Any) -> ToolTask:
     """
     instance = getattr(env.unwrapped, "_instance", None)
     if not isinstance(instance, BuiltinTaskInstance):
-        raise ValueError("only a built-in task of rllm/MCP-v0 has an errand with a way through it; call reset() first")
+        raise ValueError("no reference solution: only built-in tasks of rllm/MCP-v0 have one; call reset() first")
     return instance.task
 
 
 def next_reply(env: Any) -> str:
-    """Return the next reply of the solution, in an episode played only with such replies from the first turn on."""
+    """Return the next reply of the solution, in an episode that uses only such replies from the first turn on."""
     base: MCPEnv = env.unwrapped
     return replies(tool_task_of(base).calls, list(base.available_tools.values()))[base.turn]
 
@@ -53,7 +53,7 @@ def _name_of(call: Call, tools: Sequence[MCPTool]) -> str:
     for tool in tools:
         if tool.remote_name == call.tool and call.server in ("", tool.server):
             return tool.name
-    raise ValueError(f"no tool {call.tool!r} of the server {call.server!r} is offered")
+    raise ValueError(f"the server {call.server!r} has no tool {call.tool!r}")
 
 
 def _call(name: str, arguments: dict[str, Any]) -> str:

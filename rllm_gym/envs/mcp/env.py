@@ -233,7 +233,7 @@ class MCPEnv(AsyncTextEnv):
         template = self._templates.get(row.template) or TEMPLATES.get(row.template)
         if template is None:
             raise TaskError(
-                f"task {task.task_id!r}: there is no template {row.template!r}; there are {', '.join(TEMPLATES)}"
+                f"task {task.task_id!r}: unknown template {row.template!r}; choose from {', '.join(TEMPLATES)}"
             )
         return await BuiltinTaskInstance.make(template, row)
 
@@ -260,8 +260,8 @@ class MCPEnv(AsyncTextEnv):
         longest = self.observation_space.max_length  # type: ignore[attr-defined]
         if len(observation) > longest:
             raise TaskError(
-                f"it needs an observation of {len(observation)} characters, too long for "
-                f"max_observation_chars={longest}; raise it, or set tools_in_prompt=False"
+                f"it needs an observation of {len(observation)} characters, which exceeds "
+                f"max_observation_chars={longest}; increase it, or set tools_in_prompt=False"
             )
         return observation
 
@@ -380,7 +380,7 @@ class MCPEnv(AsyncTextEnv):
             TaskError: No episode is running.
         """
         if self._session is None:
-            raise TaskError("no episode is under way, so there is no workspace; call reset()")
+            raise TaskError("no episode is running, so there is no workspace; call reset() first")
         return self._session.workspace
 
     def render(self) -> str | np.ndarray | None:
@@ -394,8 +394,7 @@ class MCPEnv(AsyncTextEnv):
 
     def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
-            "MCPEnv has no get_state, set_state or fork: the state of an episode lives in its servers, which give none "
-            "of theirs away"
+            "MCPEnv has no get_state, set_state or fork: the state of an episode is in its servers and cannot be saved"
         )
 
 
@@ -416,7 +415,7 @@ def _check_count(name: str, value: Any, minimum: int, maximum: int | None = None
 
 def _check_seconds(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f"{name}={value!r} must be a number of seconds above 0")
+        raise ValueError(f"{name}={value!r} must be a number of seconds > 0")
 
 
 def _available_tools(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
@@ -472,7 +471,7 @@ def _built_in(
     of_rows: Mapping[str, Any],
 ) -> TaskSource:
     for option in of_rows:
-        raise TaskError(f"{option}= is for rows of one's own; give tasks=, or leave it out")
+        raise TaskError(f"{option}= applies to your own rows only; set tasks=, or omit it")
     return tool_tasks(templates, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
 
 
@@ -481,9 +480,7 @@ def _own(
 ) -> TaskSource:
     for option, value in built_in.items():
         if value is not None:
-            raise TaskError(
-                f"{option}={value!r:.80} chooses among the built-in tasks; leave it out where tasks= is given"
-            )
+            raise TaskError(f"{option}={value!r:.80} selects built-in tasks; it cannot be combined with tasks=")
     read = RowParser(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
     name = "mcp" if not isinstance(tasks, str | os.PathLike) else None
     source = load_tasks(tasks, name=name, split=split, convert=read)

@@ -107,7 +107,8 @@ class RowParser:
         if named:
             raise TaskError(
                 f"it has {' and '.join(map(repr, named))}, which run programs and functions on this machine; rows from "
-                "the hub may not: give servers= and check= to the environment, or save the rows and look at them"
+                "the hub must not: pass servers= and check= to the environment, or review the rows and save them "
+                "to a file"
             )
 
 
@@ -135,22 +136,22 @@ def read_task(task: Task, defaults: Mapping[str, Any]) -> BuiltinTaskRow | Serve
 def _known(row: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     unknown = sorted(str(key) for key in row if key not in keys)
     if unknown:
-        raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; {what} has {', '.join(keys)}")
+        raise TaskError(f"its field(s) {unknown!r:.200} are unknown; the fields of {what} are {', '.join(keys)}")
 
 
 def _builtin_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> BuiltinTaskRow:
     _known(row, _BUILTIN_KEYS, "a row with a template")
     for option in defaults:
         raise TaskError(
-            f"{option}= of the environment does nothing for a built-in task, which has a template; write {option!r} "
-            "into the rows that need it, or leave out those that have a template"
+            f"{option}= of the environment has no effect on a built-in task, which has a template; set {option!r} "
+            "in the rows that need it, or remove rows with a template"
         )
     template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
     if not isinstance(template, str):
-        raise TaskError(f"its template is {template!r:.80}; it is a name such as 'retail/return-order'")
+        raise TaskError(f"its template is {template!r:.80}; it must be a name such as 'retail/return-order'")
     for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-            raise TaskError(f"its {name} is {value!r:.80}; it is a whole number from 0 to {highest}")
+            raise TaskError(f"its {name} is {value!r:.80}; it must be a whole number from 0 to {highest}")
     return BuiltinTaskRow(template, seed, difficulty)
 
 
@@ -158,17 +159,17 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
     _known(row, _ROW_KEYS, "a row")
     prompt = row.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip() or len(prompt) > MAX_PROMPT_CHARS:
-        raise TaskError(f"its prompt is {prompt!r:.80}; it is a text of 1 to {MAX_PROMPT_CHARS} characters")
+        raise TaskError(f"its prompt is {prompt!r:.80}; it must be a string of 1 to {MAX_PROMPT_CHARS} characters")
     answer, check, infeasible, tools = (row.get(key) for key in ("answer", "check", "infeasible", "tools"))
     infeasible = False if infeasible is None else infeasible
     if not isinstance(infeasible, bool):
-        raise TaskError(f"its infeasible is {infeasible!r:.80}; it is true or false")
+        raise TaskError(f"its infeasible is {infeasible!r:.80}; it must be true or false")
     if answer is not None:
         _check_answer(answer)
     if answer is None and check is None and not infeasible:
-        raise TaskError("it has neither an 'answer' nor a 'check', so nothing could solve it or fail it; give one")
+        raise TaskError("it has neither an 'answer' nor a 'check', so it cannot be graded; set one")
     if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
-        raise TaskError(f"its tools are {tools!r:.80}; they are a list of names")
+        raise TaskError(f"its tools are {tools!r:.80}; they must be a list of names")
     return ServerTaskRow(
         prompt,
         servers_of(row.get("servers")),
@@ -184,19 +185,19 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
 def _check_answer(answer: Any) -> None:
     if not isinstance(answer, Mapping):
         raise TaskError(
-            f"its answer is {answer!r:.80}; it says its type too, as in {{'type': 'number', 'value': 12.5}}"
+            f"its answer is {answer!r:.80}; it must include its type, as in {{'type': 'number', 'value': 12.5}}"
         )
     try:
         check_answer_spec(answer)
     except ValueError as error:
-        raise TaskError(f"its answer cannot be matched: {error}") from error
+        raise TaskError(f"its answer is invalid: {error}") from error
 
 
 def _check_function(check: Any) -> Callable[..., Any]:
     if callable(check):
         return check  # type: ignore[no-any-return]
     if not isinstance(check, str) or not _FUNCTION.fullmatch(check):
-        raise TaskError(f"its check is {check!r:.80}; it is 'module:function'")
+        raise TaskError(f"its check is {check!r:.80}; it must be 'module:function'")
     return find_function(check, "state")
 
 
@@ -204,13 +205,17 @@ def _files(files: Any) -> Mapping[str, str]:
     if files is None:
         return {}
     if not isinstance(files, Mapping) or len(files) > MAX_FILES:
-        raise TaskError(f"its workspace is {files!r:.80}; it is at most {MAX_FILES} texts by relative path")
+        raise TaskError(
+            f"its workspace is {files!r:.80}; it must be a mapping of at most {MAX_FILES} relative paths to texts"
+        )
     for name, text in files.items():
         path = PurePosixPath(name) if isinstance(name, str) and "\0" not in name else None
         if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
-            raise TaskError(f"its workspace has a file {name!r:.80}; names are paths within it, such as 'notes/a.txt'")
+            raise TaskError(
+                f"its workspace has a file {name!r:.80}; names must be relative paths inside it, such as 'notes/a.txt'"
+            )
         if not isinstance(text, str) or len(text) > MAX_FILE_CHARS:
-            raise TaskError(f"its file {name!r:.80} is no text of at most {MAX_FILE_CHARS} characters")
+            raise TaskError(f"its file {name!r:.80} is not a text of at most {MAX_FILE_CHARS} characters")
     return files
 
 
@@ -227,7 +232,8 @@ def servers_of(servers: Any) -> tuple[Server, ...]:
         servers = [servers]
     if isinstance(servers, str) or not isinstance(servers, Sequence) or not 1 <= len(servers) <= MAX_SERVERS:
         raise TaskError(
-            f"its servers are {servers!r:.80}; they are a list of 1 to {MAX_SERVERS}, each {{'command', 'args', …}}, "
+            f"its servers are {servers!r:.80}; they must be a list of 1 to {MAX_SERVERS}, each "
+            "{'command', 'args', …}, "
             "{'url', …} or {'in_process': 'module:function'}"
         )
     return tuple(_server(one, number) for number, one in enumerate(servers, 1))
@@ -241,8 +247,8 @@ def _server(values: Any, number: int) -> Server:
     kind = next((key for key in _SERVER_KEYS if isinstance(values, Mapping) and key in values), None)
     if kind is None:
         raise TaskError(
-            f"its server {number} is {values!r:.80}; it has 'command', 'url' or 'in_process'. An MCPServer object "
-            f"would be shared by all episodes: give the function make(workspace, seed) that makes it"
+            f"its server {number} is {values!r:.80}; it must have 'command', 'url' or 'in_process'. An MCPServer "
+            "object would be shared by all episodes: pass a function make(workspace, seed) that creates it"
         )
     _known(values, _SERVER_KEYS[kind], f"a server with {kind!r}")
     try:
@@ -260,5 +266,5 @@ def _maker(name: Any) -> Callable[..., Any]:
     if callable(name):
         return name  # type: ignore[no-any-return]
     if not isinstance(name, str) or not _FUNCTION.fullmatch(name):
-        raise TaskError(f"in_process is {name!r:.80}; it is 'module:function', called as make(workspace, seed)")
+        raise TaskError(f"in_process is {name!r:.80}; it must be 'module:function', called as make(workspace, seed)")
     return find_function(name, "workspace", "seed")

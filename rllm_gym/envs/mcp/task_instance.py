@@ -123,7 +123,7 @@ class ToolTaskInstance(Protocol):
         ...
 
 
-def _said_right(infeasible: bool, answer: Mapping[str, Any] | None, end: ToolEpisodeEnd) -> bool:
+def _answered_correctly(infeasible: bool, answer: Mapping[str, Any] | None, end: ToolEpisodeEnd) -> bool:
     if infeasible or end.infeasible is not None:
         return infeasible and end.infeasible is not None
     return answer is None or (end.answer is not None and matches(answer, end.answer))
@@ -144,7 +144,9 @@ class BuiltinTaskInstance:
         self.world: ToolWorld = template.build(row.seed, row.difficulty)
         self.task: ToolTask = template.make_task(self.world, random.Random(row.seed), row.difficulty)
         if self.task.outcome is None and self.task.answer is None and not self.task.infeasible:
-            raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
+            raise TaskError(
+                f"the template {template.name!r} requires neither a change nor an answer, so it cannot be graded"
+            )
         self.goal = self.task.goal
         self.servers: tuple[Server, ...] = ()
         self.tools: tuple[str, ...] | None = None
@@ -160,13 +162,13 @@ class BuiltinTaskInstance:
         return self.world.servers(workspace)
 
     async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
-        if not _said_right(self.task.infeasible, self.task.answer, end):
+        if not _answered_correctly(self.task.infeasible, self.task.answer, end):
             return False
-        return await run_check(self._is_as_asked, session.workspace, timeout_s=WORLD_DEADLINE_S)
+        return await run_check(self._has_expected_state, session.workspace, timeout_s=WORLD_DEADLINE_S)
 
-    def _is_as_asked(self, workspace: Path) -> bool:
+    def _has_expected_state(self, workspace: Path) -> bool:
         row = self._row
-        with tempfile.TemporaryDirectory(prefix="twin-", dir=scratch_root()) as folder:
+        with tempfile.TemporaryDirectory(prefix="copy-", dir=scratch_root()) as folder:
             wanted = wanted_facts(self._template, self.task, row.seed, row.difficulty, Path(folder))
         return bool(self.world.facts(workspace) == wanted)
 
@@ -195,7 +197,7 @@ class ServerTaskInstance:
 
     async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
         row = self._row
-        if not _said_right(row.infeasible, row.answer, end):
+        if not _answered_correctly(row.infeasible, row.answer, end):
             return False
         if row.check is None:
             return True

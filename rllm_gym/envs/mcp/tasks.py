@@ -33,20 +33,22 @@ def templates_of(
     requested = [templates] if isinstance(templates, str | ToolTaskTemplate) else list(templates or ())
     for one in requested:
         if isinstance(one, str) and one not in TEMPLATES:
-            raise TaskError(f"there is no template {one!r}; there are {', '.join(TEMPLATES)}")
+            raise TaskError(f"unknown template {one!r}; choose from {', '.join(TEMPLATES)}")
         template = TEMPLATES[one] if isinstance(one, str) else one
         if not isinstance(template, ToolTaskTemplate):
-            raise TaskError(f"templates holds {one!r:.80}; give names, or ToolTaskTemplate objects of your own")
+            raise TaskError(
+                f"templates contains {one!r:.80}; it must contain names or your own ToolTaskTemplate objects"
+            )
         chosen[template.name] = template
     if worlds is not None:
         wanted = [worlds] if isinstance(worlds, str) else list(worlds)
-        there = dict.fromkeys(name.partition("/")[0] for name in chosen)
-        for env in wanted:
-            if env not in there:
-                raise TaskError(f"there is no world {env!r} here; there are {', '.join(there)}")
+        known = dict.fromkeys(name.partition("/")[0] for name in chosen)
+        for world in wanted:
+            if world not in known:
+                raise TaskError(f"unknown world {world!r}; choose from {', '.join(known)}")
         chosen = {name: template for name, template in chosen.items() if name.partition("/")[0] in wanted}
     if not chosen:
-        raise TaskError("no templates are left to make tasks from; name at least one")
+        raise TaskError("the selection contains no templates; select at least one")
     return chosen
 
 
@@ -77,7 +79,7 @@ def tool_tasks(
         if (levels := tuple(level for level in template.difficulties if lowest <= level <= highest))
     )
     if not drawn:
-        raise TaskError(f"difficulty={difficulty!r}: none of {', '.join(templates)} exists at this level")
+        raise TaskError(f"difficulty={difficulty!r}: none of {', '.join(templates)} has this level")
     return ProceduralTaskset(
         ToolTaskGenerator(drawn), name="mcp", split=split, seed=seed, size=1_000_000 if size is None else size
     )

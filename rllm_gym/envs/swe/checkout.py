@@ -157,14 +157,14 @@ def _source_of(repo: Any, base_commit: str | None) -> _TreeSource:
         if base_commit is None:
             return _of_directory(path)
         raise TaskError(
-            f"base_commit={base_commit!r}: {str(path)!r} is not a git repository; leave the commit out to take its "
+            f"base_commit={base_commit!r}: {str(path)!r} is not a git repository; omit base_commit to use its "
             "files as they are"
         )
     if path.is_file() and is_bundle(path):
         return _of_bundle(path, base_commit)
     raise TaskError(
         f"the repository {str(path)!r} is neither a directory nor a git bundle; give a clone, a plain directory or "
-        "what 'git bundle create' makes"
+        "the output of 'git bundle create'"
     )
 
 
@@ -199,12 +199,12 @@ def _of_files(files: Mapping[str, str]) -> _TreeSource:
     try:
         key = json.dumps(sorted(files.items()))
     except TypeError as error:
-        raise TaskError(f"a repository given as files must be text by path ({error})") from error
+        raise TaskError(f"a repository given as files must map paths to text ({error})") from error
 
     def write(writer: TreeWriter) -> None:
         for path, text in files.items():
             if not isinstance(text, str):
-                raise TaskError(f"the file {path!r} of the repository is not text but {type(text).__name__}")
+                raise TaskError(f"the file {path!r} of the repository must be text; got {type(text).__name__}")
             writer.file(path, text.encode("utf-8", "surrogateescape"), text.startswith("#!"))
 
     return _TreeSource(("files", key), f"{len(files)} given files", write)
@@ -223,7 +223,9 @@ def _of_directory(root: Path) -> _TreeSource:
                 else:
                     data = _read_file(root, path, MAX_BYTES)
                     if data is None:
-                        raise TaskError(f"{path!r} of {str(root)!r} vanished while the directory was read; try again")
+                        raise TaskError(
+                            f"{path!r} of {str(root)!r} disappeared while the directory was read; try again"
+                        )
                     writer.file(path, data, bool(mode & 0o111))
             except OSError as error:
                 raise TaskError(f"{path!r} of {str(root)!r} cannot be read: {error.strerror}") from error
@@ -255,8 +257,8 @@ def _walk(root: Path, folder: Path, total: list[int]) -> Iterator[tuple[str, tup
 def _check_size(files: int, size: int, name: str) -> None:
     if files > MAX_FILES or size > MAX_BYTES:
         raise TaskError(
-            f"the tree of {name!r} is too large: more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB; give a smaller "
-            "repository (data and build outputs left out)"
+            f"the tree of {name!r} is too large: more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB; use a smaller "
+            "repository (without data and build outputs)"
         )
 
 
@@ -286,7 +288,7 @@ class TreeWriter:
     def symlink(self, path: str, target: bytes) -> None:
         where = self._place(path, len(target))
         if not target or b"\0" in target or len(target) > 4_000:
-            raise TaskError(f"the symbolic link {path!r} of {self._name!r} has no proper target: {target[:80]!r}")
+            raise TaskError(f"the symbolic link {path!r} of {self._name!r} has an invalid target: {target[:80]!r}")
         try:
             os.symlink(target, os.fsencode(where))
         except FileExistsError as error:
@@ -318,7 +320,7 @@ class TreeWriter:
         return self._root / path
 
     def _twice(self, path: str) -> TaskError:
-        return TaskError(f"{self._name} has two entries {path!r}; a tree like that is refused")
+        return TaskError(f"{self._name} has two entries {path!r}; such trees are not supported")
 
 
 def _make(source: _TreeSource, patch: str | None) -> Checkout:
@@ -381,7 +383,7 @@ def _read_file(root: Path, path: str, max_bytes: int) -> bytes | None:
     if status is None or not stat.S_ISREG(status.st_mode):
         return None
     if status.st_size > max_bytes:
-        raise TaskError(f"{path!r} has {status.st_size} bytes; at most {max_bytes} are read")
+        raise TaskError(f"{path!r} has {status.st_size} bytes; the maximum is {max_bytes}")
     descriptor = os.open(root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         return file.read(max_bytes)

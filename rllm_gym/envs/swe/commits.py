@@ -85,7 +85,7 @@ def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
         if path.is_file() and is_bundle(path):
             source = stack.enter_context(open_bundle(path))
         if source is None:
-            raise TaskError(f"{os.fspath(repo)!r} is neither a git repository nor a git bundle; give a local clone")
+            raise TaskError(f"{os.fspath(repo)!r} is neither a git repository nor a git bundle; use a local clone")
         return _taken_apart(source, revision, path)
 
 
@@ -93,7 +93,9 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
     commit = source.resolve(revision)
     parents, message = source.lineage(commit)
     if not parents:
-        raise TaskError(f"{commit[:12]} is the first commit of {str(path)!r}: there is nothing before it to start from")
+        raise TaskError(
+            f"{commit[:12]} is the first commit of {str(path)!r}; a task needs a parent commit to start from"
+        )
     # The first parent of a merge is the branch that was merged into.
     old = {entry.path: entry for entry in source.entries(parents[0])}
     new = {entry.path: entry for entry in source.entries(commit)}
@@ -116,16 +118,16 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
                     raise ValueError("is a symbolic link")
                 tests[name] = entry.data.decode()
             except ValueError as error:
-                reason = "is no text" if isinstance(error, UnicodeDecodeError) else str(error)
+                reason = "is not text" if isinstance(error, UnicodeDecodeError) else str(error)
                 left_out.append(f"{name} {reason}")
     short = f"{commit[:12]} of {path.name!r}"
     if not any(name.endswith(".py") and PurePosixPath(name).name != "conftest.py" for name in tests):
         raise TaskError(
-            f"{short} adds or changes no Python tests ({_listed(changed)}); a task needs some that fail before the "
-            "commit and pass after it. Take a commit that brings its tests along"
+            f"{short} adds or changes no Python tests ({_listed(changed)}); a task needs tests that fail before the "
+            "commit and pass after it. Use a commit that includes its tests"
         )
     if not written and not removed:
-        raise TaskError(f"{short} changes nothing but tests ({_listed(changed)}): there is nothing to fix")
+        raise TaskError(f"{short} changes only tests ({_listed(changed)}): there is nothing to fix")
     patch = "".join(_diff(name, old.get(name), new.get(name)) for name in changed if not _belongs_to_tests(name))
     return FixCommit(
         name=path.name.removesuffix(".git").removesuffix(".bundle"),
@@ -182,7 +184,7 @@ def statement_of(message: str) -> str:
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
     if len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
         raise TaskError(
-            f"the message of the commit says too little for a task ({message.strip()[:80]!r}); describe the problem "
+            f"the message of the commit is too short for a task ({message.strip()[:80]!r}); describe the problem "
             "with statement="
         )
     return text

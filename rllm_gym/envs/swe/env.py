@@ -156,11 +156,11 @@ class SWEEnv(AsyncTextEnv):
     ) -> None:
         for name, seconds in (("command_timeout", command_timeout), ("grading_timeout", grading_timeout)):
             if not (math.isfinite(seconds) and seconds > 0):
-                raise ValueError(f"{name}={seconds!r} must be a finite number of seconds above 0")
+                raise ValueError(f"{name}={seconds!r} must be a finite number of seconds > 0")
         if not isinstance(max_output_chars, int) or not 200 <= max_output_chars <= max_observation_chars - 2_000:
             raise ValueError(
-                f"max_output_chars={max_output_chars!r} must be a whole number from 200 to "
-                f"max_observation_chars - 2000 ({max_observation_chars - 2_000})"
+                f"max_output_chars={max_output_chars!r} must be a whole number from 200 to max_observation_chars - "
+                f"2000 ({max_observation_chars - 2_000})"
             )
         super().__init__(
             tasks=_choose_tasks(tasks, repositories, split, task_seed, num_tasks),
@@ -194,8 +194,8 @@ class SWEEnv(AsyncTextEnv):
         limit = self.observation_space.max_length - _FRAME_CHARS  # type: ignore[attr-defined]
         if len(task.content) > limit:
             raise TaskError(
-                f"task {task.task_id!r} has a statement of {len(task.content)} characters, and only {limit} fit; raise "
-                "max_observation_chars"
+                f"task {task.task_id!r} has a statement of {len(task.content)} characters, but at most {limit} fit; "
+                "increase max_observation_chars"
             )
         # The first use of a repository writes its files to disk, which must not block the event loop.
         checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, image, self.grading_timeout)
@@ -315,8 +315,8 @@ class SWEEnv(AsyncTextEnv):
 
     def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
-            "SWEEnv cannot copy its world: running processes and their files live in a sandbox. Replay the actions of "
-            "the episode on a fresh environment instead"
+            "SWEEnv cannot save or copy its state: processes and files are in a sandbox. Replay the actions of "
+            "the episode in a new environment instead"
         )
 
 
@@ -503,7 +503,7 @@ def _choose_tasks(tasks: Any, repositories: Any, split: str | None, seed: int, n
     if tasks is None:
         if isinstance(repositories, Mapping):
             raise TaskError(
-                "repositories= maps the names in rows to local clones; give the rows as tasks=, or the names of "
+                "repositories= maps the names in rows to local clones; pass rows as tasks=, or the names of "
                 "built-in repositories as a list"
             )
         return swe_tasks(repositories=repositories, split=split, seed=seed, size=num_tasks)

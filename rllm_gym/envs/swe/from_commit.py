@@ -93,26 +93,26 @@ def task_from_commit(
         SandboxUnavailable: There is no such sandbox on this machine.
     """
     if repeats < 1:
-        raise TaskError(f"repeats={repeats} must be 1 or more")
+        raise TaskError(f"repeats={repeats} must be >= 1")
     if not timeout > 0:
-        raise TaskError(f"timeout={timeout} must be above 0 seconds")
+        raise TaskError(f"timeout={timeout} must be > 0 seconds")
     if bundle is not None and not Path(bundle).expanduser().is_dir():
-        raise TaskError(f"bundle={os.fspath(bundle)!r} is no directory to write a bundle to")
+        raise TaskError(f"bundle={os.fspath(bundle)!r} is not a directory")
     if statement is not None and not statement.strip():
-        raise TaskError("statement is empty; leave it out to take the commit's message")
-    tell = progress or (lambda line: None)
+        raise TaskError("statement is empty; omit it to use the commit message")
+    report = progress or (lambda line: None)
     fix = read_fix(repo, commit)
     task_statement = statement.strip() if statement is not None else statement_of(fix.message)
-    tell(f"{fix.commit[:12]}: {len(fix.fix.written) + len(fix.fix.removed)} files fixed, {len(fix.tests)} of tests")
+    report(f"{fix.commit[:12]}: {len(fix.fix.written) + len(fix.fix.removed)} fixed files, {len(fix.tests)} test files")
     for line in fix.left_out:
-        tell(f"left out: {line}")
+        report(f"omitted: {line}")
     try:
         seen_python = None if runtime is None else Runtime.of_python(runtime)
     except ValueError as error:
         raise TaskError(f"runtime={os.fspath(runtime)!r} cannot be used: {error}") from error  # type: ignore[arg-type]
     pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
-    making = _TaskBuilder(fix, os.fspath(repo), test_command, seen_python, pool, repeats, timeout, tell)
-    found = _wait_for(making.measured())
+    builder = _TaskBuilder(fix, os.fspath(repo), test_command, seen_python, pool, repeats, timeout, report)
+    found = _wait_for(builder.build())
     row: dict[str, Any] = {
         "id": f"{fix.name}-{fix.commit[:12]}",
         "statement": task_statement,
@@ -125,15 +125,15 @@ def task_from_commit(
         "commit": fix.commit,
         "patch": fix.patch,
     }
-    if making.base_patch:
-        row["base_patch"] = making.base_patch
+    if builder.base_patch:
+        row["base_patch"] = builder.base_patch
     if test_command is not None:
         row["test_command"] = test_command
     if runtime is not None:
         row["runtime"] = os.path.abspath(os.fspath(runtime))
     if bundle is not None:
         where = Path(os.path.abspath(os.path.expanduser(bundle))) / f"{row['id']}.bundle"
-        write_bundle(making.base.path, where)
+        write_bundle(builder.base.path, where)
         for key in ("base_commit", "base_patch"):
             row.pop(key, None)
         row["repo"] = str(where)
@@ -165,14 +165,14 @@ class _TaskBuilder:
         pool: SandboxPool,
         repeats: int,
         timeout: float,
-        tell: Progress,
+        report: Progress,
     ) -> None:
         self.fix = fix
         self.repo = repo
         self.runtime = runtime
         self.pool = pool
         self.repeats = repeats
-        self.tell = tell
+        self.report = report
         self.created_files: dict[str, str] = {}
         self.base_patch = ""
         self.base: Checkout = prepare(repo, fix.parent)
@@ -180,7 +180,7 @@ class _TaskBuilder:
         self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
         self.files = self._paths_of_command()
 
-    async def measured(self) -> _TestGroups:
+    async def build(self) -> _TestGroups:
         """Return the tests by their results before and after the fix, verified by grading.
 
         Raises:
@@ -195,18 +195,20 @@ class _TaskBuilder:
             if number:
                 after.append(await self._after())
             before.append(await self._runner(_NOTHING).run(self._hidden_run))
-            self.tell(f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after")
+            self.report(
+                f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after"
+            )
         for run in (*after, *before):
             if run.broken:
                 raise TaskError(f"{self._name}: {run.broken}; {await self._advice(run)}")
         found = self._sorted(before, after)
         if found.flaky:
-            self.tell(f"{len(found.flaky)} flaky tests left out: {_some(found.flaky)}")
+            self.report(f"{len(found.flaky)} flaky tests omitted: {_some(found.flaky)}")
         if found.broken:
-            self.tell(f"{len(found.broken)} tests fail after the commit only, left out: {_some(found.broken)}")
+            self.report(f"{len(found.broken)} tests fail only after the commit, omitted: {_some(found.broken)}")
         if not found.fail_to_pass:
             raise TaskError(self._why_nothing_is_fixed(before[0], after[0], found))
-        self.tell(
+        self.report(
             f"{len(found.fail_to_pass)} tests to fix, {len(found.pass_to_pass)} to keep; grading the commit's fix"
         )
         await self._graded(found)
@@ -221,7 +223,7 @@ class _TaskBuilder:
     def _runner(self, changes: Changes) -> TestRunner:
         allowed = allowed_changes(self.base.path, changes, self.tests)
         if allowed.refusal:
-            raise TaskError(f"{self._name}: its fix would not be accepted from an agent either: {allowed.refusal}")
+            raise TaskError(f"{self._name}: its fix would be rejected if an agent submitted it: {allowed.refusal}")
         return TestRunner(self.pool, self.base.path, allowed, self.tests, self.runtime)
 
     async def _after(self) -> TestRun:
@@ -236,7 +238,9 @@ class _TaskBuilder:
         paths = []
         for word in words[words.index("pytest") + 1 if "pytest" in words else 1 :]:
             if re.match(r"-[km]|--(deselect|ignore|lf|ff|last-failed)\b", word):
-                raise TaskError(f"test_command={command!r}: {word} picks tests, but files are run whole; name files")
+                raise TaskError(
+                    f"test_command={command!r}: {word} selects tests, but files are run completely; pass file paths"
+                )
             path = word.partition("::")[0].rstrip("/")
             if not word.startswith("-") and any(
                 known == path or known.startswith(path + "/") for known in self.fix.after
@@ -254,7 +258,7 @@ class _TaskBuilder:
         }
         if not outputs:
             return False
-        self.tell(f"added what a build makes: {', '.join(outputs)}")
+        self.report(f"added build outputs: {', '.join(outputs)}")
         self.created_files |= outputs
         self.base_patch = "".join(
             file_diff(path, None, text.encode()) for path, text in sorted(self.created_files.items())
@@ -271,7 +275,7 @@ class _TaskBuilder:
         if not own - seen:
             return False
         self.files = tuple(sorted(own | {path for path in seen if path in self.fix.after}))
-        self.tell(f"named, since pytest does not find them: {_some(sorted(own - seen))}")
+        self.report(f"added to the command because pytest does not collect them: {_some(sorted(own - seen))}")
         return True
 
     # Error messages
@@ -287,21 +291,21 @@ class _TaskBuilder:
         if not any(outcome.passed for outcomes in run.outcomes.values() for outcome in outcomes):
             raise TaskError(f"{self._name}: no test passes with the fix ({_counted(run)}). {self._import_trouble(run)}")
         if run.uncollected:
-            self.tell(f"{len(run.uncollected)} files cannot be collected: {_some(list(run.uncollected))}")
+            self.report(f"{len(run.uncollected)} test files cannot be collected: {_some(list(run.uncollected))}")
 
     async def _advice(self, run: TestRun) -> str:
         if "in time" in run.broken:
-            return f"run fewer of them (test_command='pytest tests/test_x.py') or raise timeout={self.tests.timeout:g}"
-        output = await self._what_pytest_says() if runs_our_pytest(self.tests) else ""
+            return f"run fewer tests (test_command='pytest tests/test_x.py') or increase timeout={self.tests.timeout:g}"
+        output = await self._pytest_output() if runs_our_pytest(self.tests) else ""
         modules = _NO_MODULE.findall(output)
         if modules:
             return self._without(modules[-1], "its configuration cannot be read without")
         return (
-            f"it says {output!r}. Where it asks for plugins that the runtime lacks, give a virtual environment with "
-            f"them as runtime=; else a test_command"
+            f"pytest reports {output!r}. If plugins are missing in the runtime, pass a virtual environment with "
+            "them as runtime=; otherwise pass a test_command"
         )
 
-    async def _what_pytest_says(self) -> str:
+    async def _pytest_output(self) -> str:
         """Return the end of pytest's error message when it lists its tests."""
         command = (
             "PYTHONPATH=src:. python -m pytest --collect-only -q -o addopts= -p no:cacheprovider 2>&1 | tail -n 40"
@@ -315,12 +319,12 @@ class _TaskBuilder:
         source = self.fix.compiled(module)
         if source is not None:
             return (
-                f"{what} the module {module!r}, which is compiled from {source}, and nothing is built here: only pure "
-                "Python repositories can be played without an image"
+                f"{what} the module {module!r}, which is compiled from {source}; extensions are not built: only pure "
+                "Python repositories can be used without an image"
             )
         return (
-            f"{what} the module {module!r}: make a virtual environment with it (python -m venv DIR; DIR/bin/pip "
-            f"install pytest {module.partition('.')[0]}) and give it as runtime=DIR"
+            f"{what} the module {module!r}: create a virtual environment with it (python -m venv DIR; DIR/bin/pip "
+            f"install pytest {module.partition('.')[0]}) and pass it as runtime=DIR"
         )
 
     def _import_trouble(self, run: TestRun) -> str:
@@ -331,15 +335,15 @@ class _TaskBuilder:
                 modules[module] = modules.get(module, 0) + 1
         if modules:
             module = max(modules, key=lambda name: modules[name])
-            lost = f"{modules[module]} of {len(run.uncollected)} files that cannot be collected"
-            return self._without(module, f"{lost} lack")
+            lost = f"{modules[module]} of {len(run.uncollected)} test files cannot be collected"
+            return self._without(module, f"{lost} because they need")
         if run.uncollected:
             path, message = next(iter(run.uncollected.items()))
             return f"{path} cannot be collected: {' '.join(message.split())[-300:]}"
         failed = [f"{test}: {runs[0].message}" for test, runs in run.outcomes.items() if runs and not runs[0].passed]
         if failed:
-            return f"The first: {' '.join(failed[0].split())[:300]}"
-        return "pytest collects nothing; name the tests with test_command='pytest tests/test_x.py'"
+            return f"The first failure: {' '.join(failed[0].split())[:300]}"
+        return "pytest collects no tests; select them with test_command='pytest tests/test_x.py'"
 
     def _why_nothing_is_fixed(self, before: TestRun, after: TestRun, found: _TestGroups) -> str:
         passing = len(found.pass_to_pass)
@@ -348,17 +352,18 @@ class _TaskBuilder:
         else:
             seen = f"{passing} tests pass before and after, {found.failing} fail before and after"
             if found.flaky:
-                seen += f", {len(found.flaky)} are not the same every time ({_some(found.flaky)})"
+                seen += f", {len(found.flaky)} have varying results ({_some(found.flaky)})"
         own = [path for path in self.fix.tests if path.endswith(".py")]
         lost = [path for path in own if path in after.uncollected]
         if lost:
-            seen += f"; of its own tests {_some(lost)} cannot be collected. {self._import_trouble(after)}"
+            seen += f"; the commit's test files {_some(lost)} cannot be collected. {self._import_trouble(after)}"
         elif not any(test.partition("::")[0] in own for test in after.outcomes) and runs_our_pytest(self.tests):
-            seen += f"; its own tests ({_some(own)}) are not among them: name them with test_command='pytest PATH'"
+            seen += f"; the commit's test files ({_some(own)}) are not among them: "
+            seen += "select them with test_command='pytest PATH'"
         else:
             failing = [test for test in after.outcomes if test.partition("::")[0] in own and not _passes(after, test)]
             if failing:
-                seen += f"; with the fix too, {failing[0]} fails: {after.outcomes[failing[0]][0].message:.200}"
+                seen += f"; {failing[0]} fails with the fix too: {after.outcomes[failing[0]][0].message:.200}"
         return f"{self._name} fixes no test: {seen}"
 
     def _sorted(self, before: list[TestRun], after: list[TestRun]) -> _TestGroups:

@@ -64,7 +64,7 @@ class GitSource:
         """
         wanted = "HEAD" if revision is None else revision
         if not _REVISION.fullmatch(wanted):
-            raise TaskError(f"base_commit={wanted[:80]!r} is no commit id, tag or branch")
+            raise TaskError(f"base_commit={wanted[:80]!r} is not a commit id, tag or branch")
         for prefix in ("", "refs/heads/", "refs/tags/"):
             if prefix + wanted in self.named:
                 wanted = self.named[prefix + wanted]
@@ -107,8 +107,9 @@ class GitSource:
         modules = [path for mode, _, path in rows if mode == "160000"]
         if modules:
             raise TaskError(
-                f"{self.name!r} has submodules ({', '.join(modules[:5])}), which a commit does not hold; give a plain "
-                "directory with them in place (a recursive clone without its .git), or a commit without them"
+                f"{self.name!r} has submodules ({', '.join(modules[:5])}), whose files are not part of its commits; "
+                "use a plain directory that contains them (a recursive clone without .git), or a commit without "
+                "submodules"
             )
         yield from self._contents(rows)
 
@@ -146,22 +147,25 @@ def _row(row: bytes, name: str) -> tuple[str, str, str]:
     try:
         path = raw.decode()
     except UnicodeDecodeError as error:
-        raise TaskError(f"{name!r} has a file whose name is not UTF-8: {raw[:80]!r}; such trees are refused") from error
+        raise TaskError(
+            f"{name!r} has a file whose name is not UTF-8: {raw[:80]!r}; such trees are not supported"
+        ) from error
     try:
         return mode, identity, safe_path(path)
     except TaskError as error:
-        raise TaskError(f"{name!r} has a tree that is refused: {error}") from error
+        raise TaskError(f"{name!r} has an unsupported tree: {error}") from error
 
 
 def _object(stream: IO[bytes], identity: str, path: str, name: str) -> bytes:
     head = stream.readline(300).split()
     if len(head) != 3 or head[1] != b"blob":
         raise TaskError(
-            f"{name!r} lacks the content of {path!r} ({identity}); is it a partial or damaged clone? Fetch it in full"
+            f"{name!r} lacks the content of {path!r} ({identity}); is it a partial or damaged clone? Fetch it "
+            "completely"
         )
     size = int(head[2])
     if size > _MAX_OBJECT:
-        raise TaskError(f"{path!r} of {name!r} has {size} bytes; at most {_MAX_OBJECT} are taken")
+        raise TaskError(f"{path!r} of {name!r} has {size} bytes; the maximum is {_MAX_OBJECT}")
     data = stream.read(size)
     stream.read(1)
     if len(data) != size:
@@ -204,11 +208,11 @@ def open_bundle(path: Path) -> Iterator[GitSource]:
     _need_git(f"{str(path)!r} is a git bundle")
     folder = scratch_directory("bundle-")
     try:
-        _must(_git(["init", "--quiet", "--bare", "--template=", str(folder)], None), f"making {folder}")
+        _must(_git(["init", "--quiet", "--bare", "--template=", str(folder)], None), f"creating {folder}")
         listed = _git(["bundle", "unbundle", str(path)], folder)
         if listed.returncode:
             raise TaskError(
-                f"the bundle {str(path)!r} cannot be unpacked: {_last_line(listed.stderr)}; a bundle must hold its "
+                f"the bundle {str(path)!r} cannot be unpacked: {_last_line(listed.stderr)}; a bundle must contain its "
                 "whole history ('git bundle create repo.bundle --all')"
             )
         named: dict[str, str] = {}
@@ -276,7 +280,7 @@ def write_bundle(root: Path, path: Path) -> None:
     Raises:
         TaskError: git is not installed, or the file cannot be written.
     """
-    _need_git("a bundle is to be written")
+    _need_git("writing a bundle requires git")
     done = _git(["bundle", "create", "--quiet", str(path), "HEAD", "refs/heads/main"], root / ".git")
     _must(done, f"writing the bundle {path}")
 
@@ -332,7 +336,7 @@ def has_git() -> bool:
 
 def _need_git(what: str) -> None:
     if not has_git():
-        raise TaskError(f"{what}, and git is not installed here; install git, or give a plain directory")
+        raise TaskError(f"{what}, and git is not installed here; install git, or use a plain directory")
 
 
 def _command(arguments: list[str], folder: Path | None, work_tree: Path | None = None) -> list[str]:
@@ -372,7 +376,7 @@ def _git(
         )
     except subprocess.TimeoutExpired as error:
         raise TaskError(
-            f"git {arguments[0]} took more than {_DEADLINE_S:.0f} s; is the repository that large?"
+            f"git {arguments[0]} took more than {_DEADLINE_S:.0f} s; is the repository very large?"
         ) from error
 
 
@@ -383,4 +387,4 @@ def _must(done: subprocess.CompletedProcess[bytes], what: str) -> None:
 
 def _last_line(error: bytes) -> str:
     lines = error.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:300] if lines else "git said nothing"
+    return lines[-1][:300] if lines else "git printed no error message"

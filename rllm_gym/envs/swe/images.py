@@ -75,7 +75,7 @@ class ImagePool:
             try:
                 return session.read_tree_sync(max_bytes=MAX_BYTES, max_files=MAX_FILES)
             except (TreeTooLarge, OSError) as error:
-                raise TaskError(f"{workdir} of the image {self.image!r} cannot be taken: {error}") from error
+                raise TaskError(f"{workdir} of the image {self.image!r} cannot be copied: {error}") from error
 
     def texts(self, folder: str, prefix: str) -> dict[str, str]:
         """Return the text files of the image below ``folder``, by path with a different prefix."""

@@ -44,9 +44,9 @@ def safe_path(path: str) -> str:
     if not path or len(path) > 4_000 or any(ord(letter) < 32 for letter in path):
         raise TaskError(f"the path {path[:80]!r} is empty, too long or has control characters")
     if path.startswith("/") or "\\" in path or any(part in ("", ".", "..") for part in parts):
-        raise TaskError(f"the path {path[:80]!r} is not plainly one inside the repository (relative, without '..')")
+        raise TaskError(f"the path {path[:80]!r} must be relative and inside the repository, without '..'")
     if any(part.lower().rstrip(". ") == ".git" for part in parts):
-        raise TaskError(f"the path {path[:80]!r} belongs to git itself; leave it out")
+        raise TaskError(f"the path {path[:80]!r} belongs to git; remove it from the patch")
     return path
 
 
@@ -73,12 +73,12 @@ def apply_patch(patch: str, read: Callable[[str], bytes | None]) -> dict[str, Pa
     for change in _read(patch):
         old, new = change.old, change.new
         if old is None and new is None:
-            raise TaskError(f"line {change.line} of the patch begins a change of no file at all")
+            raise TaskError(f"line {change.line} of the patch begins a change without a file")
         before = b"" if old is None else current(old)
         if before is None:
             raise TaskError(f"the patch changes {old!r}, which is not in the repository")
         if new is not None and new != old and current(new) is not None:
-            raise TaskError(f"the patch makes {new!r}, which is in the repository already")
+            raise TaskError(f"the patch creates {new!r}, which already exists in the repository")
         data = _applied(before, change)
         if new is None:
             assert old is not None
@@ -118,11 +118,13 @@ class _PatchLines:
 
     def __init__(self, patch: str) -> None:
         if len(patch) > MAX_PATCH_CHARS:
-            raise TaskError(f"the patch has {len(patch)} characters; at most {MAX_PATCH_CHARS} are read")
+            raise TaskError(f"the patch has {len(patch)} characters; the maximum is {MAX_PATCH_CHARS}")
         try:
             self._lines = patch.encode("utf-8", "surrogateescape").split(b"\n")
         except UnicodeEncodeError as error:
-            raise TaskError(f"the patch has a lone surrogate at position {error.start}; no file can hold it") from error
+            raise TaskError(
+                f"the patch has a lone surrogate at position {error.start}; it cannot be encoded"
+            ) from error
         if self._lines[-1] == b"":
             self._lines.pop()
         self.at = 0
@@ -156,10 +158,10 @@ def _read(patch: str) -> Iterator[_FilePatch]:
             lines.take()
             continue
         else:
-            raise TaskError(f"line {lines.number} of the patch, {_show(line)}, belongs to no change of a file")
+            raise TaskError(f"line {lines.number} of the patch, {_show(line)}, does not belong to the change of a file")
         first = mail = False
     if first:
-        raise TaskError("the patch changes no file: it has neither 'diff --git' nor '---' and '+++' lines")
+        raise TaskError("the patch changes no files: it has neither 'diff --git' nor '---' and '+++' lines")
 
 
 def _git_change(lines: _PatchLines) -> _FilePatch:
@@ -172,8 +174,8 @@ def _git_change(lines: _PatchLines) -> _FilePatch:
             mode = line.rpartition(b" ")[2].strip()
             if mode not in _MODES:
                 raise TaskError(
-                    f"line {lines.number} of the patch gives mode {_show(mode)}: only plain files (100644, 100755) can "
-                    "be patched, no symbolic links and no submodules"
+                    f"line {lines.number} of the patch gives mode {_show(mode)}: only regular files (100644, 100755) "
+                    "can be patched, not symbolic links or submodules"
                 )
             if not line.startswith((b"old mode", b"deleted")):
                 change.executable = _MODES[mode]
@@ -184,7 +186,7 @@ def _git_change(lines: _PatchLines) -> _FilePatch:
         elif line.startswith((b"rename to ", b"copy to ")):
             change.new = _path(value.removeprefix(b"to "), lines.number)
         elif line.startswith((b"Binary files ", b"GIT binary patch")):
-            raise TaskError(f"line {lines.number} of the patch is about a binary file; only text can be patched")
+            raise TaskError(f"line {lines.number} of the patch refers to a binary file; only text can be patched")
         elif not line.startswith((b"index ", b"similarity index ", b"dissimilarity index ")):
             break
         lines.take()
@@ -201,15 +203,15 @@ def _with_hunks(lines: _PatchLines, change: _FilePatch) -> _FilePatch:
     number, renamed = lines.number, change.old is not None
     old, new = lines.take().removeprefix(b"--- "), lines.peek() or b""
     if not new.startswith(b"+++ "):
-        raise TaskError(f"line {number + 1} of the patch must begin with '+++ '; it is {_show(new)}")
+        raise TaskError(f"line {number + 1} of the patch must begin with '+++ '; got {_show(new)}")
     lines.take()
     sides = _side(old, b"a/", number), _side(new.removeprefix(b"+++ "), b"b/", number + 1)
     if not renamed:
         change.old, change.new = sides
         if None not in sides and sides[0] != sides[1]:
-            raise TaskError(f"lines {number} and {number + 1} of the patch name two files, and no renaming is said")
+            raise TaskError(f"lines {number} and {number + 1} of the patch name different files without a rename")
     elif sides != (change.old, change.new):
-        raise TaskError(f"lines {number} and {number + 1} of the patch name other files than its renaming")
+        raise TaskError(f"lines {number} and {number + 1} of the patch name files that differ from its rename")
     while (line := lines.peek()) is not None and line.startswith(b"@@"):
         change.hunks.append(_hunk(lines))
     if not change.hunks:
@@ -220,7 +222,7 @@ def _with_hunks(lines: _PatchLines, change: _FilePatch) -> _FilePatch:
 def _hunk(lines: _PatchLines) -> _Hunk:
     head = _HUNK.match(lines.peek() or b"")
     if head is None:
-        raise TaskError(f"line {lines.number} of the patch is no head of a hunk: {_show(lines.peek() or b'')}")
+        raise TaskError(f"line {lines.number} of the patch is not a hunk header: {_show(lines.peek() or b'')}")
     hunk = _Hunk(lines.number, int(head[1]))
     old_left, new_left = (int(count) if count is not None else 1 for count in (head[2], head[4]))
     lines.take()
@@ -244,7 +246,7 @@ def _hunk(lines: _PatchLines) -> _Hunk:
             hunk.new.append(text)
             new_left -= 1
     if old_left < 0 or new_left < 0:
-        raise TaskError(f"the hunk of line {hunk.line} of the patch has more lines than its head says")
+        raise TaskError(f"the hunk of line {hunk.line} of the patch has more lines than its header states")
     return hunk
 
 
@@ -271,7 +273,7 @@ def _unquoted(text: bytes, number: int) -> bytes:
     """Decode a path in git's quoting, ``"a/t\\303\\251.py"``."""
     inside = re.fullmatch(rb'"((?:[^"\\]|\\[0-7]{3}|\\[ntrabfv"\\])*+)"\s*', text)
     if inside is None:
-        raise TaskError(f"line {number} of the patch has a path quoted wrongly: {_show(text)}")
+        raise TaskError(f"line {number} of the patch has an invalidly quoted path: {_show(text)}")
 
     def plain(escape: re.Match[bytes]) -> bytes:
         code = escape[1].decode()
@@ -287,7 +289,7 @@ def _path_of_header(header: bytes, number: int) -> str:
     half = (len(header) - 1) // 2
     first, second = header[:half].removeprefix(b"a/"), header[half + 1 :].removeprefix(b"b/")
     if first != second:
-        raise TaskError(f"line {number} of the patch names two files, and no renaming is said: {_show(header)}")
+        raise TaskError(f"line {number} of the patch names different files without a rename: {_show(header)}")
     return _path(first, number)
 
 
@@ -315,14 +317,14 @@ def _applied(before: bytes, change: _FilePatch) -> bytes:
         if start < at or lines[start:end] != hunk.old:
             raise TaskError(
                 f"the hunk of line {hunk.line} of the patch does not fit {change.old or change.new!r} at line "
-                f"{hunk.start}; is the patch made against this base commit?"
+                f"{hunk.start}; was the patch made for this base commit?"
             )
         out += lines[at:start]
         out += hunk.new
         at = end
     out += lines[at:]
     if any(not line.endswith(b"\n") for line in out[:-1]):
-        raise TaskError(f"the patch leaves a line without its end in the middle of {change.new or change.old!r}")
+        raise TaskError(f"the patch leaves a line without a newline in the middle of {change.new or change.old!r}")
     return b"".join(out)
 
 

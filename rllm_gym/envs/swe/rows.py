@@ -142,11 +142,11 @@ class RepositoryTask:
     def needs_image(self) -> TaskError:
         """Return the error of a task that can only run in an image."""
         docker = probe_tier(Tier.DOCKER)
-        reason, hint = "this sandbox runs no images", "give sandbox='docker'"
+        reason, hint = "this sandbox cannot run images", "use sandbox='docker'"
         if not docker.works:
-            reason, hint = f"no Docker engine answers here: {docker.reason.rstrip('.?')}", docker.fix.rstrip(".")
+            reason, hint = f"no Docker engine is available: {docker.reason.rstrip('.?')}", docker.fix.rstrip(".")
         return TaskError(
-            f"task {self.task_id!r} needs the image {self.image!r}, and {reason}. Either {hint}; or give "
+            f"task {self.task_id!r} needs the image {self.image!r}, and {reason}. Either {hint}; or pass "
             "its repository as a local clone: repositories={'owner/name': directory}, or a row with 'repo': directory"
         )
 
@@ -187,7 +187,7 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
         row = _from_swe_bench(row)
     statement = row.get("statement")
     if not isinstance(statement, str) or not statement.strip():
-        raise TaskError(f"it has no text under 'statement'; its keys are {sorted(map(str, row))!r:.300}")
+        raise TaskError(f"it has no 'statement' text; its keys are {sorted(map(str, row))!r:.300}")
     data = more | {key: _text(row, key) for key in _TEXT_KEYS if row.get(key) is not None}
     if (repo := row.get("repo")) is not None:
         data["repo"] = _repo(repo)
@@ -197,11 +197,11 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
         raise TaskError("it has neither 'repo' (a directory, a git bundle or files) nor 'image'")
     data["hidden_tests"] = _files(row.get("hidden_tests"), "hidden_tests")
     if data["hidden_tests"] and data.get("test_patch"):
-        raise TaskError("it has both 'hidden_tests' and 'test_patch'; give one of them")
+        raise TaskError("it has both 'hidden_tests' and 'test_patch'; set only one")
     for key in ("fail_to_pass", "pass_to_pass"):
         data[key] = node_ids(row.get(key), key)
     if not data["fail_to_pass"] and not data["pass_to_pass"]:
-        raise TaskError("it names no test: give 'fail_to_pass' (and 'pass_to_pass'), lists of test ids")
+        raise TaskError("it lists no tests: set 'fail_to_pass' (and 'pass_to_pass') to lists of test ids")
     name = row.get("instance_id")
     return Task(name if isinstance(name, str) and name else task_id, statement, data)
 
@@ -237,7 +237,7 @@ def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
     elif known["image"] is None and isinstance(known["instance_id"], str) and _NAME.fullmatch(str(known["repo"])):
         known["image"] = _BENCH_IMAGE.format(known["instance_id"].replace("__", "_1776_").lower())
     if not isinstance(known["statement"], str) or not known["statement"].strip():
-        raise TaskError("its 'problem_statement' is empty: nobody could tell what to do; leave the row out")
+        raise TaskError("its 'problem_statement' is empty, so the task is undefined; remove the row")
     return known
 
 
@@ -266,7 +266,7 @@ def _from_r2e(row: Mapping[str, Any]) -> dict[str, Any]:
     """Convert R2E-Gym: the test results after the real change are required; the tests are in the image."""
     expected = _loaded(row["expected_output_json"], "expected_output_json")
     if not isinstance(expected, Mapping) or not all(isinstance(state, str) for state in expected.values()):
-        raise TaskError("its 'expected_output_json' is no object of test names and outcomes")
+        raise TaskError("its 'expected_output_json' is not an object of test names and outcomes")
     return {
         "instance_id": row.get("instance_id") or row.get("docker_image"),
         "statement": row.get("problem_statement"),
@@ -284,7 +284,7 @@ def _text(row: Mapping[str, Any], key: str) -> str:
     if key == "runtime":
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str) or not value.strip():
-        raise TaskError(f"its {key!r} must be text that says something; it is {value!r:.80}")
+        raise TaskError(f"its {key!r} must be a non-empty string; got {value!r:.80}")
     return value
 
 
@@ -296,8 +296,8 @@ def _repo(repo: Any) -> str | dict[str, str]:
     elif isinstance(repo, Mapping) and repo:
         return _files(repo, "repo")
     raise TaskError(
-        f"its 'repo' must be a directory, a git bundle, an image or files by path; it is {type(repo).__name__} "
-        f"{repo!r:.80}"
+        "its 'repo' must be a directory, a git bundle, an image, or a mapping of paths to text; got "
+        f"{type(repo).__name__} {repo!r:.80}"
     )
 
 
@@ -308,13 +308,13 @@ def _files(value: Any, key: str) -> dict[str, str]:
     if isinstance(value, list | tuple):  # how Parquet stores a mapping
         value = dict(value) if all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value) else None
     if not isinstance(value, Mapping):
-        raise TaskError(f"its {key!r} must hold text by path")
+        raise TaskError(f"its {key!r} must map paths to text")
     files: dict[str, str] = {}
     for path, text in value.items():
         if text is None:  # in Parquet every row has the fields of all rows
             continue
         if not isinstance(path, str) or not isinstance(text, str):
-            raise TaskError(f"its {key!r} must hold text by path; {path!r:.80} has {type(text).__name__}")
+            raise TaskError(f"its {key!r} must map paths to text; {path!r:.80} is {type(text).__name__}")
         try:
             files[safe_path(path)] = text
         except TaskError as error:
@@ -333,7 +333,7 @@ def node_ids(value: Any, key: str) -> list[str]:
         return []
     ids = list(value) if isinstance(value, list | tuple) or hasattr(value, "tolist") else None
     if ids is None or not all(isinstance(name, str) and name.strip() for name in ids):
-        raise TaskError(f"its {key!r} must be a list of test ids (or its JSON); it is {value!r:.80}")
+        raise TaskError(f"its {key!r} must be a list of test ids (or its JSON); got {value!r:.80}")
     return list(dict.fromkeys(ids))
 
 
@@ -343,7 +343,7 @@ def _loaded(text: Any, key: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TaskError(f"its {key!r} is text that is no JSON: {text!r:.80}") from error
+        raise TaskError(f"its {key!r} is not valid JSON: {text!r:.80}") from error
 
 
 # Tasks to episodes

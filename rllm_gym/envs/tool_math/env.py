@@ -131,7 +131,7 @@ class ToolMathEnv(AsyncTextEnv):
         render_mode: str | None = None,
     ) -> None:
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
-            raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds above 0")
+            raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
         if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
             raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         cpu_s = _in_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
@@ -169,8 +169,8 @@ class ToolMathEnv(AsyncTextEnv):
         )
         if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
             raise TaskError(
-                f"task {task.task_id!r} has a problem of {len(task.content)} characters, too long for "
-                f"max_observation_chars={self.observation_space.max_length}; raise it"  # type: ignore[attr-defined]
+                f"task {task.task_id!r} has a problem of {len(task.content)} characters, which exceeds "
+                f"max_observation_chars={self.observation_space.max_length}; increase it"  # type: ignore[attr-defined]
             )
         return observation
 

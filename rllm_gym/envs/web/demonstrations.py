@@ -25,7 +25,7 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
     """Return the next reply of the reference solution: a demonstration policy for ``rllm-gym sft``.
 
-    Call it with the unwrapped environment before every turn that it is to play; its reply must then be played.
+    Call it with the unwrapped environment before every turn that it decides, and step the environment with its reply.
     Any turns in between must leave the page unchanged.
 
     Args:
@@ -36,7 +36,7 @@ def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
         ValueError: The task is a user-provided row, or an element that the solution needs is not on the page.
     """
     if env.web_task is None:
-        raise ValueError(f"task {env.task.task_id!r} is no errand: nobody knows how it is done")
+        raise ValueError(f"task {env.task.task_id!r} is not a built-in site task, so it has no reference solution")
     task, move_index = _progress.get(env, (None, 0))
     if task is not env.web_task:
         move_index = 0
@@ -69,7 +69,7 @@ def play(env: WebEnv, moves: Iterable[Move]) -> tuple[float, list[str]]:
 
 def _accepted(reward: float, info: dict[str, Any], reply: str, env: WebEnv) -> float:
     if info["invalid_action"] or info["action_error"]:
-        raise ValueError(f"{reply} was refused: {info['action_error'] or 'it is no action'}\n{env.page.text}")
+        raise ValueError(f"{reply} was refused: {info['action_error'] or 'not an action'}\n{env.page.text}")
     return float(reward)
 
 
@@ -107,13 +107,13 @@ def _quoted(text: str) -> str:
 
 def _find(view: PageView, roles: tuple[str, ...], name: str, within: str | None, move: Move) -> int:
     """Return the number of the one matching element."""
-    alike = [number for number, seen in view.elements.items() if seen.role in roles and seen.name == name]
-    if within is not None and alike:
-        alike = _nearest(view.text, alike, within)
-    if len(alike) == 1:
-        return alike[0]
-    what = "nothing on the page is" if not alike else f"the elements {alike} all are"
-    raise ValueError(f"{what} what {move} speaks of:\n{view.text}")
+    matching = [number for number, seen in view.elements.items() if seen.role in roles and seen.name == name]
+    if within is not None and matching:
+        matching = _nearest(view.text, matching, within)
+    if len(matching) == 1:
+        return matching[0]
+    what = "no element of the page matches" if not matching else f"several elements, {matching}, match"
+    raise ValueError(f"{what} {move}:\n{view.text}")
 
 
 def _nearest(text: str, numbers: list[int], within: str) -> list[int]:

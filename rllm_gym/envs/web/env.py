@@ -150,7 +150,7 @@ class WebEnv(PageEnv):
         else:
             for name, value in (("sites", sites), ("difficulty", difficulty)):
                 if value is not None:
-                    raise TaskError(f"{name}={value!r} chooses among the errands; leave it out where tasks= is given")
+                    raise TaskError(f"{name}={value!r} selects built-in tasks; it cannot be combined with tasks=")
             self._templates = templates_of() | self._templates
             source = _tasks_from_argument(tasks, split, num_tasks)
         super().__init__(
@@ -185,7 +185,7 @@ class WebEnv(PageEnv):
                 return PageTaskInstance(row, check_timeout_s=self.check_timeout_s)
             template = self._templates.get(row.template)
             if template is None:
-                raise TaskError(f"there is no template {row.template!r}; there are {', '.join(self._templates)}")
+                raise TaskError(f"unknown template {row.template!r}; choose from {', '.join(self._templates)}")
             return await make_site_task_instance(template, row)
         except TaskError as error:
             raise TaskError(f"task {task.task_id!r}: {error}") from error

@@ -157,7 +157,7 @@ class MiniWoBEnv(PageEnv):
         if folder is None:
             raise ModuleNotFoundError(f"the pages of MiniWoB++ are not installed: {_INSTALL}", name="miniwob")
         if task not in miniwob_tasks():
-            raise TaskError(f"there is no MiniWoB++ task {task!r}; there are {', '.join(miniwob_tasks())}")
+            raise TaskError(f"unknown MiniWoB++ task {task!r}; choose from {', '.join(miniwob_tasks())}")
         super().__init__(
             tasks=ProceduralTaskset(
                 MiniWoBTaskGenerator(task),
@@ -184,15 +184,15 @@ class MiniWoBEnv(PageEnv):
         seed = task.data.get("seed")
         if task.data.get("task") != self.task_name or not isinstance(seed, int) or isinstance(seed, bool):
             raise TaskError(
-                f"task {task.task_id!r} has the data {dict(task.data)!r:.200}; here it is "
-                f"{{'task': {self.task_name!r}, 'seed': a whole number}}"
+                f"task {task.task_id!r} has the data {dict(task.data)!r:.200}; it must be {{'task': "
+                f"{self.task_name!r}, 'seed': a whole number}}"
             )
         self._raw_reward = 0.0
         sites = {ORIGIN: site(self._folder, self.task_name, seed)}
         await self._open(f"{ORIGIN}/miniwob/{self.task_name}.html", sites=sites, origins=())
         goal = await self._open_session.evaluate(f"({_STATE}) && {_GOAL}", world="main")
         if goal is None:
-            raise EnvironmentFault(f"the page of MiniWoB++ {self.task_name!r} did not begin", kind="site")
+            raise EnvironmentFault(f"the page of the MiniWoB++ task {self.task_name!r} did not start", kind="site")
         self._goal = " ".join(str(goal).split())
 
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:

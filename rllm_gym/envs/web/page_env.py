@@ -121,7 +121,7 @@ class PageEnv(AsyncTextEnv):
             gymnasium.error.ResetNeeded: No episode has started.
         """
         if self._view is None:
-            raise gymnasium.error.ResetNeeded("no page yet: call reset() first")
+            raise gymnasium.error.ResetNeeded("there is no page yet: call reset() first")
         return self._view
 
     async def async_reset(
@@ -143,7 +143,7 @@ class PageEnv(AsyncTextEnv):
         if len(head) + LEAST_PAGE_CHARS > self._max_chars:
             raise TaskError(
                 f"task {task.task_id!r} needs {len(head)} characters above its page and {LEAST_PAGE_CHARS} for it, too "
-                f"many for max_observation_chars={self._max_chars}; raise it"
+                f"many for max_observation_chars={self._max_chars}; increase it"
             )
         return await self._shown(head)
 
@@ -188,7 +188,8 @@ class PageEnv(AsyncTextEnv):
         assert self._session is not None
         if self._opened_in != os.getpid():  # only that process runs the session's event loop: waiting would never end
             raise EnvironmentFault(
-                f"the episode's page belongs to process {self._opened_in}, of which this is a fork; call reset() here",
+                f"the page of this episode belongs to process {self._opened_in}, and this process is a fork of it; "
+                "call reset()",
                 kind="browser_died",
             )
         return self._session
@@ -236,8 +237,8 @@ class PageEnv(AsyncTextEnv):
 
     def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its world: a browser's page, with the state of its scripts, cannot be "
-            "saved; play the same actions again after reset(options={'task': …})"
+            f"{type(self).__name__} cannot save or copy its state: a browser page, with the state of its scripts, "
+            "cannot be saved; repeat the same actions after reset(options={'task': …})"
         )
 
 
@@ -252,5 +253,5 @@ def _viewport(viewport: Any) -> tuple[int, int]:
     if len(sides) != 2 or not all(
         isinstance(side, int) and not isinstance(side, bool) and SIDES[0] <= side <= SIDES[1] for side in sides
     ):
-        raise ValueError(f"viewport={viewport!r} must be (width, height) in pixels, each {SIDES[0]} to {SIDES[1]}")
+        raise ValueError(f"viewport={viewport!r} must be (width, height) in pixels, each from {SIDES[0]} to {SIDES[1]}")
     return sides

@@ -96,17 +96,17 @@ def read_row(row: Mapping[str, Any]) -> SiteTaskRow | PageRow:
     known = _SITE_TASK_KEYS if "template" in row else _PAGE_KEYS
     unknown = sorted(set(row) - set(known))
     if unknown:
-        raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; a row has {', '.join(known)}")
+        raise TaskError(f"its field(s) {unknown!r:.200} are unknown; the fields of a row are {', '.join(known)}")
     return _site_task_row(row) if "template" in row else _page_row(row)
 
 
 def _site_task_row(row: Mapping[str, Any]) -> SiteTaskRow:
     template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
     if not isinstance(template, str):
-        raise TaskError(f"its template is {template!r:.80}; it is a name such as 'shop/buy-one'")
+        raise TaskError(f"its template is {template!r:.80}; it must be a name such as 'shop/buy-one'")
     for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-            raise TaskError(f"its {name} is {value!r:.80}; it is a whole number from 0 to {highest}")
+            raise TaskError(f"its {name} is {value!r:.80}; it must be a whole number from 0 to {highest}")
     return SiteTaskRow(template, seed, difficulty)
 
 
@@ -114,24 +114,24 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
     for name, longest in (("url", MAX_URL_CHARS), ("goal", MAX_GOAL_CHARS)):
         value = row.get(name)
         if not isinstance(value, str) or not value.strip() or len(value) > longest:
-            raise TaskError(f"its {name} is {value!r:.80}; it is a text of 1 to {longest} characters")
+            raise TaskError(f"its {name} is {value!r:.80}; it must be a string of 1 to {longest} characters")
     check, answer, infeasible, data = (row.get(name) for name in ("check", "answer", "infeasible", "data"))
     if check is not None and (not isinstance(check, str) or not _CHECK.fullmatch(check)):
-        raise TaskError(f"its check is {check!r:.80}; it is 'module:function'")
+        raise TaskError(f"its check is {check!r:.80}; it must be 'module:function'")
     if answer is not None:
         if not isinstance(answer, Mapping):
-            raise TaskError(f"its answer is {answer!r:.80}; it is {{'type': …, 'value': …}}")
+            raise TaskError(f"its answer is {answer!r:.80}; it must be {{'type': …, 'value': …}}")
         answer = {key: value for key, value in answer.items() if value is not None}  # columns of a Parquet file
         try:
             check_answer_spec(answer)
         except ValueError as error:
-            raise TaskError(f"its answer cannot be matched: {error}") from error
+            raise TaskError(f"its answer is invalid: {error}") from error
     if infeasible is not None and not isinstance(infeasible, bool):
-        raise TaskError(f"its infeasible is {infeasible!r:.80}; it is true or false")
+        raise TaskError(f"its infeasible is {infeasible!r:.80}; it must be true or false")
     if check is None and answer is None and not infeasible:
-        raise TaskError("nothing says when it is solved: give 'check', 'answer', or 'infeasible': true")
+        raise TaskError("it cannot be graded: set 'check', 'answer', or 'infeasible': true")
     if data is not None and not isinstance(data, Mapping):
-        raise TaskError(f"its data is {data!r:.80}; it is an object for the check")
+        raise TaskError(f"its data is {data!r:.80}; it must be an object for the check")
     return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {})
 
 
@@ -143,12 +143,12 @@ def _origins(row: Mapping[str, Any]) -> tuple[str, ...]:
         or len(origins_value) > MAX_ORIGINS
     ):
         raise TaskError(
-            f"its origins are {origins_value!r:.80}; they are a list of texts such as 'http://127.0.0.1:8000'"
+            f"its origins are {origins_value!r:.80}; they must be a list of strings such as 'http://127.0.0.1:8000'"
         )
     for one in origins_value:
         parts = urlsplit(one)
         if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise TaskError(f"its origin {one!r:.200} is more than scheme, host and port")
+            raise TaskError(f"its origin {one!r:.200} must be only scheme, host and port")
     return tuple(dict.fromkeys(origin_of(url) for url in (row["url"], *origins_value)))
 
 
@@ -165,9 +165,9 @@ def origin_of(url: str) -> str:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise TaskError(f"{url!r:.200} is no URL: {error}") from error
+        raise TaskError(f"{url!r:.200} is not a URL: {error}") from error
     if parts.scheme not in _DEFAULT_PORTS or not host or parts.username is not None:
-        raise TaskError(f"{url!r:.200} is no http or https URL with a host, and without a user")
+        raise TaskError(f"{url!r:.200} must be an http or https URL with a host and without a user")
     host = f"[{host}]" if ":" in host else host
     default = port is None or port == _DEFAULT_PORTS[parts.scheme]
     return f"{parts.scheme}://{host}" + ("" if default else f":{port}")

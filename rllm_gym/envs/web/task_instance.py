@@ -77,7 +77,9 @@ class SiteTaskInstance:
         self.app: SiteState = template.build(row.seed, row.difficulty)
         self.task: WebTask = template.make_task(self.app, random.Random(row.seed), row.difficulty)
         if self.task.outcome is None and self.task.answer is None and not self.task.infeasible:
-            raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
+            raise TaskError(
+                f"the template {template.name!r} requires neither a change nor an answer, so it cannot be graded"
+            )
         # Done now, while the episode's own data is unchanged, because an outcome may refer to it.
         expected = template.build(row.seed, row.difficulty)
         if self.task.outcome is not None:
@@ -102,7 +104,7 @@ class SiteTaskInstance:
         try:
             return bool(await run_in_thread(self.is_solved, end, timeout_s=SITE_DEADLINE_S))
         except Exception as error:
-            raise _fault(f"the world of the errand {self.task.goal!r:.200} cannot be compared", error) from error
+            raise _fault(f"the site state of the task {self.task.goal!r:.200} cannot be compared", error) from error
 
     def is_solved(self, end: WebEpisodeEnd) -> bool:
         """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""

@@ -34,18 +34,18 @@ def templates_of(templates: str | WebTaskTemplate | Iterable[str | WebTaskTempla
         chosen = {}
         for one in [templates] if isinstance(templates, str | WebTaskTemplate) else templates:
             if isinstance(one, str) and one not in TEMPLATES:
-                raise TaskError(f"there is no template {one!r}; there are {', '.join(TEMPLATES)}")
+                raise TaskError(f"unknown template {one!r}; choose from {', '.join(TEMPLATES)}")
             template = TEMPLATES[one] if isinstance(one, str) else one
             chosen[template.name] = template
     if sites is not None:
         wanted = [sites] if isinstance(sites, str) else list(sites)
-        there = dict.fromkeys(name.partition("/")[0] for name in chosen)
+        known = dict.fromkeys(name.partition("/")[0] for name in chosen)
         for site in wanted:
-            if site not in there:
-                raise TaskError(f"there is no site {site!r} here; there are {', '.join(there)}")
+            if site not in known:
+                raise TaskError(f"unknown site {site!r}; choose from {', '.join(known)}")
         chosen = {name: template for name, template in chosen.items() if name.partition("/")[0] in wanted}
     if not chosen:
-        raise TaskError("no templates are left to make tasks from; name at least one")
+        raise TaskError("the selection contains no templates; select at least one")
     return chosen
 
 
@@ -78,7 +78,7 @@ def site_tasks(
         if (levels := tuple(level for level in template.difficulties if lowest <= level <= highest))
     )
     if not drawn:
-        raise TaskError(f"difficulty={difficulty!r}: none of {', '.join(templates)} exists at this level")
+        raise TaskError(f"difficulty={difficulty!r}: none of {', '.join(templates)} has this level")
     return ProceduralTaskset(
         WebTaskGenerator(drawn), name=name, split=split, seed=seed, size=1_000_000 if size is None else size
     )

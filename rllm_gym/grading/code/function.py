@@ -127,7 +127,7 @@ async def _run(
         "stop": stop,
         "show": show,
         "detached": detached,
-        "ruin": mutation,
+        "mutation": mutation,
         "alter": alteration,
     }
     async with pool.start(*pair) as (test_side, code_side):

@@ -41,7 +41,7 @@ async def grade_program(
         show_expected: Whether messages may contain expected results. For public tests.
 
     Raises:
-        SandboxBroke: The sandbox failed.
+        SandboxFault: The sandbox failed.
         TaskError: The test code itself cannot be run.
     """
     if len(source) > MAX_SOURCE:
@@ -77,10 +77,10 @@ async def validate(pool: SandboxPool, tests: StdioTests | FunctionTests, referen
     if verdict.error:
         return f"the reference solution does not run: {verdict.error}"
     failed = next((test for test in verdict.outcomes if not test.passed), None)
-    message = "the tests hold no test" if failed is None else f"test {failed.name}: {failed.message}"
+    message = "there are no tests" if failed is None else f"test {failed.name}: {failed.message}"
     if verdict.unsupported:
-        message = f"{message}\nWhat this grader cannot do: {'; '.join(verdict.unsupported)}"
-    return f"the reference solution does not pass its own tests: {message}"
+        message = f"{message}\nNot supported by this grader: {'; '.join(verdict.unsupported)}"
+    return f"the reference solution fails its own tests: {message}"
 
 
 def _run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -62,7 +62,7 @@ class Relay:
         """Relay until the end, blocking. Returns the side that ended early, ``"tests"`` or ``"code"``, or ``""``.
 
         Raises:
-            Violation: The program side violated the protocol.
+            ProtocolViolation: The program side violated the protocol.
         """
         self._tests.send_sync(json.dumps(test_config | {"nonce": self._nonce}).encode())
         self._code.send_sync(json.dumps(code_config).encode())
@@ -130,7 +130,7 @@ class Relay:
                 if len(reported.outcomes) < 100_000:
                     reported.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
             elif kind == "done":
-                reported.done, reported.mutation_changed_inputs = True, message["ruined"] is True
+                reported.done, reported.mutation_changed_inputs = True, message["mutation_changed_inputs"] is True
                 reported.changing_calls = tuple(int(item) for item in message["changing"])
                 reported.believed_equalities = tuple(int(item) for item in message["believed"])
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])

@@ -10,7 +10,7 @@ from rllm_gym.grading.code.compare import difference, max_output_bytes
 from rllm_gym.grading.code.verdict import CodeVerdict, StdioTest, StdioTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Program, ProgramResult, SandboxPool
 
-AT_A_TIME = 4
+MAX_CONCURRENT = 4
 """Maximum number of tests of one program that run concurrently."""
 
 _SHOWN = 500
@@ -56,7 +56,7 @@ async def _run_rest(run, outcomes: dict[int, TestOutcome], total: int, stop: boo
                     pass
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(AT_A_TIME, total - 1)):
+        for _ in range(min(MAX_CONCURRENT, total - 1)):
             group.create_task(work())
 
 

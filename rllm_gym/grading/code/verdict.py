@@ -43,10 +43,10 @@ class StdioTests:
 
     def __post_init__(self) -> None:
         if not self.tests:
-            raise TaskError("a program cannot be graded by no tests: give at least one stdin and stdout")
+            raise TaskError("a program cannot be graded without tests: pass at least one pair of stdin and stdout")
         tolerance = self.float_tolerance
         if tolerance is not None and not 0 <= tolerance < float("inf"):
-            raise TaskError(f"float_tolerance is {tolerance}; it must be a finite number of at least 0, or None")
+            raise TaskError(f"float_tolerance={tolerance} must be a finite number >= 0, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class FunctionTests:
 
     def __post_init__(self) -> None:
         if self.style not in get_args(TestStyle):
-            raise TaskError(f"test style {self.style!r} is not known; one of {', '.join(get_args(TestStyle))}")
+            raise TaskError(f"unknown test style {self.style!r}; choose from {', '.join(get_args(TestStyle))}")
         if not self.test.strip():
-            raise TaskError(f"no test code for {self.entry_point!r}: a program cannot be graded by no tests")
+            raise TaskError(f"no test code for {self.entry_point!r}: a program cannot be graded without tests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,10 +82,10 @@ def any_of(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _same_values(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
-    ours, theirs = _magnitude(gold), _magnitude(answer)
-    if ours != theirs:
-        full = comparer.equal(_times(ours, _bare(gold)), _times(theirs, _bare(answer)))
-        if full is True or 1 not in (ours, theirs):
+    gold_magnitude, answer_magnitude = _magnitude(gold), _magnitude(answer)
+    if gold_magnitude != answer_magnitude:
+        full = comparer.equal(_times(gold_magnitude, _bare(gold)), _times(answer_magnitude, _bare(answer)))
+        if full is True or 1 not in (gold_magnitude, answer_magnitude):
             return full
         # Only one side says "million": the other may count in millions, just as it may omit a unit.
     if not _units_agree(gold, answer):
@@ -172,8 +172,8 @@ def _units_agree(gold: MathNode, answer: MathNode) -> bool:
     """Return False if both name known units that differ."""
     if not (gold.op == answer.op == "unit"):
         return True
-    ours, theirs = _unit_words(gold.args[1]), _unit_words(answer.args[1])
-    return not ours or not theirs or bool(ours & theirs)
+    gold_words, answer_words = _unit_words(gold.args[1]), _unit_words(answer.args[1])
+    return not gold_words or not answer_words or bool(gold_words & answer_words)
 
 
 _UNIT_STEMS = {
@@ -228,12 +228,12 @@ def _is_clock(node: MathNode) -> bool:
 
 
 def _same_matrices(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
-    ours, theirs = _rows(gold), _rows(answer)
-    if ours is None or theirs is None:
+    gold_rows, answer_rows = _rows(gold), _rows(answer)
+    if gold_rows is None or answer_rows is None:
         return False
-    if len(ours) != len(theirs) or len(ours[0]) != len(theirs[0]):
+    if len(gold_rows) != len(answer_rows) or len(gold_rows[0]) != len(answer_rows[0]):
         return False
-    pairs = zip((x for row in ours for x in row), (x for row in theirs for x in row), strict=True)
+    pairs = zip((x for row in gold_rows for x in row), (x for row in answer_rows for x in row), strict=True)
     return all_of(same(a, b, comparer) for a, b in pairs)
 
 
@@ -377,8 +377,8 @@ def _same_lists(
         ):
             return False
         values = tuple(_assigned(item) for item in items)
-        mine, theirs = (values, single.args[1]) if gold_items is not None else (single.args[1], values)
-        return _in_order(mine, theirs, comparer)
+        gold_values, answer_values = (values, single.args[1]) if gold_items is not None else (single.args[1], values)
+        return _in_order(gold_values, answer_values, comparer)
     return False
 
 
@@ -440,12 +440,12 @@ def _in_any_order(gold: tuple[MathNode, ...], answer: tuple[MathNode, ...], comp
 def _same_sets(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     if symbols(gold) and symbols(answer) and symbols(gold) != symbols(answer):
         return None  # conditions on different names
-    ours, theirs = as_real_set(gold), as_real_set(answer)
-    if ours is None or theirs is None:
-        one, other = (gold, answer) if theirs is None else (answer, gold)
+    gold_set, answer_set = as_real_set(gold), as_real_set(answer)
+    if gold_set is None or answer_set is None:
+        one, other = (gold, answer) if answer_set is None else (answer, gold)
         # One side is a known set and the other cannot be a set.
-        return False if (ours or theirs) and is_set_like(one) and not is_set_like(other) else None
-    return _same_real_sets(ours, theirs, comparer)
+        return False if (gold_set or answer_set) and is_set_like(one) and not is_set_like(other) else None
+    return _same_real_sets(gold_set, answer_set, comparer)
 
 
 def _same_real_sets(gold: RealSet, answer: RealSet, comparer: Comparer) -> Verdict:
@@ -499,20 +499,20 @@ def _same_statements(gold: MathNode, answer: MathNode, comparer: Comparer) -> Ve
 
 def _same_relations(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
     gold, answer = _turned(gold), _turned(answer)
-    (ours, mine), (theirs, yours) = gold.args, answer.args
-    if set(ours) == set(theirs) == {"="}:
-        return _same_equations(mine, yours, comparer)
-    if ours == theirs:
-        verdict = all_of(same(a, b, comparer) for a, b in zip(mine, yours, strict=True))
+    (gold_signs, gold_sides), (answer_signs, answer_sides) = gold.args, answer.args
+    if set(gold_signs) == set(answer_signs) == {"="}:
+        return _same_equations(gold_sides, answer_sides, comparer)
+    if gold_signs == answer_signs:
+        verdict = all_of(same(a, b, comparer) for a, b in zip(gold_sides, answer_sides, strict=True))
         if verdict is not False:
             return verdict
-    if len(mine) == len(yours) == 2 and (ours[0] in _ORDER) == (theirs[0] in _ORDER):
-        if ours != theirs:
+    if len(gold_sides) == len(answer_sides) == 2 and (gold_signs[0] in _ORDER) == (answer_signs[0] in _ORDER):
+        if gold_signs != answer_signs:
             return False
-        sign = comparer.proportional(_difference(mine), _difference(yours))
+        sign = comparer.proportional(_difference(gold_sides), _difference(answer_sides))
         if sign is None:
             return None
-        return sign > 0 or (sign != 0 and ours[0] == "ne")
+        return sign > 0 or (sign != 0 and gold_signs[0] == "ne")
     return False
 
 
@@ -529,12 +529,14 @@ def _turned(relation: MathNode) -> MathNode:
 
 
 def _same_equations(gold: tuple[MathNode, ...], answer: tuple[MathNode, ...], comparer: Comparer) -> Verdict:
-    ours, theirs = gold[0], answer[0]
-    if _is_name(ours) and _is_name(theirs):
+    gold_name, answer_name = gold[0], answer[0]
+    if _is_name(gold_name) and _is_name(answer_name):
         verdict = same(gold[-1], answer[-1], comparer)
-        if _same_name(ours, theirs) and verdict is not False:
+        if _same_name(gold_name, answer_name) and verdict is not False:
             return verdict
-        if verdict is not False and ("text" in (ours.op, theirs.op) or {"app", "sym"} == {ours.op, theirs.op}):
+        if verdict is not False and (
+            "text" in (gold_name.op, answer_name.op) or {"app", "sym"} == {gold_name.op, answer_name.op}
+        ):
             return verdict  # "Area = 5" and "A = 5", "y = 2x" and "f(x) = 2x"
     elif len(gold) == len(answer) == 2:
         exactly = all_of(same(a, b, comparer) for a, b in zip(gold, answer, strict=True))

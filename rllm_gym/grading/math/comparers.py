@@ -35,13 +35,13 @@ class FastComparer:
 def rationally_equal(gold: MathNode, answer: MathNode, max_bits: int) -> bool | None:
     """Return whether two rational numbers are equal, or one is the other rounded to at least six decimals."""
     try:
-        ours, theirs = rational(gold, max_bits), rational(answer, max_bits)
+        gold_value, answer_value = rational(gold, max_bits), rational(answer, max_bits)
     except (NumberTooLarge, NotRational):
         return None
-    if ours == theirs:
+    if gold_value == answer_value:
         return True
     return any(
-        tolerance is not None and abs(ours - theirs) < tolerance
+        tolerance is not None and abs(gold_value - answer_value) < tolerance
         for tolerance in (rounding_tolerance(gold), rounding_tolerance(answer))
     )
 

@@ -100,11 +100,11 @@ _WorkerKind = Literal["digits", "grammar"]
 def _decide_fast(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | _WorkerKind]:
     """Return the extracted answer, and the verdict or the name of the worker pool that has to find it."""
     if not isinstance(response, str) or not isinstance(gold, str):
-        raise TypeError(f"response and gold are str; got {type(response).__name__} and {type(gold).__name__}")
+        raise TypeError(f"response and gold must be str; got {type(response).__name__} and {type(gold).__name__}")
     if extract not in ("boxed", "any"):
         raise ValueError(f"extract={extract!r} must be 'boxed' or 'any'")
     if not 0 < timeout < float("inf"):
-        raise ValueError(f"timeout={timeout!r} must be a finite number of seconds above 0")
+        raise ValueError(f"timeout={timeout!r} must be a finite number of seconds > 0")
     extracted = boxed_answer(response) if extract == "boxed" else any_answer(response)
     if extracted is None or not extracted.strip():
         return extracted, (False, "no_answer")
@@ -114,10 +114,10 @@ def _decide_fast(response: str, gold: str, extract: str, timeout: float) -> tupl
         return extracted, (extracted == gold, "string" if extracted == gold else "number")
     reference = gold_answer(gold)
     if len(extracted) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
-        alike = max(len(extracted), len(reference)) <= _MAX_SPELLED_CHARS and same_spelling(
+        equal = max(len(extracted), len(reference)) <= _MAX_SPELLED_CHARS and same_spelling(
             normalize(reference), normalize(extracted)
         )
-        return extracted, (alike, "string" if alike else "too_long")
+        return extracted, (equal, "string" if equal else "too_long")
     try:
         return extracted, _decide(normalize(reference), normalize(extracted))
     except RecursionError:  # the caller's stack is nearly full; a worker's is empty
@@ -133,36 +133,40 @@ def _is_plain(text: str) -> bool:
 def _decide(gold: str, answer: str) -> _Decision | _WorkerKind:
     if same_spelling(gold, answer):
         return True, "string"
-    ours, theirs = interpretations(gold), interpretations(answer)
+    gold_readings, answer_readings = interpretations(gold), interpretations(answer)
     comparer = FastComparer()
-    if _same_choice(gold, answer, ours, theirs):
+    if _same_choice(gold, answer, gold_readings, answer_readings):
         return True, "string"
-    if (comma := _decimal_commas(gold, answer, ours, theirs)) is not None:
+    if (comma := _decimal_commas(gold, answer, gold_readings, answer_readings)) is not None:
         return comma, "number"
-    if not ours or not theirs:
+    if not gold_readings or not answer_readings:
         return "grammar"
-    verdict = any_of(same(mine, other, comparer) for mine in ours for other in theirs)
+    verdict = any_of(same(mine, other, comparer) for mine in gold_readings for other in answer_readings)
     if verdict is None:
         return "digits"
-    if "text" in (ours[0].op, theirs[0].op):
+    if "text" in (gold_readings[0].op, answer_readings[0].op):
         return verdict, "string"
     return verdict, "symbolic" if comparer.symbolic else "number"
 
 
-def _same_choice(gold: str, answer: str, ours: tuple[MathNode, ...], theirs: tuple[MathNode, ...]) -> bool:
+def _same_choice(
+    gold: str, answer: str, gold_readings: tuple[MathNode, ...], answer_readings: tuple[MathNode, ...]
+) -> bool:
     """Return whether one side is the letter of an option, and the other that option with its text."""
-    for letter, text in ((ours, answer), (theirs, gold)):
+    for letter, text in ((gold_readings, answer), (answer_readings, gold)):
         if letter and letter[0].op == "sym" and (option := choice(text)) is not None:
             return bool(letter[0].args[0].upper() == option)
     return False
 
 
-def _decimal_commas(gold: str, answer: str, ours: tuple[MathNode, ...], theirs: tuple[MathNode, ...]) -> bool | None:
+def _decimal_commas(
+    gold: str, answer: str, gold_readings: tuple[MathNode, ...], answer_readings: tuple[MathNode, ...]
+) -> bool | None:
     """Return True if one side writes the other's decimal number with a comma."""
-    if (mine := decimal_comma(answer)) is not None and ours and "." in gold:
-        return True if FastComparer().equal(ours[0], mine) else None
-    if looks_decimal(gold) and (mine := decimal_comma(gold)) is not None and theirs and "." in answer:
-        return True if FastComparer().equal(mine, theirs[0]) else None
+    if (mine := decimal_comma(answer)) is not None and gold_readings and "." in gold:
+        return True if FastComparer().equal(gold_readings[0], mine) else None
+    if looks_decimal(gold) and (mine := decimal_comma(gold)) is not None and answer_readings and "." in answer:
+        return True if FastComparer().equal(mine, answer_readings[0]) else None
     return None
 
 
@@ -266,5 +270,5 @@ def _of_failure(error: Exception, *, last: bool) -> _Decision | None:
     if not last:
         return None
     raise EnvironmentFault(
-        f"grading workers do not work ({type(error).__name__}: {error}); the answer was not judged", kind="grader"
+        f"the grading workers failed ({type(error).__name__}: {error}); the answer was not graded", kind="grader"
     ) from error

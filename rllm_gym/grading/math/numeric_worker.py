@@ -16,8 +16,12 @@ MAX_BITS = 200_000
 def decide(gold: str, answer: str) -> bool | None:
     """Return whether two tidied answers are equal; ``None`` if one is unreadable or a value cannot be computed."""
     comparer = SymbolicComparer()
-    ours, theirs = interpretations(gold), interpretations(answer)
-    return any_of(same(mine, other, comparer) for mine in ours for other in theirs) if ours and theirs else None
+    gold_readings, answer_readings = interpretations(gold), interpretations(answer)
+    return (
+        any_of(same(mine, other, comparer) for mine in gold_readings for other in answer_readings)
+        if gold_readings and answer_readings
+        else None
+    )
 
 
 class SymbolicComparer:

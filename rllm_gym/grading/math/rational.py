@@ -21,7 +21,7 @@ def rational(node: MathNode, max_bits: int) -> Fraction:
 
     Raises:
         NotRational: It has symbols, irrational parts, or no value (a zero denominator).
-        TooLarge: An intermediate value would need more than ``max_bits`` bits.
+        NumberTooLarge: An intermediate value would need more than ``max_bits`` bits.
     """
     op, args = node.op, node.args
     if op == "num":

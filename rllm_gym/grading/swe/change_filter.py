@@ -1,4 +1,4 @@
-"""Filters the changes to a repository: keeps honest work, drops what configures or replaces the tests."""
+"""Filters the changes to a repository: keeps changes to the product, drops what configures or replaces the tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rllm_gym.grading.swe.pytest_config_merge import Unmergeable, merge_pyproject, merge_setup_cfg, pytest_table
-from rllm_gym.grading.swe.runner_use import mentions_the_runner, reaches_for_the_runner
+from rllm_gym.grading.swe.runner_use import find_runner_uses, mentions_runner
 from rllm_gym.grading.swe.verdict import RepositoryTests
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ def allowed_changes(base: Path, changes: Changes, tests: RepositoryTests) -> All
         changes: The differences of the agent's tree. May be hostile: paths, links, contents and sizes.
         tests: The hidden tests; their paths belong to the tests.
     """
-    sorting = _ChangeFilter(base, changes, tests)
+    change_filter = _ChangeFilter(base, changes, tests)
     for path in sorted(changes.removed):
-        sorting.remove(path)
+        change_filter.remove(path)
     # Removals first: a written file may use a path that a kept removal frees.
     for path in sorted(changes.written):
-        sorting.write(path, changes.written[path])
-    return sorting.result()
+        change_filter.write(path, changes.written[path])
+    return change_filter.result()
 
 
 class _ChangeFilter:
@@ -119,7 +119,7 @@ class _ChangeFilter:
         self.hidden_folders = frozenset(
             str(parent) for path in tests.hidden_tests for parent in PurePosixPath(path).parents
         )
-        self.commands_own = _run_by(tests.test_command, base)
+        self.command_files = _run_by(tests.test_command, base)
         self.roots = import_roots(base, tests)
         self.written: dict[str, TreeFile] = {}
         self.removed: set[str] = set()
@@ -214,7 +214,7 @@ class _ChangeFilter:
             return "is a hidden test"
         if is_test_infrastructure(path):
             return "steers tests or interpreters"
-        if path in self.commands_own:
+        if path in self.command_files:
             return "is run by the test command, put back"
         if self._is_test_data(path):
             return "is what tests compare with, put back"
@@ -292,31 +292,26 @@ class _ChangeFilter:
 
     def _screened(self, path: str, file: TreeFile) -> bool:
         """Return whether Python product code may be applied."""
-        if mentions_the_runner(file.data):
+        if mentions_runner(file.data):
             self.screened += len(file.data)
             if self.screened > MAX_SCREENED:
                 self.drop(path, f"more than {MAX_SCREENED >> 20} MB of code that speaks of pytest")
                 return False
         before = _read(self.base / path)
-        found = reaches_for_the_runner(file.data) - reaches_for_the_runner(before)
+        found = find_runner_uses(file.data) - find_runner_uses(before)
         if not found or self._product_uses_the_runner():
             return True
         if not before and all(use.startswith("imports ") for use in found):
             self.drop(path, f"is a new file that {min(found)}: taken for a test")
             return False
-        self.refusals.append(f"{path} {min(found)}, which no product code here did before")
+        self.refusals.append(f"{path} {min(found)}, which no product code did before")
         return False
 
     def _product_uses_the_runner(self) -> bool:
         """Return whether the project itself is about testing: a pytest plugin, a package of fixtures."""
         for path in _files_below(self.base, ""):
             is_tests = is_test_path(path) or is_test_infrastructure(path)
-            if (
-                path.endswith(".py")
-                and not is_tests
-                and path.count("/")
-                and reaches_for_the_runner(_read(self.base / path))
-            ):
+            if path.endswith(".py") and not is_tests and path.count("/") and find_runner_uses(_read(self.base / path)):
                 return True
         return False
 

@@ -4,7 +4,7 @@ Product code and test runner share a process, so the result of a single run can 
 several times, each in a fresh session over a fresh base. From inside, the runs look alike:
 
 - the unchanged tests, with sentinels between them, which must fail;
-- the same files, where each hidden test has blanks for expected values, which must be filled in
+- the same files, where the expected values of each hidden test are withheld and must be computed
   (:mod:`rllm_gym.grading.swe.withheld_values`), or else is mutated at one place, where it must fail
   (:mod:`rllm_gym.grading.swe.mutated_tests`);
 - the files that only contain tests which must continue to pass;
@@ -101,15 +101,17 @@ async def check_repository_task(
     untouched = await (await asyncio.to_thread(_Grading, pool, base, nothing, tests, runtime)).verdict(run_all=True)
     found = []
     if not solved.correct:
-        found.append(f"the reference solution is not accepted: {solved.reason}")
+        found.append(f"the reference solution is rejected: {solved.reason}")
         found += [f"with the reference solution, {test}: {message}" for test, message in solved.failed.items()]
     found += [f"of the reference solution, {line}" for line in solved.dropped]
     if untouched.correct:
-        found.append("doing nothing is accepted")
+        found.append("an empty change is accepted")
     passing = set(untouched.passed)
-    found += [f"{test} is in fail_to_pass, and passes before" for test in tests.fail_to_pass if test in passing]
     found += [
-        f"{test} is in pass_to_pass, and fails before: {untouched.failed[test]}"
+        f"{test} is in fail_to_pass but passes without the solution" for test in tests.fail_to_pass if test in passing
+    ]
+    found += [
+        f"{test} is in pass_to_pass but fails without the solution: {untouched.failed[test]}"
         for test in tests.pass_to_pass
         if test not in passing
     ]
@@ -145,7 +147,7 @@ class _Grading:
     async def verdict(self, *, run_all: bool = False) -> RepositoryVerdict:
         """Return the verdict. ``run_all``: also run what can no longer change it, to report every listed test."""
         if self.allowed.refusal:
-            return self._conclude(f"product code reaches for the test runner: {self.allowed.refusal}")
+            return self._conclude(f"product code accesses the test runner: {self.allowed.refusal}")
         main, mutated_runs, ran = await self._first_runs()
         self.shadowing = main.shadowing
         wrong = self._wrong_with(main, self.hidden_runs.main)
@@ -153,9 +155,9 @@ class _Grading:
             if run_all:
                 await self._others()
             return self._conclude(wrong)
-        without = self.hidden_runs.without_mutation(mutated_runs[0])
-        if without:
-            self.remarks.append(f"no false twin could be made of {len(without)} of the tests to fix")
+        unmutated = self.hidden_runs.without_mutation(mutated_runs[0])
+        if unmutated:
+            self.remarks.append(f"{len(unmutated)} of the tests to fix could not be mutated")
         found = await _gather_all(
             self._others(),
             *(self._forgery_in(mutated, main, run) for mutated, run in zip(mutated_runs, ran)),
@@ -164,20 +166,21 @@ class _Grading:
         return self._conclude(next((wrong for wrong in found if wrong), ""))
 
     async def _first_runs(self) -> tuple[TestRun, list[HiddenRun], list[TestRun | None]]:
-        """Return the main run, the mutated sheets, and their runs if they had to start together with it.
+        """Return the main run, the mutated runs, and their results if they had to start together with it.
 
-        A test without blanks can be forged by code that knows, or guesses, which run is which. Timing would reveal it
-        if one run followed the other, so they start together, and an additional mutated run makes guessing harder.
+        A test without withheld values can be forged by code that knows, or guesses, which run is which. Timing would
+        reveal it if one run followed the other, so they start together, and an additional mutated run makes guessing
+        harder.
         """
         mutated_runs = [await asyncio.to_thread(self.hidden_runs.mutated_run)]
         if not self.hidden_runs.without_withheld(mutated_runs[0]):
             return await self.runner.run(self.hidden_runs.main), mutated_runs, [None]
         if self.runner.own_run and not mutated_runs[0].withheld:
             mutated_runs.append(await asyncio.to_thread(self.hidden_runs.mutated_run))
-        mutated_runs = [copy for copy in mutated_runs if copy.mutated or copy.withheld] or mutated_runs[:1]
+        mutated_runs = [mutated for mutated in mutated_runs if mutated.mutated or mutated.withheld] or mutated_runs[:1]
         runs_to_do = [
             (self.hidden_runs.main, 1.0),
-            *((copy, MUTATED_RUN_TIMEOUT_FACTOR) for copy in mutated_runs if copy.mutated or copy.withheld),
+            *((run, MUTATED_RUN_TIMEOUT_FACTOR) for run in mutated_runs if run.mutated or run.withheld),
         ]
         order = random.SystemRandom().sample(range(len(runs_to_do)), len(runs_to_do))
         ran = await _gather_all(*(self.runner.run(runs_to_do[n][0], timeout_factor=runs_to_do[n][1]) for n in order))
@@ -187,13 +190,13 @@ class _Grading:
     def _conclude(self, wrong: str) -> RepositoryVerdict:
         for test in self.tests.listed:
             if test not in self.passed:
-                self.failed.setdefault(test, "not run: the verdict was clear before")
+                self.failed.setdefault(test, "not run: the verdict was already decided")
         return RepositoryVerdict(
             correct=not wrong and not self.failed,
             passed=tuple(test for test in self.tests.listed if test in self.passed),
             failed={test: self.failed[test] for test in self.tests.listed if test in self.failed},
             dropped=self.allowed.dropped + self.shadowing,
-            reason=wrong or "every listed test passes, and every false one fails",
+            reason=wrong or "every listed test passes and every mutated test fails",
             evidence="report" if self.runner.own_run else "log",
             remarks=tuple(self.remarks),
         )
@@ -227,21 +230,21 @@ class _Grading:
         for test, span in hidden_run.sentinels.items():
             outcomes = run.outcomes.get(test, [])
             if len(outcomes) != 1 or not _failed_at(outcomes[0], span):
-                return "a test that must fail does not fail as it must"
+                return "a sentinel test, which must fail, did not fail at its assertion"
         if self.runner.own_run and run.code != 1:
-            return f"tests that must fail did, and yet pytest's exit code is {run.code}"
+            return f"the sentinel tests failed, but pytest's exit code is {run.code}"
         return ""
 
     def _why_not_passed(self, run: TestRun, test: str) -> str:
         wanted = self.hidden_runs.id_of(test)
         matching = {wanted: run.outcomes[wanted]} if wanted in run.outcomes else {}
         if not matching and "[" in wanted and not wanted.endswith("]"):
-            # Ids of rows created from logs end at a blank.
+            # Ids of rows created from logs end at the first space.
             matching = {known: found for known, found in run.outcomes.items() if known.split(" ")[0] == wanted}
         if not matching:
             file = wanted.partition("::")[0]
             reason = next((message for place, message in run.uncollected.items() if place == file), "")
-            return f"its file could not be collected: {reason}" if reason else "it was not run: there is no such test"
+            return f"its file could not be collected: {reason}" if reason else "it was not run: the test does not exist"
         for outcomes in matching.values():
             if len(outcomes) != 1:
                 return f"it was reported {len(outcomes)} times"
@@ -252,26 +255,26 @@ class _Grading:
     # Mutated tests
 
     async def _forgery_in(self, mutated: HiddenRun, reference: TestRun | None, run: TestRun | None) -> str:
-        """Check a sheet of mutated tests and tests with blanks; return the problem, empty if it went as required.
+        """Check a run of mutated tests and tests with withheld values; return the problem, empty if there is none.
 
-        ``run`` is its run if it has already been run.
+        ``run`` is its result if it has already been run.
         """
         if not mutated.mutated and not mutated.withheld:
             return ""
         run = run or await self.runner.run(mutated, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR)
         if run.broken:
-            return f"a run with false tests did not go like the honest one: {run.broken}"
+            return f"a run with mutated tests did not complete like the original run: {run.broken}"
         doubtful: list[Place] = []
         for place, span in mutated.mutated.items():
             outcomes = self._outcomes_at(run, place)
             if any(outcome.passed for outcome in outcomes):
-                return "a false test passes"
+                return "a mutated test passes"
             if not self._fails_as_mutated(outcomes, span, self._outcomes_at(reference, place) if reference else None):
                 doubtful.append(place)
         return await self._recheck(mutated, doubtful) or await self._wrong_answers_in(mutated, run, reference)
 
     async def _wrong_answers_in(self, mutated: HiddenRun, run: TestRun, reference: TestRun | None) -> str:
-        """Return the problem with the blanks' answers; empty if every blank has its expected value."""
+        """Return the problem with the computed values; empty if each equals its withheld value."""
         answers = self._answers(mutated, run, reference)
         wrong = [place for place, verdict in answers.items() if verdict == WRONG]
         if wrong:
@@ -287,21 +290,19 @@ class _Grading:
             answers |= self._answers(
                 asked, await self.runner.run(asked, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR), None
             )
-        return "" if set(answers.values()) <= {RIGHT} else "what a test expects was not what it was given"
+        return "" if set(answers.values()) <= {RIGHT} else "a value computed for a test differs from the expected value"
 
     def _answers(self, hidden_run: HiddenRun, run: TestRun, reference: TestRun | None) -> dict[Place, str]:
-        """Return the verdict on each function's blanks, over all its parameters."""
+        """Return the verdict on each function's withheld values, over all its parameters."""
         found = {}
-        for place, withheld_by_place in hidden_run.withheld.items():
+        for place, withheld in hidden_run.withheld.items():
             outcomes = self._outcomes_at(run, place)
             true = self._outcomes_at(reference, place) if reference else []
             if len(true) == len(outcomes):
                 wanted = [outcome for outcome, item in zip(outcomes, true) if item.passed]
             else:
                 wanted = [outcome for outcome in outcomes if not outcome.skipped] if reference is None else []
-            verdicts = [
-                check_answers(withheld_by_place, outcome.answers, hidden_run.choices) for outcome in wanted
-            ] or [WRONG]
+            verdicts = [check_answers(withheld, outcome.answers, hidden_run.choices) for outcome in wanted] or [WRONG]
             found[place] = next(item for item in (WRONG, OPAQUE, RIGHT) if item in verdicts)
         return found
 
@@ -315,9 +316,9 @@ class _Grading:
             run = await self.runner.run(alone, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR)
             outcomes = self._outcomes_at(run, place)
             if run.broken or not self._fails_as_mutated(outcomes, alone.mutated[place], None):
-                return "a false test does not fail where it is false"
+                return "a mutated test does not fail at its mutation"
         if len(doubtful) > MAX_SINGLE_MUTATIONS:
-            self.remarks.append(f"{len(doubtful)} false tests failed elsewhere when run together")
+            self.remarks.append(f"{len(doubtful)} mutated tests failed at another place when run together")
         return ""
 
     def _fails_as_mutated(
@@ -334,7 +335,7 @@ class _Grading:
         return bool(outcomes) and all(_failed_at(outcome, span) for outcome in wanted)
 
     def _unmutated(self, mutated: HiddenRun) -> HiddenRun:
-        """Return the sheet that a mutated sheet was made from."""
+        """Return the run from which a mutated run was derived."""
         for hidden_run in (self.hidden_runs.main, self.hidden_runs.others):
             if hidden_run is not None and set(mutated.files) <= set(hidden_run.files):
                 return HiddenRun(mutated.files, hidden_run.texts, hidden_run.sentinels)

@@ -1,4 +1,4 @@
-"""Plans the runs of one verdict: which test files run unchanged, with sentinels, with blanks, or mutated to fail."""
+"""Plans the runs of one verdict: test files run unchanged, with sentinels, with withheld values, or mutated to fail."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class HiddenRun:
         texts: Texts that differ from the task's.
         sentinels: Where the added tests fail, by their id in the run.
         mutated: Where the mutated functions fail.
-        withheld: The expected values of functions with blanks.
-        placeholder: The name of the blank function during the run.
-        choices: Literals to compare a blank's value with, by its key, if a digest of the value is not meaningful.
+        withheld: The expected values withheld from functions.
+        placeholder: The name, during the run, of the function that stands for a withheld value.
+        choices: Literals to compare a computed value with, by its key, if a digest of the value is not meaningful.
     """
 
     files: tuple[str, ...]
@@ -47,7 +47,7 @@ class HiddenRun:
 
 
 class HiddenRuns:
-    """All sheets for a task, drawn again for each verdict.
+    """All runs for a task, drawn again for each verdict.
 
     Args:
         base: The pristine tree.
@@ -79,9 +79,9 @@ class HiddenRuns:
         return self._ids[test]
 
     def tests_of(self, run: HiddenRun) -> list[str]:
-        """Return the listed tests that a sheet decides; the main sheet also decides those that are in no file."""
-        lost = [test for test in self._tests.listed if test not in self._places] if run is self.main else []
-        return lost + [test for test, (path, _) in self._places.items() if path in run.files]
+        """Return the listed tests that a run decides; the main run also decides those that are in no file."""
+        unplaced = [test for test in self._tests.listed if test not in self._places] if run is self.main else []
+        return unplaced + [test for test, (path, _) in self._places.items() if path in run.files]
 
     def is_at(self, reported: str, place: Place) -> bool:
         """Return whether a test of a run is this function, with any parameters."""
@@ -90,16 +90,16 @@ class HiddenRuns:
         return any(self._ids[test] == reported and found == place for test, found in self._places.items())
 
     def without_mutation(self, run: HiddenRun) -> list[str]:
-        """Return the tests to fix that a sheet neither mutates nor gives blanks."""
-        unblanked = self.without_withheld(run)
-        return [test for test in unblanked if self._places.get(test) not in run.mutated]
+        """Return the tests to fix that a run neither mutates nor withholds values from."""
+        nothing_withheld = self.without_withheld(run)
+        return [test for test in nothing_withheld if self._places.get(test) not in run.mutated]
 
     def without_withheld(self, run: HiddenRun) -> list[str]:
-        """Return the tests to fix that have no blanks in a sheet."""
+        """Return the tests to fix that have no withheld values in a run."""
         return [test for test in self._tests.fail_to_pass if self._places.get(test) not in run.withheld]
 
     def mutated_run(self) -> HiddenRun:
-        """Return the main sheet with blanks or mutations in each test to fix or not seen by the agent."""
+        """Return the main run with withheld values or mutations in each test to fix or not seen by the agent."""
         to_fix = set(self._tests.fail_to_pass)
         places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
         return self.mutate(self.main, {place for place in places if place[0] in self.main.files}, withhold=True)
@@ -121,13 +121,13 @@ class HiddenRuns:
     def mutate(
         self, run: HiddenRun, places: Iterable[Place], *, withhold: bool = False, choices: bool = False
     ) -> HiddenRun:
-        """Return a sheet in which these functions are mutated to fail, where possible.
+        """Return a run in which these functions are mutated to fail, where possible.
 
         Args:
-            sheet: The original sheet.
+            run: The original run.
             places: The functions.
-            blank: Insert blanks for expected values instead, where possible. Only our own pytest run can evaluate them.
-            choices: Provide literals with the blanks.
+            withhold: Withhold expected values instead, where possible. Only our own pytest run can evaluate them.
+            choices: Provide literals with the withheld values.
         """
         texts = dict(run.texts)
         spans: dict[Place, LineSpan] = {}
@@ -149,11 +149,11 @@ class HiddenRuns:
                 if (path, key) in withheld_by_place
                 for edit in withheld_by_place[path, key].edits
             ]
-            withheld = mutate_tests(
+            mutated = mutate_tests(
                 source, [key for key in of_file if (path, key) not in withheld_by_place], self._rng, edits
             )
-            texts[path] = withheld.text
-            spans |= {(path, key): span for key, span in withheld.mutated.items()}
+            texts[path] = mutated.text
+            spans |= {(path, key): span for key, span in mutated.mutated.items()}
         offered = {}
         if choices:
             offered = {
@@ -232,9 +232,9 @@ class HiddenRuns:
                 continue
             test = self._rng.choice(beside)
             key = self._places[test][1]
-            withheld = with_sentinel(source, key, self._rng)
-            if withheld is not None:
-                text, new_key, span = withheld
+            sentinel = with_sentinel(source, key, self._rng)
+            if sentinel is not None:
+                text, new_key, span = sentinel
                 texts[path] = text
                 sentinels[self._sibling_id(test, key, new_key)] = span
         if not sentinels and files and self._node_ids:

@@ -155,4 +155,4 @@ def find_parser(name: str) -> Callable[[str], list[LoggedTest]]:
     try:
         return LOG_PARSERS[name]
     except KeyError:
-        raise TaskError(f"log_parser={name!r} is not known; choose one of {', '.join(LOG_PARSERS)}") from None
+        raise TaskError(f"log_parser={name!r} is unknown; choose from {', '.join(LOG_PARSERS)}") from None

@@ -82,8 +82,8 @@ def mutate_tests(
         function, _ = source.functions[key]
         found = list(_mutations(source, function, rng))
         if found:
-            strongest = max(alteration.strength for alteration in found)
-            chosen = rng.choice([alteration for alteration in found if alteration.strength == strongest])
+            strongest = max(mutation.strength for mutation in found)
+            chosen = rng.choice([mutation for mutation in found if mutation.strength == strongest])
             edits += chosen.edits
             spans[key] = chosen.span
         elif (last := _trailing(source, function, rng)) is not None:
@@ -91,11 +91,11 @@ def mutate_tests(
             # After the line before it, wherever that line ends up.
             behind[key] = last.after
     text = source.edited(edits, insertions)
-    altered = {key: _shift(span, insertions) for key, span in spans.items()}
+    mutated = {key: _shift(span, insertions) for key, span in spans.items()}
     for key, line in behind.items():
         own = _shift(LineSpan(line, line), insertions).last + 1
-        altered[key] = LineSpan(own, own)
-    return MutatedTests(text, altered)
+        mutated[key] = LineSpan(own, own)
+    return MutatedTests(text, mutated)
 
 
 def with_sentinel(source: TestSource, beside: str, rng: random.Random) -> tuple[str, str, LineSpan] | None:

@@ -1,4 +1,4 @@
-"""Detects product code that accesses the test runner in ways that no honest fix does.
+"""Detects product code that accesses the test runner in ways that no legitimate fix does.
 
 Other attacks are detected by the runs.
 """
@@ -17,22 +17,22 @@ _RUNNER_NAME = re.compile(r"(_pytest|pytest|pluggy)(\.|$)")
 _LOOKUPS = frozenset({"import_module", "__import__", "modules"})
 
 
-def mentions_the_runner(source: bytes) -> bool:
+def mentions_runner(source: bytes) -> bool:
     """Return whether the source has to be examined."""
     return _MENTIONS.search(source) is not None
 
 
-def reaches_for_the_runner(source: bytes) -> frozenset[str]:
+def find_runner_uses(source: bytes) -> frozenset[str]:
     """Return how Python source uses pytest's own modules, or checks whether it is being tested.
 
     The source is hostile: it is tokenized, never compiled. Comments and strings that only mention pytest do not count.
 
-    >>> sorted(reaches_for_the_runner(b"from _pytest import runner"))
+    >>> sorted(find_runner_uses(b"from _pytest import runner"))
     ['imports _pytest']
-    >>> reaches_for_the_runner(b'"import pytest" # import pytest')
+    >>> find_runner_uses(b'"import pytest" # import pytest')
     frozenset()
     """
-    if not mentions_the_runner(source):
+    if not mentions_runner(source):
         return frozenset()
     found: set[str] = set()
     before = [""] * 4

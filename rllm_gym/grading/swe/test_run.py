@@ -32,7 +32,7 @@ ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOU
 
 _FILE_TIME = 1_700_000_000
 _MAX_EVENT = 20_000
-_START = 'exec "$(command -v python || command -v python3)" -s -B {script} {order}'
+_START = 'exec "$(command -v python || command -v python3)" -s -B {script} {request}'
 # Plugins that reorder, repeat or distribute tests: here every test runs once.
 _PLUGINS_OFF = ("randomly", "rerunfailures", "flaky")
 
@@ -48,7 +48,7 @@ class HiddenTestOutcome:
         message: Why it did not pass.
         skipped: Whether it was skipped, or failed as expected.
         word: The outcome as written in the log, if it comes from a log.
-        answers: The values given for the test's blanks, as reported by the run.
+        answers: The values computed for the test's withheld values, as reported by the run.
     """
 
     passed: bool
@@ -105,7 +105,7 @@ class TestRunner:
         self._options = _pytest_options(base, tests) if self.own_run else []
 
     async def run(self, hidden_run: HiddenRun, *, timeout_factor: float = 1.0) -> TestRun:
-        """Run the tests of a sheet. A custom test command chooses its tests itself and uses the sheet's texts.
+        """Run the tests of ``hidden_run``. A custom test command selects its tests itself and uses the texts.
 
         Args:
             hidden_run: The files and their texts.
@@ -115,39 +115,43 @@ class TestRunner:
             EnvironmentFault: The session, or the Python in it, is unusable.
         """
         word = secrets.token_hex(16)
-        script, order = (f".{secrets.token_hex(8)}.{kind}" for kind in ("py", "json"))
+        script, request = (f".{secrets.token_hex(8)}.{kind}" for kind in ("py", "json"))
         sent = {**self._tests.hidden_tests, **hidden_run.texts}
         async with self._pool.open_session(
             self._base, limits=LIMITS, runtime=self._runtime, environment=ENVIRONMENT
         ) as session:
             try:
                 await session.write(script, _script())
-                await session.write(order, json.dumps(self._request(word, hidden_run, sent)).encode())
+                await session.write(request, json.dumps(self._request(word, hidden_run, sent)).encode())
             except OSError as error:
                 raise SandboxFault(f"the tests could not be sent to the session: {error}") from error
-            result = await session.exec(_START.format(script=script, order=order), self._tests.timeout * timeout_factor)
+            result = await session.exec(
+                _START.format(script=script, request=request), self._tests.timeout * timeout_factor
+            )
             run = self._read_result(result, word)
             run.spoiled = await _spoiled(session, {path: sent[path] for path in hidden_run.files if path in sent})
         return run
 
     def _request(self, word: str, hidden_run: HiddenRun, sent: Mapping[str, str]) -> dict[str, Any]:
         changes = self._allowed.changes
-        laid = [
+        files = [
             [path, file.kind, file.executable, base64.b64encode(file.data).decode()]
             for path, file in sorted(changes.written.items())
         ]
-        laid += [[path, "file", False, base64.b64encode(text.encode()).decode()] for path, text in sorted(sent.items())]
+        files += [
+            [path, "file", False, base64.b64encode(text.encode()).decode()] for path, text in sorted(sent.items())
+        ]
         return {
             "word": word,
             "removed": sorted(changes.removed),
-            "files": laid,
+            "files": files,
             "time": _FILE_TIME,
             "hypothesis": any("hypothesis" in text for text in sent.values()),
             "new_modules": self._allowed.new_modules,
             "roots": ["", "src"] if (self._base / "src").is_dir() else [""],
             "command": None if self.own_run else self._tests.test_command,
             "arguments": [*self._options, *hidden_run.files] if self.own_run else [],
-            "blanks": {"name": hidden_run.placeholder, "choices": hidden_run.choices},
+            "withheld": {"name": hidden_run.placeholder, "choices": hidden_run.choices},
         }
 
     def _read_result(self, result: ExecResult, word: str) -> TestRun:
@@ -155,19 +159,19 @@ class TestRunner:
         first = events[0] if events else {}
         if first.get("event") == "no pytest":
             raise SandboxFault(
-                f"the runtime of this task has no pytest ({first['message']}): name one that has it with runtime=, or "
-                "give the task a test_command",
+                f"the runtime of this task has no pytest ({first['message']}): pass a runtime= that has it, or "
+                "set the task's test_command",
                 kind="no_pytest",
             )
         if first.get("event") != "ready":
             shown = result.output[-500:].decode(errors="replace")
-            raise SandboxFault(f"the test run never began (exit code {result.exit_code}): {shown!r}")
+            raise SandboxFault(f"the test run did not start (exit code {result.exit_code}): {shown!r}")
         run = TestRun(code=result.exit_code)
         run.shadowing = tuple(f"{path}: would shadow the installed {name}" for name, path in first["shadowing"])
         if result.timed_out:
-            run.broken = "the tests did not end in time"
+            run.broken = "the tests did not finish in time"
         elif result.ended is not Ended.EXITED:
-            run.broken = f"the tests were ended by the {result.ended.value}"
+            run.broken = f"the tests were stopped by the {result.ended.value}"
         if self.own_run:
             _read_report(run, events)
         else:
@@ -230,7 +234,7 @@ def _read_report(run: TestRun, events: list[dict[str, Any]]) -> None:
     count = 0
     for number, event in enumerate(events):
         if event.get("n") != number:
-            run.broken = run.broken or "the report of the run is not as it was written"
+            run.broken = run.broken or "the events of the test report are not numbered consecutively"
         match event.get("event"):
             case "test":
                 count += 1
@@ -245,13 +249,13 @@ def _read_report(run: TestRun, events: list[dict[str, Any]]) -> None:
     if run.broken:
         return
     if len(ends) != 1 or events[-1] is not ends[0]:
-        run.broken = f"the test run ended before its report did (exit code {run.code})"
+        run.broken = f"the test run ended before its report was complete (exit code {run.code})"
     elif ends[0].get("code") != run.code:
-        run.broken = f"the report says exit code {ends[0].get('code')!r}, the process {run.code}"
+        run.broken = f"the report has exit code {ends[0].get('code')!r}, but the process {run.code}"
     elif run.code in (3, 4):
         run.broken = f"pytest could not run (exit code {run.code})"
     elif collected not in ([count], []) or ends[0].get("tests") != count:
-        run.broken = "the run does not report the tests it collected"
+        run.broken = "the number of reported tests differs from the number collected"
 
 
 def _read_test(event: Mapping[str, Any]) -> tuple[str, HiddenTestOutcome]:
@@ -267,7 +271,7 @@ def _read_test(event: Mapping[str, Any]) -> tuple[str, HiddenTestOutcome]:
     if phases == passed and not xfail:
         return str(event.get("id")), HiddenTestOutcome(True, answers=answers)
     states = ", ".join(f"{phase[0]} {phase[1]}" for phase in phases if isinstance(phase, list) and len(phase) == 2)
-    message = "is expected to fail" if xfail else str(event.get("message") or states)
+    message = "is marked as expected to fail" if xfail else str(event.get("message") or states)
     in_call = ["call", "failed"] in phases and not xfail
     skipped = xfail or any(phase[1:] == ["skipped"] for phase in phases if isinstance(phase, list))
     return str(event.get("id")), HiddenTestOutcome(
@@ -278,7 +282,7 @@ def _read_test(event: Mapping[str, Any]) -> tuple[str, HiddenTestOutcome]:
 def _read_log(run: TestRun, tests: list[LoggedTest]) -> None:
     counts = Counter(test.id for test in tests)
     for test in tests:
-        message = f"the log says {test.word}" if counts[test.id] == 1 else "the log tells of it more than once"
+        message = f"the log reports {test.word}" if counts[test.id] == 1 else "the log reports it more than once"
         run.outcomes.setdefault(test.id, []).append(HiddenTestOutcome(test.passed, None, (), message, word=test.word))
 
 

@@ -47,14 +47,14 @@ class TestSource:
     def __init__(self, text: str) -> None:
         data = text.encode()
         if len(data) > MAX_BYTES:
-            raise ValueError(f"a test file of {len(data)} bytes is more than {MAX_BYTES}")
+            raise ValueError(f"a test file has {len(data)} bytes; the maximum is {MAX_BYTES}")
         self.lines = data.split(b"\n")
         if any(b"\r" in line[:-1] or b"\f" in line for line in self.lines):
-            raise ValueError("a test file with bare carriage returns or form feeds")
+            raise ValueError("a test file has bare carriage returns or form feeds")
         try:
             self.tree = parse_python(data)
         except (SyntaxError, RecursionError, MemoryError) as error:
-            raise ValueError(f"a test file that is no Python: {type(error).__name__}") from None
+            raise ValueError(f"a test file is not valid Python: {type(error).__name__}") from None
         self.functions: dict[str, tuple[Function, tuple[ast.ClassDef, ...]]] = {}
         doubled: set[str] = set()
         for key, function, classes in _functions(self.tree.body, ()):

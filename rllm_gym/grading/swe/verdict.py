@@ -46,24 +46,26 @@ class RepositoryTests:
             raise TaskError("a repository task needs at least one test id in fail_to_pass or pass_to_pass")
         both = set(self.fail_to_pass) & set(self.pass_to_pass)
         if both:
-            raise TaskError(f"{min(both)!r} is in fail_to_pass and in pass_to_pass; a test is in one of them")
+            raise TaskError(f"{min(both)!r} is in fail_to_pass and in pass_to_pass; a test must be in only one of them")
         for path, text in self.hidden_tests.items():
             if not isinstance(text, str) or any("\ud800" <= character <= "\udfff" for character in text):
-                raise TaskError(f"the text of the hidden test {path!r} is {type(text).__name__} or cannot be encoded")
+                raise TaskError(
+                    f"the text of the hidden test {path!r} must be an encodable string; got {type(text).__name__}"
+                )
             parts = PurePosixPath(path).parts
             if not parts or path.startswith("/") or ".." in parts or parts[0] == ".git" or "\0" in path:
                 raise TaskError(f"hidden_tests path {path!r} must be relative and inside the repository")
         if not self.timeout > 0:
-            raise TaskError(f"timeout={self.timeout!r} must be above 0 seconds")
+            raise TaskError(f"timeout={self.timeout!r} must be > 0 seconds")
         if self.log_parser is not None and self.test_command is None:
-            raise TaskError(f"log_parser={self.log_parser!r} reads the log of a test_command, and there is none")
+            raise TaskError(f"log_parser={self.log_parser!r} requires test_command, which is not set")
         if self.test_command is not None:
             try:
                 words = shlex.split(self.test_command)
             except ValueError as error:
-                raise TaskError(f"test_command={self.test_command!r} is no shell command: {error}") from None
+                raise TaskError(f"test_command={self.test_command!r} is not a valid shell command: {error}") from None
             if not words:
-                raise TaskError("test_command is empty; leave it out for a pytest run")
+                raise TaskError("test_command is empty; omit it to run pytest")
 
     @property
     def listed(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Tests with blanks in place of expected values: only code that computes the values can fill them in.
+"""Tests without their expected values: only code that computes the values can provide them.
 
 Code under test might recognize a test that must fail, by luck or by timing: code that forges one run and leaves the
 next one unchanged is detected only sometimes. It cannot, however, provide a value that does not exist in its process.
-Therefore ``assert total([1, 2]) == 3`` is also run as ``assert blank(7, total([1, 2]))``, and the answer is compared in
-this process.
+Therefore ``assert total([1, 2]) == 3`` is also run as ``assert computed(7, total([1, 2]))``, and the answer is
+compared in this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHOICES = 12
 
 @dataclass(frozen=True, slots=True)
 class WithheldValue:
-    """The expected value of a blank: a literal's value, compared exactly or with a tolerance."""
+    """An expected value: a literal's value, compared exactly or with a tolerance."""
 
     value: Any
     relative: float | None = None
@@ -47,12 +47,12 @@ class WithheldValue:
 
 @dataclass(slots=True)
 class WithheldValues:
-    """The blanks of one function.
+    """The withheld values of one function.
 
     Attributes:
-        expected: The expected value of each blank, by its key.
-        groups: Groups of keys; every passing run of the function fills in at least one key of each group.
-        edits: The edits that insert the blanks into the function's file.
+        expected: Each expected value, by its key.
+        groups: Groups of keys; every passing run of the function provides at least one key of each group.
+        edits: The edits that remove the values from the function's file.
     """
 
     expected: dict[int, WithheldValue] = field(default_factory=dict)
@@ -65,7 +65,7 @@ RIGHT, OPAQUE, WRONG = "right", "opaque", "wrong"
 
 def check_answers(withheld: WithheldValues, answers: Iterable[object], choices: Mapping[str, list[str]]) -> str:
     """Return whether the answers of one run of a function are right, wrong, or only comparable by their own class."""
-    filled: set[int] = set()
+    provided: set[int] = set()
     verdict = RIGHT
     for answer in answers:
         match answer:
@@ -81,8 +81,8 @@ def check_answers(withheld: WithheldValues, answers: Iterable[object], choices: 
                 verdict = verdict if same else OPAQUE
             case _:
                 return WRONG
-        filled.add(key)
-    return verdict if all(group & filled for group in withheld.groups) else WRONG
+        provided.add(key)
+    return verdict if all(group & provided for group in withheld.groups) else WRONG
 
 
 def _literal(choices: list[str], expected: WithheldValue) -> list[bool]:
@@ -90,7 +90,7 @@ def _literal(choices: list[str], expected: WithheldValue) -> list[bool]:
 
 
 def answer_choices(withheld: WithheldValues, rng: random.Random) -> dict[str, list[str]]:
-    """Return several literals for each blank, one of them the right one.
+    """Return several literals for each value, one of them the right one.
 
     Adjacent literals differ slightly, and the position of the right one is random: it is not what the others have in
     common.
@@ -111,7 +111,7 @@ def answer_choices(withheld: WithheldValues, rng: random.Random) -> dict[str, li
 def _other(value: Any, rng: random.Random) -> Any:
     """Return a value of the same shape that differs in one place."""
     if isinstance(value, bool) or value is None or value is Ellipsis:
-        return rng.choice([decorator for decorator in (True, False, None, 2, 3) if decorator != value])
+        return rng.choice([other for other in (True, False, None, 2, 3) if other != value])
     if isinstance(value, int | float | complex):
         return value + rng.choice([-3, -2, -1, 1, 2, 3, 4, 5, 10, 100])
     if isinstance(value, str):
@@ -133,12 +133,12 @@ def _other(value: Any, rng: random.Random) -> Any:
 
 
 def withhold_values(source: TestSource, key: str, placeholder: str, rng: random.Random) -> WithheldValues | None:
-    """Return the blanks of one function; ``None`` if there is nothing to leave blank.
+    """Return the withheld values of one function; ``None`` if there is nothing to withhold.
 
     Args:
         source: The test file.
         key: The function.
-        placeholder: The name of the blank function during the run.
+        placeholder: The name, during the run, of the function that stands for a withheld value.
         rng: The source of random keys.
     """
     if key not in source.functions:
@@ -149,8 +149,7 @@ def withhold_values(source: TestSource, key: str, placeholder: str, rng: random.
         for decorator in function.decorator_list
     ):
         return None
-    making = _WithheldBuilder(source, function, placeholder, rng)
-    withheld = making.make()
+    withheld = _WithheldBuilder(source, function, placeholder, rng).build()
     if not withheld.groups:
         return None
     return withheld if _is_python(source, function, withheld) else None
@@ -169,27 +168,27 @@ def _is_python(source: TestSource, function: Function, withheld: WithheldValues)
 
 
 class _WithheldBuilder:
-    def __init__(self, source: TestSource, function: Function, blank: str, rng: random.Random) -> None:
+    def __init__(self, source: TestSource, function: Function, placeholder: str, rng: random.Random) -> None:
         self._source = source
         self._function = function
-        self._blank = blank.encode()
+        self._placeholder = placeholder.encode()
         self._rng = rng
-        self._made = WithheldValues()
+        self._withheld = WithheldValues()
         self._uses: dict[str, list[ast.Name]] = {}
         for node in ast.walk(function):
             if isinstance(node, ast.Name):
                 self._uses.setdefault(node.id, []).append(node)
         self._named: dict[str, tuple[bytes, frozenset[int]]] = {}
 
-    def make(self) -> WithheldValues:
+    def build(self) -> WithheldValues:
         for statement in reached(self._function.body):
-            if len(self._made.groups) >= MAX_WITHHELD:
+            if len(self._withheld.groups) >= MAX_WITHHELD:
                 break
             if isinstance(statement, ast.Assert):
                 self._withhold_in_condition(statement.test)
             elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
                 self._withhold_in_call(statement.value)
-        return self._made
+        return self._withheld
 
     def _withhold_in_condition(self, test: ast.expr) -> None:
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
@@ -210,15 +209,15 @@ class _WithheldBuilder:
             if found is None:
                 continue
             keyed, group = found
-            opening = self._blank + b"(" + keyed + b", "
+            opening = self._placeholder + b"(" + keyed + b", "
             if side is right:
                 cut = self._cut(line, start, test.end_lineno, test.end_col_offset, b")")
                 edits = [Edit(test.lineno, test.col_offset, test.col_offset, opening), *cut]
             else:
                 cut = self._cut(test.lineno, test.col_offset, line, end, opening)
                 edits = [*cut, Edit(test.end_lineno, test.end_col_offset, test.end_col_offset, b")")]
-            self._made.edits += edits
-            self._made.groups.append(group)
+            self._withheld.edits += edits
+            self._withheld.groups.append(group)
             return
 
     def _withhold_in_call(self, call: ast.Call) -> None:
@@ -242,19 +241,19 @@ class _WithheldBuilder:
             if found is None:
                 continue
             keyed, group = found
-            opening = Edit(function.lineno, function.col_offset, opened, self._blank + b"(" + keyed + b", ")
+            opening = Edit(function.lineno, function.col_offset, opened, self._placeholder + b"(" + keyed + b", ")
             if side is second:
                 cut = self._cut(line, start, second.end_lineno, second.end_col_offset, b"")
             else:
                 cut = self._cut(first.lineno, first.col_offset, line, end, b"")
-            self._made.edits += [opening, *cut]
-            self._made.groups.append(group)
+            self._withheld.edits += [opening, *cut]
+            self._withheld.groups.append(group)
             return
 
     # Expected values
 
     def _expected(self, side: ast.expr, *, nearly: bool = False) -> tuple[bytes, frozenset[int]] | None:
-        """Return the expression of a blank's key in the file, and all keys it can have."""
+        """Return the expression of a value's key in the file, and all keys it can have."""
         if isinstance(side, ast.Call) and name_of(side) == "approx" and len(side.args) == 1 and not side.keywords:
             return self._literal(side.args[0], 1e-6, 1e-12)
         if isinstance(side, ast.Name) and not nearly:
@@ -283,11 +282,11 @@ class _WithheldBuilder:
         if value is None or isinstance(value, bool) or len(repr(value)) > MAX_LITERAL:
             return None  # too easy to guess
         key = self._rng.randrange(1 << 40)
-        self._made.expected[key] = WithheldValue(value, relative, absolute)
+        self._withheld.expected[key] = WithheldValue(value, relative, absolute)
         return key
 
     def _only_compared(self, name: str) -> bool:
-        """Return whether every use of a name is one side of an assertion that is replaced by a blank."""
+        """Return whether every use of a name is one side of an assertion that is replaced."""
         loads = [use for use in self._uses.get(name, []) if isinstance(use.ctx, ast.Load)]
         return len(loads) == 1
 
@@ -301,7 +300,7 @@ class _WithheldBuilder:
                 and self._only_compared(name)
                 and (key := self._key(statement.value)) is not None
             ):
-                self._made.edits += self._replaced(statement.value, key)
+                self._withheld.edits += self._replaced(statement.value, key)
                 return frozenset({key})
         return None
 
@@ -335,7 +334,7 @@ class _WithheldBuilder:
                 return None
             keys.add(key)
             edits += self._replaced(cells[position], key)
-        self._made.edits += edits
+        self._withheld.edits += edits
         return frozenset(keys)
 
     # Positions in the text

@@ -34,7 +34,7 @@ def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wa
         tasks = getattr(env.unwrapped, "tasks", None)
         if tasks is None:
             raise ValueError(
-                f"{type(env.unwrapped).__name__} has no task set to make a dataset of; derive it from rllm_gym.TextEnv"
+                f"{type(env.unwrapped).__name__} has no task set for a dataset; derive it from rllm_gym.TextEnv"
             )
         if wanted is None:
             wanted = min(len(tasks), _MAX_TASKS)
@@ -46,7 +46,7 @@ def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wa
     finally:
         env.close()
     if not found:
-        raise ValueError("tasks names no task; give at least one")
+        raise ValueError("tasks is empty; give at least one task")
     return found
 
 

@@ -84,12 +84,12 @@ class EnvironmentFactory:
         return dataset_of(rows)
 
     def env_worker(self) -> tuple[EnvWorker, BackgroundLoop]:
-        """Return a slot for one environment, and the loop it belongs to."""
+        """Return the worker of one environment, and the loop it belongs to."""
         if self._env_workers is None:
             self._env_workers = _EnvWorkers(self._workers, self.env_id)
-        home = self._env_workers
-        slot = EnvWorker(
-            home.pool,
+        env_workers = self._env_workers
+        worker = EnvWorker(
+            env_workers.pool,
             self._source,
             self._env_kwargs,
             self._deadlines,
@@ -97,17 +97,17 @@ class EnvironmentFactory:
             env_made=self.env_made,
             stats=self.stats,
         )
-        home.workers.append(slot)
-        return slot, home.loop
+        env_workers.workers.append(worker)
+        return worker, env_workers.loop
 
     def close(self) -> None:
         """Close all environments and end their workers. Safe to call twice; a further rollout creates new ones."""
-        home, self._env_workers = self._env_workers, None
-        if home is not None:
-            home.close()
+        env_workers, self._env_workers = self._env_workers, None
+        if env_workers is not None:
+            env_workers.close()
 
     def is_open(self, worker: EnvWorker) -> bool:
-        """Return whether the slot is still open."""
+        """Return whether the worker is still open."""
         return self._env_workers is not None and worker in self._env_workers.workers
 
     def __enter__(self) -> Self:
@@ -134,8 +134,8 @@ class _EnvWorkers:
 
     def close(self) -> None:
         try:
-            for slot in self.workers:
-                self.loop.run(slot.aclose())  # each within its deadline
+            for worker in self.workers:
+                self.loop.run(worker.aclose())  # each within its deadline
         finally:
             self.loop.close()
             self.pool.close()
@@ -177,15 +177,15 @@ class TRLToolEnvironment:
         self._resets += 1
         self._reward, self._done = 0.0, False
         for attempt in range(factory.retries + 1):
-            slot, loop = self._env_worker()
+            worker, loop = self._env_worker()
             try:
-                observation, info, _ = loop.run(slot.reset(int(seed), None if task is None else {"task": task}))
+                observation, info, _ = loop.run(worker.reset(int(seed), None if task is None else {"task": task}))
                 break
             except EnvironmentFault as fault:
                 self._on_fault(fault)
                 if attempt == factory.retries:
                     if not factory.env_made.is_set():
-                        raise EnvironmentUnavailable(f"no environment could be made: {fault}") from fault
+                        raise EnvironmentUnavailable(f"no environment could be created: {fault}") from fault
                     return "The environment is not available."
                 factory.stats.retries += 1
         self._reward, self._done = 0.0, False

@@ -29,7 +29,7 @@ class RolloutFunction:
     group's mean and gives no advantage; its tokens are masked.
 
     Without ``sampler``, replies are sampled from the model that TRL trains, in this process, with one decoding loop for
-    all turns of all episodes. With one, the current weights are pushed to it after each step of TRL.
+    all turns of all episodes. With one, the current weights are loaded into it after each step of TRL.
 
     Use it with ``with``, or :meth:`close` it: this ends environments, workers and the decoding thread. Otherwise they
     end with the program, worker processes too, but without the environments' own ``close``.
@@ -121,11 +121,11 @@ class RolloutFunction:
         """
         if log_metric is not None:
             success, turns = columns["env_success"], columns["env_turns"]
-            played = [index for index, reward in enumerate(env_reward) if reward is not None]
-            if played:
-                log_metric("env/success", sum(success[index] for index in played) / len(played))
-                log_metric("env/mean_turns", sum(turns[index] for index in played) / len(played))
-            log_metric("env/dropped_fraction", 1 - len(played) / len(env_reward))
+            valid = [index for index, reward in enumerate(env_reward) if reward is not None]
+            if valid:
+                log_metric("env/success", sum(success[index] for index in valid) / len(valid))
+                log_metric("env/mean_turns", sum(turns[index] for index in valid) / len(valid))
+            log_metric("env/dropped_fraction", 1 - len(valid) / len(env_reward))
         return list(env_reward)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
@@ -244,8 +244,8 @@ class _RolloutSession:
             return await self.engine.run(specs)
         finally:
             if self._embedded:
-                # Clears everything that was computed with old weights; and after a push the decoding thread is idle,
-                # and leaves the model to the trainer.
+                # Clears everything that was computed with old weights; and after a weight sync the decoding thread is
+                # idle, and leaves the model to the trainer.
                 await self._sampler.sync_weights(WeightUpdate((), kind="shared"))
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ def _refuse(trainer: Any, *, embedded: bool) -> None:
             raise ValueError(f"{name}={value!r} has no effect on these rollouts; leave it out")
     if embedded and (trainer.is_fsdp_enabled or getattr(trainer.args, "deepspeed", None)):
         raise ValueError(
-            "the weights are spread over several processes (FSDP, DeepSpeed), so the model cannot be sampled from "
+            "the weights are sharded over several processes (FSDP, DeepSpeed), so the model cannot be sampled from "
             "where it is trained; train with plain data parallelism"
         )
 
@@ -297,8 +297,8 @@ def _task_of(prompt: Any) -> str:
     task_id = last.get("task_id") if isinstance(last, dict) else None
     if not isinstance(task_id, str):
         raise ValueError(
-            f"this prompt names no task: {prompt!r:.200}; make the dataset with rollout.dataset(), whose last message "
-            "has a task_id beside its content"
+            f"this prompt names no task: {prompt!r:.200}; create the dataset with rollout.dataset(), whose last "
+            "message has a task_id next to its content"
         )
     return task_id
 

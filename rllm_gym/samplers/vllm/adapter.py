@@ -29,7 +29,7 @@ def max_rank(rank: int) -> int:
     for allowed in RANKS:
         if rank <= allowed:
             return allowed
-    raise ValueError(f"lora_rank={rank} is more than vLLM serves ({RANKS[-1]}); merge the adapter and push kind='full'")
+    raise ValueError(f"lora_rank={rank} is above vLLM's maximum {RANKS[-1]}; load the merged weights (kind='full')")
 
 
 def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
@@ -55,7 +55,7 @@ def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
     modules = _by_module(update.tensors)
     if config.get("use_dora") or any("lora_magnitude_vector" in parts for parts in modules.values()):
         raise ValueError(
-            "vLLM does not serve DoRA; train with LoRA or rsLoRA, push the merged weights (kind='full'), or use the "
+            "vLLM does not serve DoRA; train with LoRA or rsLoRA, load the merged weights (kind='full'), or use the "
             "torch sampler"
         )
     tensors = {}
@@ -112,8 +112,8 @@ def _by_module(tensors: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
         match = _NAME.match(name.removeprefix(_PREFIX))
         if match is None:
             raise ValueError(
-                f"a lora update has {name!r}, which is no part of an adapter: vLLM cannot load whole layers beside one "
-                "(modules_to_save, bias). Push the merged weights (kind='full')"
+                f"a lora update has {name!r}, which is not part of an adapter: vLLM cannot load full layers beside one "
+                "(modules_to_save, bias). Load the merged weights (kind='full')"
             )
         modules.setdefault(match["module"], {})[match["part"]] = tensor
     if not modules:

@@ -55,7 +55,7 @@ def _checked_tensors(
             continue
         if shapes and name not in shapes:
             raise ValueError(
-                f"a full update has {name!r}, which the sampler's model has not; give state_dict() of the plain "
+                f"a full update has {name!r}, which the sampler's model does not have; give state_dict() of the plain "
                 "Hugging Face model (adapters merged or kind='lora')"
             )
         if shapes and tuple(tensor.shape) != shapes[name]:
@@ -99,6 +99,6 @@ def write_checkpoint(tensors: Iterable[tuple[str, Any]], folder: Path, *, file_b
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError | SafetensorError):
             raise SamplerError(
-                f"new weights cannot be written to {folder}: {error}; free room, or set TMPDIR"
+                f"new weights cannot be written to {folder}: {error}; free space, or set TMPDIR"
             ) from error
         raise

@@ -123,9 +123,9 @@ class EngineThread:
                 self._closing = True
                 queue.extend(self._inbox)
             end = (
-                SamplerError("the sampler was closed while this was under way")
+                SamplerError("the sampler was closed before this call finished")
                 if self._failure is None
-                else SamplerError(f"vLLM died while this was under way: {self._failure}; make a new sampler")
+                else SamplerError(f"vLLM died during this call: {self._failure}; make a new sampler")
             )
             for item in [*running.values(), *queue]:
                 item.done(end)

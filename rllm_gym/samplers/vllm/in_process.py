@@ -31,9 +31,9 @@ _owner: weakref.ref[VLLMSampler] | None = None
 class VLLMSampler:
     """Samples with vLLM inside this process, on its GPU or CPU.
 
-    Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A push waits
-    until the replies in progress have finished (they keep their version) and clears the prefix cache. If the update has
-    a probe, the engine's log-probs must then agree with it.
+    Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A weight sync
+    waits until the replies in progress have finished (they keep their version) and clears the prefix cache. If the
+    update has a probe, the engine's log-probs must then agree with it.
 
     A process can have one such engine at a time, because vLLM's distributed state belongs to the process. For more, or
     to survive a crash of the engine, use :class:`~rllm_gym.samplers.vllm.VLLMServerSampler`.
@@ -43,7 +43,7 @@ class VLLMSampler:
         tokenizer: Its tokenizer, if not the one at ``path``.
         max_batch: Maximum number of replies in progress.
         context_length: Maximum tokens of prompt and reply together; by default the model's own limit.
-        lora_rank: Maximum rank of adapters that can be pushed; 0 serves none, and is faster.
+        lora_rank: Maximum rank of adapters that can be loaded; 0 serves none, and is faster.
         max_adapters: Maximum number of adapters whose requests share a batch; further named adapters take turns.
         dtype: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         seed: Seed of the engine. Requests have their own.
@@ -109,7 +109,7 @@ class VLLMSampler:
             engine_args=engine_args or {},
         )
         if sleep_mode and not has_cuda():
-            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has nothing to give back")
+            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has no GPU memory to free")
         self._timeout = timeout
         self._probes: dict[str, Probe] = {}
         self._versions = {"": 0}
@@ -139,7 +139,7 @@ class VLLMSampler:
 
         Raises:
             ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
-                were never pushed; nothing was sampled.
+                were never loaded; nothing was sampled.
             SamplerError: The sampler is closed, asleep, hangs, or serves unverified weights after a failed update.
         """
         from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -149,16 +149,16 @@ class VLLMSampler:
         if self._stale_weights:
             raise SamplerError(self._stale_weights)
         if self._asleep:
-            raise SamplerError("this sampler is asleep; wake() it first")
+            raise SamplerError("this sampler is asleep; call wake() first")
         draws, futures = [], []
         loop = asyncio.get_running_loop()
         for index, request in enumerate(requests):
             arguments = self._model_info.engine_params(request, index)
             if not self._uncut and (request.params.top_p < 1 or request.params.top_k):
                 raise ValueError(
-                    f"request {index} cuts the distribution (top_p={request.params.top_p}, "
-                    f"top_k={request.params.top_k}), and this version of vLLM cannot report log-probs before the cut; "
-                    "sample with top_p=1 and top_k=0, or use the torch sampler"
+                    f"request {index} truncates the distribution (top_p={request.params.top_p}, "
+                    f"top_k={request.params.top_k}), and this version of vLLM cannot report log-probs before "
+                    "truncation; sample with top_p=1 and top_k=0, or use the torch sampler"
                 )
             arguments["detokenize"] = bool(request.params.stop)
             params = SamplingParams(**arguments, output_kind=RequestOutputKind.FINAL_ONLY)
@@ -181,17 +181,17 @@ class VLLMSampler:
     async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
-        Requests made before the push get the old weights, those made after it the new ones. Named weights are adapters,
-        on the full weights that were pushed last.
+        Requests made before the call get the old weights, those made after it the new ones. Named weights are adapters,
+        on the full weights that were loaded last.
 
         Raises:
             ValueError: The tensors do not fit the model, or are full weights with a name; nothing was changed.
-            SamplerError: The sampler is closed, the engine does not serve what was pushed, or a generator of tensors
+            SamplerError: The sampler is closed, the engine does not serve what was loaded, or a generator of tensors
                 failed; in the last case the engine is lost.
         """
         check_update(update, self._settings)
         if self._asleep:
-            raise SamplerError("this sampler is asleep; wake() it first")
+            raise SamplerError("this sampler is asleep; call wake() first")
         return int(await self._engine_call(lambda engine: self._take(engine, update)))
 
     async def drop(self, name: str) -> None:
@@ -227,14 +227,14 @@ class VLLMSampler:
     async def wake(self) -> None:
         """Allocate the memory again, reload adapters, and check the last probe.
 
-        After level 2 the base is read from its files again. Full weights that were pushed are lost, and the next
-        :meth:`sync_weights` must provide them.
+        After level 2 the base is read from its files again. Full weights of an earlier :meth:`sync_weights` are
+        lost, and the next one must provide them.
 
         Raises:
-            SamplerError: The sampler does not sleep, or the engine serves other weights than before.
+            SamplerError: The sampler is not asleep, or the engine serves other weights than before.
         """
         if not self._asleep:
-            raise SamplerError("this sampler does not sleep")
+            raise SamplerError("this sampler is not asleep")
         level, self._asleep = self._asleep, 0
         await self._engine_call(lambda engine: self._wake_up(engine, level))
 
@@ -244,7 +244,7 @@ class VLLMSampler:
         self._finalizer.detach()
         self._release_process()
         if not ended:
-            raise SamplerError("vLLM did not end within a minute; it ends with the program")
+            raise SamplerError("vLLM did not stop within 60 s; it ends with the program")
 
     async def __aenter__(self) -> VLLMSampler:
         return self
@@ -265,7 +265,7 @@ class VLLMSampler:
         self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], weights: str
     ) -> Callable[[Any], None]:
         def receive(result: Any) -> None:
-            # Runs in the engine's thread: no push can happen between a reply's end and this.
+            # Runs in the engine's thread: no weight sync can happen between a reply's end and this.
             _deliver(loop, future, result if isinstance(result, BaseException) else (result, self._versions[weights]))
 
         return receive
@@ -328,13 +328,13 @@ class VLLMSampler:
                 engine.collective_rpc("rllm_gym_repack_heads")
             except Exception as error:
                 # vLLM takes its layers apart to load them, and cannot restart the load.
-                raise EngineLost(f"new weights broke off half-way: {type(error).__name__}: {error}") from error
+                raise EngineLost(f"loading new weights failed half-way: {type(error).__name__}: {error}") from error
             self._unload_adapter(engine, "", None)
         self._forget_prefixes(engine)
         self._probes.pop(update.name, None)
         if update.probe is not None:
             self._probes[update.name] = update.probe
-        self._check(engine, "after a push", [update.name])
+        self._check(engine, "after a weight sync", [update.name])
         self.weight_version += 1
         self._versions[update.name] = self.weight_version
         return self.weight_version
@@ -355,7 +355,7 @@ class VLLMSampler:
             engine.add_lora(adapter)
         except Exception as error:
             shutil.rmtree(folder)
-            raise ValueError(f"vLLM does not take the adapter: {error}") from error
+            raise ValueError(f"vLLM rejected the adapter: {error}") from error
         self._unload_adapter(engine, name, adapter)
 
     def _load_base_adapter(self, engine: Any, update: WeightUpdate) -> None:
@@ -392,11 +392,11 @@ class VLLMSampler:
                 folder.rename(moved)
                 self._load_adapter(engine, name, moved)
         self._forget_prefixes(engine)
-        self._check(engine, "after waking", list(self._probes))
+        self._check(engine, "after wake()", list(self._probes))
 
     def _forget_prefixes(self, engine: Any) -> None:
         if not engine.reset_prefix_cache():
-            raise SamplerError("vLLM did not empty its prefix cache, which belongs to older weights")
+            raise SamplerError("vLLM did not clear its prefix cache, which belongs to older weights")
 
     def _check(self, engine: Any, when: str, names: Sequence[str]) -> None:
         for name in names:
@@ -430,9 +430,7 @@ class VLLMSampler:
     def _claim_process(self) -> None:
         global _owner
         if _owner is not None and _owner() is not None:
-            raise SamplerError(
-                "this process already has an engine of vLLM; close that sampler, or use VLLMServerSampler"
-            )
+            raise SamplerError("this process already has a vLLM engine; close that sampler, or use VLLMServerSampler")
         _owner = weakref.ref(self)
 
     def _release_process(self) -> None:

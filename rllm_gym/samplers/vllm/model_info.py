@@ -55,7 +55,7 @@ class ModelInfo:
             config = AutoConfig.from_pretrained(path)
             tokenizer = tokenizer if tokenizer is not None else AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError) as error:
-            raise SamplerError(f"no model can be read at {str(path)!r}: {error}") from error
+            raise SamplerError(f"cannot read a model at {str(path)!r}: {error}") from error
         try:
             generation = GenerationConfig.from_pretrained(path)
         except OSError:
@@ -101,8 +101,8 @@ class ModelInfo:
             raise ValueError(f"the prompt of request {index} is empty; it needs at least one token")
         if len(ids) >= self.context_length:
             raise ValueError(
-                f"the prompt of request {index} has {len(ids)} tokens, which leaves no room for a reply in a context "
-                f"of {self.context_length}; shorten the conversation"
+                f"the prompt of request {index} has {len(ids)} tokens, which leaves no tokens for a reply "
+                f"(context_length={self.context_length}); shorten the conversation"
             )
         if min(ids) < 0 or max(ids) >= self.vocabulary:
             raise ValueError(
@@ -134,9 +134,9 @@ class ModelInfo:
             SamplerError: A log-prob is NaN, or there is not one log-prob per id.
         """
         if len(ids) != len(logprobs):
-            raise SamplerError(f"vLLM gave {len(logprobs)} log-probs for {len(ids)} tokens")
+            raise SamplerError(f"vLLM returned {len(logprobs)} log-probs for {len(ids)} tokens")
         if any(logprob != logprob for logprob in logprobs):
-            raise SamplerError("the model gives NaN for log-probs: its weights have diverged; go back to a checkpoint")
+            raise SamplerError("the model returns NaN log-probs: its weights have diverged; go back to a checkpoint")
         text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         cut = min((text.find(stop) for stop in request.params.stop if stop in text), default=None)
         return Completion(tuple(ids), tuple(logprobs), text if cut is None else text[:cut], finish, version)

@@ -35,20 +35,21 @@ class VLLMServerSampler:
 
     A server that it starts listens on a Unix socket that only this user can reach, and is killed when this program
     ends, in whatever way. When the server dies, replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`;
-    the next call restarts it with the weights that were pushed last, at most ``max_restarts`` times between two pushes.
+    the next call restarts it with the weights that were loaded last, at most ``max_restarts`` times between two weight
+    syncs.
 
-    Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A push waits
-    until the replies in progress have finished and clears the prefix cache. If the update has a probe, the engine's
-    log-probs must agree with it, after the push and after every restart.
+    Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A weight sync
+    waits until the replies in progress have finished and clears the prefix cache. If the update has a probe, the
+    engine's log-probs must agree with it, after the weight sync and after every restart.
 
     Args:
         path: A Hugging Face folder or the id of a model.
         tokenizer: Its tokenizer, if not the one at ``path``.
-        url: URL of a running server of this model, such as ``"http://127.0.0.1:8000"``; pushes work only if it can read
-            this machine's files, for adapters only if it was started with ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``, for
-            full weights only with ``VLLM_SERVER_DEV_MODE=1``.
+        url: URL of a running server of this model, such as ``"http://127.0.0.1:8000"``; weight syncs work only if it
+            can read this machine's files, for adapters only if it was started with
+            ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``, for full weights only with ``VLLM_SERVER_DEV_MODE=1``.
         api_key: Key of that server.
-        max_restarts: Maximum number of restarts between two pushes, for a server that it starts.
+        max_restarts: Maximum number of restarts between two weight syncs, for a server that it starts.
         log: File for the server's output; by default a temporary one, removed on :meth:`close` unless the server died.
         start_timeout: Seconds that the server may take to start, and to load new weights.
         timeout: Seconds that one reply may take.
@@ -109,9 +110,9 @@ class VLLMServerSampler:
             engine_args=engine_args or {},
         )
         if sleep_mode and not has_cuda():
-            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has nothing to give back")
+            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has no GPU memory to free")
         if url is not None and (engine_args or log or sleep_mode):
-            raise ValueError("engine_args, log and sleep_mode are for a server this sampler starts; url names another")
+            raise ValueError("engine_args, log and sleep_mode have no effect on a running server (url); leave them out")
         if url is None and api_key:
             raise ValueError("api_key is for a running server; give its url")
         self._url = url
@@ -165,7 +166,7 @@ class VLLMServerSampler:
 
         Raises:
             ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
-                were never pushed; nothing was sampled.
+                were never loaded; nothing was sampled.
             SamplerError: The server died, hangs, or serves unverified weights after a failed update.
         """
         if not requests:
@@ -176,12 +177,12 @@ class VLLMServerSampler:
     async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
-        Requests made before the push get the old weights, those made after it the new ones. Named weights are adapters,
-        on the full weights that were pushed last.
+        Requests made before the call get the old weights, those made after it the new ones. Named weights are adapters,
+        on the full weights that were loaded last.
 
         Raises:
             ValueError: The tensors do not fit the model, or are full weights with a name; nothing was changed.
-            SamplerError: The server died, refuses, or does not serve what was pushed.
+            SamplerError: The server died, refuses, or does not serve what was loaded.
         """
         check_update(update, self._settings)
         return await self._ask(self._sync_weights(update))
@@ -209,13 +210,13 @@ class VLLMServerSampler:
         await self._ask(self._sleep(level))
 
     async def wake(self) -> None:
-        """Allocate the memory again, load the weights that were pushed last, and check the last probe.
+        """Allocate the memory again, load the last weights, and check the last probe.
 
         Raises:
-            SamplerError: The sampler does not sleep, or the server serves other weights than before.
+            SamplerError: The sampler is not asleep, or the server serves other weights than before.
         """
         if not self._asleep:
-            raise SamplerError("this sampler does not sleep")
+            raise SamplerError("this sampler is not asleep")
         await self._ask(self._wake())
 
     async def close(self) -> None:
@@ -241,7 +242,7 @@ class VLLMServerSampler:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
         except asyncio.CancelledError:
             if self._closed:
-                raise SamplerError("the sampler was closed while this was under way") from None
+                raise SamplerError("the sampler was closed before this call finished") from None
             raise
 
     def _wait_here(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -286,7 +287,7 @@ class VLLMServerSampler:
         await self._start()
 
     async def _start(self) -> None:
-        """Start a server with the weights that were pushed last."""
+        """Start a server with the weights that were loaded last."""
         cuda = has_cuda()
         self._serial += 1
         self._server = ServerProcess(
@@ -323,7 +324,7 @@ class VLLMServerSampler:
             ) from error
         except ServerRefused as refused:
             self._server.kill()
-            raise SamplerError(f"vLLM's server does not take the weights pushed last: {refused}") from refused
+            raise SamplerError(f"vLLM's server rejected the last weights: {refused}") from refused
         except BaseException:
             self._server.kill()
             raise
@@ -335,7 +336,7 @@ class VLLMServerSampler:
             if self._since_sync >= self._max_restarts:
                 raise SamplerError(
                     f"vLLM's server ended ({self._server.exit_description}) after {self._since_sync} restarts since "
-                    f"the last push (max_restarts). {self._server.log_tail()}"
+                    f"the last weight sync (max_restarts). {self._server.log_tail()}"
                 )
             self._since_sync += 1
             self.restarts += 1
@@ -354,7 +355,7 @@ class VLLMServerSampler:
             if self._stale_weights:
                 raise SamplerError(self._stale_weights)
             if self._asleep:
-                raise SamplerError("this sampler is asleep; wake() it first")
+                raise SamplerError("this sampler is asleep; call wake() first")
             for request in requests:
                 if request.weights not in self._adapters:
                     raise unknown_weights(request.weights, self._adapters)
@@ -383,7 +384,7 @@ class VLLMServerSampler:
         except ServerRefused as refused:
             if refused.status == 404:
                 raise SamplerError(f"vLLM's server no longer serves {model!r}: {refused}") from refused
-            raise ValueError(f"vLLM's server refuses request {index}: {refused}") from refused
+            raise ValueError(f"vLLM's server rejected request {index}: {refused}") from refused
         except ServerLost as lost:
             raise await self._on_server_lost(api, lost) from lost
         return self._model_info.completion(
@@ -401,15 +402,16 @@ class VLLMServerSampler:
             return lost
         if not server.exit_description and api is self._api and not await api.healthy():
             server.kill()
-        return SamplerError(f"{lost} ({server.exit_description or 'it still runs'}; its log: {self._log_path})")
+        return SamplerError(f"{lost} ({server.exit_description or 'still running'}; its log: {self._log_path})")
 
     def _params(self, request: SamplingRequest, index: int) -> dict[str, Any]:
         params = self._model_info.engine_params(request, index)
         cut = request.params.top_p < 1 or request.params.top_k
         if cut and not self._uncut and self._processed:
             raise ValueError(
-                f"request {index} cuts the distribution (top_p={request.params.top_p}, top_k={request.params.top_k}), "
-                "and this server cannot report log-probs before the cut; sample with top_p=1 and top_k=0"
+                f"request {index} truncates the distribution (top_p={request.params.top_p}, "
+                f"top_k={request.params.top_k}), and this server cannot report log-probs before truncation; sample "
+                "with top_p=1 and top_k=0"
             )
         if not self._processed and request.params.temperature not in (0.0, 1.0):
             raise ValueError(
@@ -430,7 +432,7 @@ class VLLMServerSampler:
     async def _sync_weights(self, update: WeightUpdate) -> int:
         async with self._lock.write():
             if self._asleep:
-                raise SamplerError("this sampler is asleep; wake() it first")
+                raise SamplerError("this sampler is asleep; call wake() first")
             self._serial += 1
             name, kept = update.name, (dict(self._adapters), self._full_weights, dict(self._probes))
             folder: Path | None = None
@@ -456,14 +458,14 @@ class VLLMServerSampler:
                 api = await self._alive()
                 if self.restarts == restarts:  # a restarted server has already loaded it
                     await self._load(api, [name], full=update.kind == "full", old=old)
-                    await self._check(api, "after a push", [name])
+                    await self._check(api, "after a weight sync", [name])
             except (ServerRefused, ServerLost) as error:
                 # A restarted server gets what was served before.
                 self._adapters, self._full_weights, self._probes = kept
                 if folder is not None:
                     shutil.rmtree(folder, ignore_errors=True)
                 if isinstance(error, ServerRefused):
-                    raise ValueError(f"vLLM's server does not take the weights: {error}") from error
+                    raise ValueError(f"vLLM's server rejected the weights: {error}") from error
                 assert self._api is not None
                 raise await self._on_server_lost(self._api, error) from error
             for files in (old, kept[1]):
@@ -504,12 +506,12 @@ class VLLMServerSampler:
             await api.unload_adapter(folder.name, self._start_timeout)
         except ServerRefused as refused:
             if refused.status != 404:  # a restarted server does not know the adapter
-                raise SamplerError(f"vLLM's server does not unload {folder.name!r}: {refused}") from refused
+                raise SamplerError(f"vLLM's server did not unload {folder.name!r}: {refused}") from refused
 
     async def _load(self, api: ServerApi, names: Sequence[str], *, full: bool, old: Path | None) -> None:
         if full and self._full_weights is not None:
             self._stale_weights = (
-                "the last push failed half-way, and the server serves nothing that anyone knows; restart it"
+                "the last weight sync failed half-way, and the weights that the server has are unknown; restart it"
             )
             try:
                 await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._full_weights))
@@ -534,7 +536,7 @@ class VLLMServerSampler:
             await api.unload_adapter(old.name, self._start_timeout)
 
     async def _restore(self) -> None:
-        """Load the weights that were pushed last into a new server."""
+        """Load the last weights into a new server."""
         assert self._api is not None
         if self._base_adapter is not None:
             await self._api.load_adapter(self._base_adapter.name, self._base_adapter, self._start_timeout)
@@ -544,7 +546,7 @@ class VLLMServerSampler:
 
     async def _forget_prefixes(self, api: ServerApi) -> None:
         if not await api.reset_prefix_cache(self._timeout):
-            raise SamplerError("vLLM did not empty its prefix cache, which belongs to older weights")
+            raise SamplerError("vLLM did not clear its prefix cache, which belongs to older weights")
 
     async def _check(self, api: ServerApi, when: str, names: Sequence[str]) -> None:
         for name in names:
@@ -578,7 +580,7 @@ class VLLMServerSampler:
                     self._adapters[name] = old.rename(old.with_name(f"adapter-{self._serial}"))
                     await self._unload(api, old)
             await self._load(api, list(self._adapters), full=level == 2, old=None)
-            await self._check(api, "after waking", list(self._probes))
+            await self._check(api, "after wake()", list(self._probes))
 
 
 def _log_file(log: str | Path | None) -> tuple[Path, bool]:

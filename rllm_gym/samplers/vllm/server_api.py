@@ -42,7 +42,7 @@ class ServerApi:
         try:
             import aiohttp
         except ImportError as error:
-            raise SamplerError("talking to a server of vLLM needs aiohttp: pip install 'rllm-gym[vllm]'") from error
+            raise SamplerError("requests to a vLLM server need aiohttp: pip install 'rllm-gym[vllm]'") from error
         self._errors = (aiohttp.ClientError, OSError)
         self._url = url.rstrip("/").removesuffix("/v1")
         connector = aiohttp.UnixConnector(str(socket), limit=0) if socket else aiohttp.TCPConnector(limit=0)
@@ -110,7 +110,7 @@ class ServerApi:
 
     async def _ask(self, method: str, path: str, body: Any, timeout: float) -> Any:
         if self._session.closed:  # closed by another request that found the server dead
-            raise ServerLost(f"vLLM's server was lost before {path}: this connection has been hung up")
+            raise ServerLost(f"vLLM's server was lost before {path}: the connection was closed")
         try:
             async with asyncio.timeout(timeout), self._session.request(method, self._url + path, json=body) as answer:
                 if answer.status >= 400:

@@ -44,12 +44,12 @@ class EngineSettings:
             raise ValueError(f"max_adapters={self.max_adapters!r} must be at least 1")
         if self.max_adapters > 1 and not self.lora_rank:
             raise ValueError(
-                f"max_adapters={self.max_adapters} without lora_rank does nothing: no adapter can be pushed"
+                f"max_adapters={self.max_adapters} has no effect without lora_rank: no adapter can be loaded"
             )
         if self.dtype not in ("auto", *TOLERANCES):
-            raise ValueError(f"dtype={self.dtype!r} is none of auto, {', '.join(TOLERANCES)}")
+            raise ValueError(f"dtype={self.dtype!r} must be one of auto, {', '.join(TOLERANCES)}")
         if not 0 < self.memory <= 1:
-            raise ValueError(f"memory={self.memory!r} must be a share of the GPU's, in (0, 1]")
+            raise ValueError(f"memory={self.memory!r} must be a fraction of the GPU's memory, in (0, 1]")
         if not self.cache_gib > 0:
             raise ValueError(f"cache_gib={self.cache_gib!r} must be above 0")
         max_rank(self.lora_rank)
@@ -107,14 +107,14 @@ def check_update(update: WeightUpdate, settings: EngineSettings) -> None:
         ValueError: It cannot.
     """
     if update.kind not in ("full", "lora"):
-        raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
+        raise ValueError(f"vLLM supports weight updates of kind 'full' and 'lora'; got kind={update.kind!r}")
     if update.kind == "full" and update.name:
         raise ValueError(
-            f"vLLM holds one whole model, and this update is another one, named {update.name!r}; push whole weights "
+            f"vLLM serves one full model, and this update is a second one, named {update.name!r}; load full weights "
             "without a name and named ones as adapters (kind='lora'), or use the torch sampler"
         )
     if update.kind == "lora" and not settings.lora_rank:
-        raise ValueError("a lora update needs a sampler made with lora_rank=, the highest rank it will get")
+        raise ValueError("a lora update needs a sampler created with lora_rank=, the maximum rank of its adapters")
 
 
 def has_cuda() -> bool:

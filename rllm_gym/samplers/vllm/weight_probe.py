@@ -1,4 +1,4 @@
-"""Check that an engine serves the weights that were pushed, by comparing log-probs of a text with the trainer's."""
+"""Check that an engine serves the weights that were loaded, by comparing log-probs of a text with the trainer's."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def compare(probe: Probe, logprobs: Sequence[float], tolerance: float, what: str
         abs(ours - theirs) / max(1.0, abs(theirs) / 10) for ours, theirs in zip(logprobs, probe.logprobs, strict=True)
     ]
     if not all(gap <= tolerance for gap in gaps):  # written so that NaN fails
-        shown = "what is not a number" if any(map(math.isnan, gaps)) else f"{max(gaps):.2g}"
+        shown = "NaN" if any(map(math.isnan, gaps)) else f"{max(gaps):.2g}"
         raise SamplerError(
-            f"stale adapter or weights {what}: vLLM's log-probs of the probe differ from the trainer's by {shown}, and "
-            f"rounding explains {tolerance:g} (probe_tolerance). The engine serves other weights than were pushed; "
-            "push again, or restart it"
+            f"stale adapter or weights {what}: vLLM's log-probs of the probe differ from the trainer's by {shown}, "
+            f"above probe_tolerance={tolerance:g}, which allows for rounding. The engine does not serve the weights of "
+            "the last sync_weights(); call it again, or restart the engine"
         )

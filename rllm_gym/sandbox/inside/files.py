@@ -156,7 +156,7 @@ def read_file(root: int, path: str, workdir: str, max_bytes: int) -> bytes:
     """Return the content of a file.
 
     Raises:
-        TooLarge: The file has more than ``max_bytes``.
+        FileTooLarge: The file has more than ``max_bytes``.
         OSError: It does not exist, is not a regular file, or a link leads out of the root.
     """
     with find(root, path, workdir) as place:
@@ -285,7 +285,7 @@ def walk(root: int, budget: ReadBudget, leave_out: frozenset[str] = frozenset())
     """Yield every file and link below ``root``, except those under the top-level names in ``leave_out``.
 
     Raises:
-        TooLarge: The tree exceeds the budget, or is too deep.
+        FileTooLarge: The tree exceeds the budget, or is too deep.
         OSError: A file or directory cannot be read.
     """
     yield from _walk(root, "", budget, leave_out)

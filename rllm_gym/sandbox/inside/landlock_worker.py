@@ -135,8 +135,8 @@ def _passing_capability() -> int:
         if effective >> capability & 1:
             return capability
     raise PermissionError(
-        "Python lies below a directory that is closed to other users, and this root has no right to open it to the "
-        "sandbox: move Python, or chmod o+x the directory"
+        "Python is in a directory that other users cannot enter, and this root user has no right to give the sandbox "
+        "access to it: move Python, or run chmod o+x on the directory"
     )
 
 

@@ -89,7 +89,7 @@ class LibraryFinder:
     def exec_module(self, module: types.ModuleType) -> None:
         found = self._modules[module.__name__]
         code = found.code or compile(found.source, found.path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102 - behind the wall, where programs run
+        exec(code, module.__dict__)  # noqa: S102 - inside the sandbox, where programs run
 
     def get_source(self, name: str) -> str:
         return self._modules[name].source

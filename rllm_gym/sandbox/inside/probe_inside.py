@@ -21,7 +21,7 @@ def main() -> None:
     with contextlib.suppress(OSError), open(file, "rb"):
         could.append("read a file of the host")
     with contextlib.suppress(OSError), open(f"{file}.written", "wb"):
-        could.append("write beside a file of the host")
+        could.append("write next to a file of the host")
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.connect(unix_socket)
         could.append("connect to a Unix socket of the host")
@@ -38,7 +38,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     for name, flag in (("user", 0x10000000), ("network", 0x40000000)):
         if libc.unshare(flag) == 0:
-            could.append(f"make a {name} namespace")
+            could.append(f"create a {name} namespace")
     if os.geteuid() == 0 or os.getuid() == 0:
         could.append("be root")
     print(json.dumps({"could": could, "environment": sorted(os.environ)}))

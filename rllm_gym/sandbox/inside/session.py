@@ -366,7 +366,7 @@ class SessionServer:
             self._poll.unregister(fd)
 
     def _reported(self, command: Command) -> None:
-        """Handle the shepherd's report of how the shell ended, or, if the pipe is closed, the shepherd's own end."""
+        """Handle the supervisor's report of how the shell ended, or, if the pipe is closed, its own end."""
         data = os.read(command.report_fd, 4096)
         if data.startswith(b"E"):
             self._end(command)
@@ -429,7 +429,7 @@ class SessionServer:
         return processes.descendants([os.getpid()], table) - set(self._commands)
 
     def _orphans(self, table: dict[int, processes.Process]) -> set[int]:
-        """Return the processes whose shepherd was killed, with their descendants: their command is unknown."""
+        """Return the processes whose supervisor was killed, with their descendants: their command is unknown."""
         me = os.getpid()
         lost = {process.pid for process in table.values() if process.parent == me} - set(self._commands)
         return lost | processes.descendants(lost, table)
@@ -479,7 +479,7 @@ class SessionServer:
                 self._forget(command)
 
     def _end(self, command: Command) -> bool:
-        """Kill everything that ``command`` started, and its shepherd. Returns False if a process did not end."""
+        """Kill everything that ``command`` started, and its supervisor. Returns False if a process did not end."""
 
         def family(table: dict[int, processes.Process]) -> set[int]:
             return processes.descendants([command.supervisor], table) | self._orphans(table)

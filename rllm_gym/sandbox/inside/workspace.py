@@ -83,30 +83,30 @@ class Workspace:
         return files.copied_difference(self.root, self.marks, budget, leave_out)
 
 
-def prepare(order: dict[str, Any]) -> Workspace:
+def prepare(request: dict[str, Any]) -> Workspace:
     """Create the workspace in its own mount and user namespaces.
 
-    One tmpfs with limited size and file count holds everything the agent can write. ``order["base"]`` may name a
-    directory of the host, whose tree this process can see at ``order["host"]`` until this function ends. If no overlay
-    can be made over it, the workspace is empty, to be filled.
+    One tmpfs with limited size and file count holds everything the agent can write. ``request["base"]`` may name a
+    directory of the host, whose tree this process can see at ``request["host"]`` until this function ends. If no
+    overlay can be made over it, the workspace is empty, to be filled.
 
-    If this process is root of the machine, it changes to the user ``order["user"]``.
+    If this process is root of the machine, it changes to the user ``request["user"]``.
     """
     base = None
     try:
-        if order["base"]:
-            base = _base_of(order)
-        if order["user"] is not None:
+        if request["base"]:
+            base = _base_of(request)
+        if request["user"] is not None:
             # While still root: a process in its own user namespace cannot undo a mount that came from outside.
-            mounts.detach(order["host"])
-            syscalls.become_user(order["user"], order["user"])
-            syscalls.own_user_namespace(syscalls.CLONE_NEWNS, uid=order["inside"], gid=order["inside"])
-        return _lay_out(order, base)
+            mounts.detach(request["host"])
+            syscalls.become_user(request["user"], request["user"])
+            syscalls.own_user_namespace(syscalls.CLONE_NEWNS, uid=request["inside"], gid=request["inside"])
+        return _lay_out(request, base)
     finally:
         if base is not None:
             os.close(base)
-        if order["user"] is None:
-            mounts.detach(order["host"])
+        if request["user"] is None:
+            mounts.detach(request["host"])
 
 
 def take_over(name: str, *, adopt: bool) -> Workspace:
@@ -134,10 +134,10 @@ def open_directory(directory: str) -> int:
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _base_of(order: dict[str, Any]) -> int | None:
+def _base_of(request: dict[str, Any]) -> int | None:
     """Return the base as a detached mount whose files the agent owns; ``None`` if that is not possible."""
-    base = order["base"]
-    path = order["host"] + base["path"]
+    base = request["base"]
+    path = request["host"] + base["path"]
     try:
         status = os.stat(path)
         if [status.st_dev, status.st_ino] != [base["device"], base["inode"]]:
@@ -146,8 +146,8 @@ def _base_of(order: dict[str, Any]) -> int | None:
     except OSError:
         return None
     try:
-        if order["user"] is not None:
-            namespace = _namespace_of(base["uid"], base["gid"], order["user"])
+        if request["user"] is not None:
+            namespace = _namespace_of(base["uid"], base["gid"], request["user"])
             try:
                 mounts.map_owner(fd, namespace)
             finally:
@@ -185,8 +185,8 @@ def _namespace_of(uid: int, gid: int, user: int) -> int:
         os.waitpid(child, 0)
 
 
-def _lay_out(order: dict[str, Any], base: int | None) -> Workspace:
-    name, scratch, limits = order["workdir"], order["scratch"], order["limits"]
+def _lay_out(request: dict[str, Any], base: int | None) -> Workspace:
+    name, scratch, limits = request["workdir"], request["scratch"], request["limits"]
     options = f"size={limits['workspace_mb']}m,nr_inodes={limits['workspace_files']},mode=0755"
     syscalls.mount("tmpfs", scratch, "tmpfs", _FLAGS, options)
     for directory in ("lower", "upper", "work", "agent", "agent/tmp", "agent/shm"):

@@ -23,7 +23,7 @@ class _CalendarBuilder:
     """A calendar under construction; new events do not overlap with the person's existing ones."""
 
     def __init__(self, app: CalendarApp, rng: Random) -> None:
-        self.world = app
+        self.app = app
         self.rng = rng
         self.taken: dict[tuple[str, date], list[tuple[int, int]]] = {}
         self.titles: set[tuple[str, date]] = set()
@@ -59,9 +59,9 @@ class _CalendarBuilder:
         guests: tuple[tuple[str, str], ...] = (),
         until: date | None = None,
     ) -> Event:
-        number = len(self.world.events) + 1
+        number = len(self.app.events) + 1
         event = Event(number, owner, title, day, *hours, place=place, guests=guests, until=until)
-        self.world.events[number] = event
+        self.app.events[number] = event
         for busy in event.days(day, until or day):
             for email in (owner, *(email for email, reply in guests if reply == "accepted")):
                 self.taken.setdefault((email, busy), []).append(hours)
@@ -90,7 +90,7 @@ def fill(app: CalendarApp, rng: Random, difficulty: int) -> None:
 
 
 def _series(builder: _CalendarBuilder, monday: date, count: int) -> None:
-    app, rng = builder.world, builder.rng
+    app, rng = builder.app, builder.rng
     for title in rng.sample(SERIES, count):
         first = monday - 2 * WEEK + timedelta(days=rng.randrange(5))
         hours = builder.hours(app.me.email, first) or (12 * 60, 12 * 60 + 30)
@@ -99,7 +99,7 @@ def _series(builder: _CalendarBuilder, monday: date, count: int) -> None:
 
 
 def _own_event(builder: _CalendarBuilder, day: date) -> None:
-    app, rng = builder.world, builder.rng
+    app, rng = builder.app, builder.rng
     hours = builder.hours(app.me.email, day)
     if hours is None:
         return
@@ -115,7 +115,7 @@ def _own_event(builder: _CalendarBuilder, day: date) -> None:
 
 def _invitations(builder: _CalendarBuilder, coming: list[date], last: date, count: int) -> None:
     """Add unanswered invitations. No two overlap, about half overlap with other events, and their titles are unique."""
-    app, rng = builder.world, builder.rng
+    app, rng = builder.app, builder.rng
     days = [day for day in coming if day <= last]
     asked: list[tuple[date, int, int]] = []
     for number in range(count * 6):

@@ -389,7 +389,7 @@ def _sent(app: CalendarApp, visit: Visit) -> dict[str, Any]:
     """Return the parsed fields of the event form.
 
     Raises:
-        Refused: A field is invalid.
+        FormError: A field is invalid.
     """
     until = visit.line("until", "The end of the series", required=False)
     return {

@@ -110,7 +110,7 @@ class MailDelivery:
     """Delivers messages, each with a unique subject and time."""
 
     def __init__(self, app: FullMailbox, rng: Random, days: int) -> None:
-        self.world = app
+        self.app = app
         self.rng = rng
         self.days = days
         self.subjects: set[str] = set()
@@ -144,7 +144,7 @@ class MailDelivery:
         copy: tuple[str, ...] = (),
         attachments: tuple[Attachment, ...] = (),
     ) -> Message:
-        app, rng = self.world, self.rng
+        app, rng = self.app, self.rng
         before, minute = self.moment(ago)
         number = len(app.messages) + 1
         message = Message(
@@ -178,7 +178,7 @@ def _firms(rng: Random, count: int) -> list[Person]:
 
 
 def _bills(delivery: MailDelivery, firm: Person, count: int) -> None:
-    rng, app = delivery.rng, delivery.world
+    rng, app = delivery.rng, delivery.app
     first = rng.randint(1_000, 8_000)
     agos = sorted(rng.sample(range(2, delivery.days), count), reverse=True)
     app.bills[firm.email] = []
@@ -224,7 +224,7 @@ def _fraud(delivery: MailDelivery, firm: Person) -> int:
 
 
 def _colleague_mail(delivery: MailDelivery) -> None:
-    rng, app = delivery.rng, delivery.world
+    rng, app = delivery.rng, delivery.app
     sender = rng.choice(app.colleagues)
     topic, matter = rng.choice(SUBJECTS), rng.choice(MATTERS)
     greeting = rng.choice((f"Hi {app.me.first}", f"Hello {app.me.first}", f"Dear {app.me.first}"))

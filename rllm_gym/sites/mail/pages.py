@@ -428,7 +428,7 @@ def _recipients(text: str, contacts: list[Person]) -> list[str]:
     """Return the people that a comma-separated line of addresses and contact names refers to.
 
     Raises:
-        Refused: A recipient is invalid.
+        FormError: A recipient is invalid.
     """
     found = []
     for part in names_of(text):

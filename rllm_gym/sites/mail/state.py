@@ -212,7 +212,7 @@ class Mailbox:
         """Send a message and put it into the folder Sent.
 
         Raises:
-            Refused: There is no recipient in the To line.
+            FormError: There is no recipient in the To line.
         """
         to, copy = tuple(dict.fromkeys(to)), tuple(dict.fromkeys(copy))
         if not to:

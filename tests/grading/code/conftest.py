@@ -1,4 +1,4 @@
-"""A pool for all tests of this room."""
+"""A sandbox pool for all tests of this folder."""
 
 from __future__ import annotations
 

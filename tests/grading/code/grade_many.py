@@ -1,4 +1,4 @@
-"""Many programs graded side by side, by tests of their own each."""
+"""Grade many programs concurrently, each with its own tests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTests, grade_program
 from rllm_gym.sandbox import SandboxPool
 
-AT_A_TIME = 4
+MAX_CONCURRENT = 4
 
 
 def grade_many(
     pool: SandboxPool, programs: Iterable[tuple[str, FunctionTests | StdioTests]], **options: bool
 ) -> list[CodeVerdict]:
     async def run() -> list[CodeVerdict]:
-        free = asyncio.Semaphore(AT_A_TIME)
+        free = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def one(source: str, tests: FunctionTests | StdioTests) -> CodeVerdict:
             async with free:

@@ -1,4 +1,4 @@
-"""Programs that cheat knowing how they are graded: what a test tells them, they use. None of them is rewarded."""
+"""Programs that cheat and know how they are graded: they use what the tests pass to them. None is rewarded."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def graded(pool: SandboxPool, programs: dict[str, tuple[str, str, str, TestStyle
     return dict(zip(programs, grade_many(pool, tests, show_expected=True)))
 
 
-# Each of these goes the way of another one, with another kind of value.
+# Each of these works like another one, with a different kind of value.
 LIKE_OTHERS = {
     "a class for a method": "a class for a function, near all numbers",
     "an object of the test in a list": "an object of the test returned as the result",
@@ -181,7 +181,7 @@ LIKE_OTHERS = {
         pytest.param(list(LIKE_OTHERS), id="like_others", marks=pytest.mark.long),
     ],
 )
-def test_it_is_not_rewarded(pool: SandboxPool, names: list[str]) -> None:
+def test_cheating_programs_are_not_rewarded(pool: SandboxPool, names: list[str]) -> None:
     verdicts = graded(pool, {name: CHEATS[name] for name in names})
     assert [name for name, verdict in verdicts.items() if verdict.correct] == []
 
@@ -258,5 +258,5 @@ assert v == V(2, 4) and v * 2 == V(4, 8)
 }
 
 
-def test_it_is_rewarded(pool: SandboxPool) -> None:
+def test_honest_programs_are_rewarded(pool: SandboxPool) -> None:
     assert {name: verdict for name, verdict in graded(pool, HONEST).items() if not verdict.correct} == {}

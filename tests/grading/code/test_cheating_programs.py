@@ -1,4 +1,4 @@
-"""Programs that cheat: none of them is rewarded, by tests of any style, and an honest one is by all of them."""
+"""Programs that cheat: no style of tests rewards one of them, and every style rewards an honest program."""
 
 from __future__ import annotations
 
@@ -392,10 +392,10 @@ while True: os.fork()
 }
 
 
-SOON = Limits(cpu_s=1, wall_s=3, memory_mb=256)
-"""For programs that are to fail: it is no matter by what."""
+SHORT_LIMITS = Limits(cpu_s=1, wall_s=3, memory_mb=256)
+"""For programs that must fail, for any reason."""
 ENDLESS = Limits(cpu_s=0.2, wall_s=1, memory_mb=256)
-"""For those that do nothing but go on."""
+"""For programs that never end."""
 GO_ON = ("loops when called", "loops at import", "sleeps", "recurses", "a generator that never ends",
          "announces four gigabytes", "forks without end", "a thread that writes to the channel")  # fmt: skip
 
@@ -417,10 +417,10 @@ FEW = ["pytest", "numbers"]
     ],
 )
 @pytest.mark.parametrize("part", range(4))
-def test_it_is_not_rewarded(pool: SandboxPool, styles: list[str], part: int) -> None:
+def test_cheating_programs_are_not_rewarded(pool: SandboxPool, styles: list[str], part: int) -> None:
     cases = list(itertools.product(list(CHEATS)[part::4], styles))
     verdicts = grade_many(
-        pool, [(CHEATS[name], limited(ENDLESS if name in GO_ON else SOON)[style]) for name, style in cases]
+        pool, [(CHEATS[name], limited(ENDLESS if name in GO_ON else SHORT_LIMITS)[style]) for name, style in cases]
     )
     assert [case for case, verdict in zip(cases, verdicts) if verdict.correct] == []
     for case, verdict in zip(cases, verdicts):

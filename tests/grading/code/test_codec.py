@@ -1,4 +1,4 @@
-"""Values between two processes: what an honest side sends arrives, and a hostile side cannot make the other believe."""
+"""Values between two processes: what an honest side sends arrives, and a hostile side cannot forge values."""
 
 from __future__ import annotations
 
@@ -42,18 +42,21 @@ class Pipe:
 
 
 class Pair:
-    """Both sides: the tests' here, the program's in a thread, which answers ``echo`` and all operations."""
+    """Both sides: the tests' side here, the program's in a thread that answers ``echo`` and all operations."""
 
     def __init__(self) -> None:
-        there: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        here: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._there = there
+        to_program: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        to_tests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._to_program = to_program
         served = ObjectServer(__name__)
-        self.tests = GuardedPeer(Pipe(there, here), served)
+        self.tests = GuardedPeer(Pipe(to_program, to_tests), served)
         served.peer = self.tests
         operations = Operations()
         self.code = Peer(
-            Pipe(here, there), lambda name, values: self._serve(operations, name, values), first=1, guarded=False
+            Pipe(to_tests, to_program),
+            lambda name, values: self._serve(operations, name, values),
+            first=1,
+            guarded=False,
         )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -72,7 +75,7 @@ class Pair:
             return
 
     def close(self) -> None:
-        self._there.put(None)
+        self._to_program.put(None)
         self._thread.join(60)
 
 
@@ -122,7 +125,7 @@ VALUES = st.recursive(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in type and value all the way down, NaN like NaN and -0.0 unlike 0.0."""
+    """Return whether type and value are equal at every level; NaN equals NaN and -0.0 differs from 0.0."""
     if type(left) is not type(right):
         return False
     if isinstance(left, float):
@@ -146,8 +149,8 @@ def same(left: Any, right: Any) -> bool:
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(VALUES)
-def test_every_plain_value_arrives(pair: Pair, value: Any) -> None:
-    # One way and back, as a part of something: the whole would be the same object again.
+def test_every_plain_value_is_transferred(pair: Pair, value: Any) -> None:
+    # Sent and returned inside a list: the outermost object would be the identical object again.
     answer = pair.tests.ask("apply", list, (value,))
     assert same(answer, [value])
     assert same(pair.tests.ask("echo", (value, 1)), (value, 1))
@@ -165,7 +168,7 @@ def test_shared_and_cyclic_containers_keep_their_shape(pair: Pair) -> None:
     assert created[1] is inner
 
 
-def test_what_one_side_changes_the_other_sees(pair: Pair) -> None:
+def test_mutations_are_visible_on_the_other_side(pair: Pair) -> None:
     values = [3, 1, 2]
     assert pair.tests.ask("call", list.sort, (values,), {}) is None
     assert values == [1, 2, 3]
@@ -178,7 +181,7 @@ def test_what_one_side_changes_the_other_sees(pair: Pair) -> None:
     assert numbers.tolist() == [1.0, 3.0]
 
 
-def test_containers_that_nobody_holds_are_forgotten(pair: Pair) -> None:
+def test_unreferenced_containers_are_released(pair: Pair) -> None:
     for number in range(50):
         assert pair.tests.ask("echo", ([number, {"a": [number]}],))[0][0] == number
     pair.tests.ask("echo", 1)
@@ -186,7 +189,7 @@ def test_containers_that_nobody_holds_are_forgotten(pair: Pair) -> None:
     assert len(pair.code.heap._entries) <= 4
 
 
-def test_objects_that_nobody_holds_are_forgotten(pair: Pair) -> None:
+def test_unreferenced_objects_are_released(pair: Pair) -> None:
     for _ in range(50):
         iterator = pair.tests.ask("iter", (1, 2))
         assert next(iterator) == 1
@@ -195,7 +198,7 @@ def test_objects_that_nobody_holds_are_forgotten(pair: Pair) -> None:
     assert len(pair.code._exports) <= 4
 
 
-def test_subclasses_of_plain_types_do_not_arrive_as_plain(pair: Pair) -> None:
+def test_subclasses_of_plain_types_are_not_transferred_as_plain(pair: Pair) -> None:
     class Liar(int):
         def __eq__(self, other: object) -> bool:
             return True
@@ -212,7 +215,7 @@ def test_subclasses_of_plain_types_do_not_arrive_as_plain(pair: Pair) -> None:
     assert answer == 7
 
 
-def test_exceptions_arrive_as_what_they_are(pair: Pair) -> None:
+def test_exceptions_keep_their_type(pair: Pair) -> None:
     with pytest.raises(ZeroDivisionError):
         pair.tests.ask("apply", divmod, 1, 0)
     with pytest.raises(json.JSONDecodeError) as raised:
@@ -232,7 +235,7 @@ def test_exceptions_arrive_as_what_they_are(pair: Pair) -> None:
     assert own.value is error
 
 
-def test_exceptions_that_steer_do_not(pair: Pair) -> None:
+def test_exceptions_that_steer_the_runner_do_not_keep_their_type(pair: Pair) -> None:
     def serve(name: str, values: list[Any]) -> Any:
         raise values[0]("x")
 
@@ -242,7 +245,7 @@ def test_exceptions_that_steer_do_not(pair: Pair) -> None:
             pair.tests.ask("call", kind)
 
 
-def test_what_the_tests_do_not_give_cannot_be_asked(pair: Pair) -> None:
+def test_only_objects_that_the_tests_pass_can_be_used(pair: Pair) -> None:
     secret = [31337]
 
     def callback() -> int:
@@ -297,8 +300,8 @@ TAGGED = st.builds(
 )
 
 
-class Once:
-    """A transport on which the other side answers every question alike."""
+class FixedResponse:
+    """A transport on which the other side gives the same response to every request."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -317,8 +320,8 @@ class Once:
         optional={"new": st.lists(JSON) | JSON, "set": JSON, "gone": JSON, "del": JSON},
     )
 )
-def test_no_message_does_more_than_break_the_conversation(message: dict[str, Any]) -> None:
-    peer = GuardedPeer(Once(json.dumps(message).encode()), ObjectServer(__name__))
+def test_a_hostile_message_only_ends_the_connection(message: dict[str, Any]) -> None:
+    peer = GuardedPeer(FixedResponse(json.dumps(message).encode()), ObjectServer(__name__))
     try:
         peer.ask("anything")
     except ConversationError:
@@ -329,12 +332,12 @@ def test_no_message_does_more_than_break_the_conversation(message: dict[str, Any
         assert message["answer"] == "error"
 
 
-def test_what_is_no_message_breaks_the_conversation() -> None:
+def test_an_invalid_message_ends_the_connection() -> None:
     for data in (b"", b"[]", b"\xff", b"[" * 100_000, b'{"answer":"ok"}', b'{"v":1e999999}'):
         with pytest.raises(ConversationError):
-            GuardedPeer(Once(data), ObjectServer(__name__)).ask("anything")
+            GuardedPeer(FixedResponse(data), ObjectServer(__name__)).ask("anything")
 
 
-def test_decimals_and_such_are_exact(pair: Pair) -> None:
+def test_decimals_fractions_and_dates_are_exact(pair: Pair) -> None:
     for value in (decimal.Decimal("1.50"), fractions.Fraction(1, 3), uuid.UUID(int=7), datetime.UTC):
         assert same(pair.tests.ask("echo", value), value)

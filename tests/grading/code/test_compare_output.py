@@ -1,4 +1,4 @@
-"""When two outputs are the same, as the judges of programming contests have it."""
+"""When two outputs count as equal, as in programming contests."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ OTHER = [
     (b"1\x00", "1"),
     (b"1\x1f", "1"),
 ]
-# The output, what was expected, and whether they are the same within 1e-5.
-WITHIN = [
+# The output, the expected output, and whether they are equal within 1e-5.
+WITHIN_TOLERANCE = [
     (b"0.333334", "0.333333", True),
     (b"0.33", "0.333333", False),
     (b"1e-1 x", "0.1 x", True),
@@ -54,31 +54,31 @@ WITHIN = [
 ]
 
 
-def test_white_space_at_ends_does_not_count() -> None:
+def test_trailing_white_space_is_ignored() -> None:
     assert [case for case in SAME if difference(*case) is not None] == []
 
 
-def test_everything_else_does() -> None:
+def test_all_other_differences_count() -> None:
     assert [case for case in OTHER if difference(*case) is None] == []
 
 
 def test_with_a_tolerance_numbers_are_compared_by_value() -> None:
-    wrong = [case for *case, same in WITHIN if (difference(*case, 1e-5) is None) != same]
+    wrong = [case for *case, same in WITHIN_TOLERANCE if (difference(*case, 1e-5) is None) != same]
     assert wrong == []
 
 
 @given(TEXT)
-def test_an_output_is_like_itself(text: str) -> None:
+def test_an_output_equals_itself(text: str) -> None:
     assert difference(text.encode(), text) is None
     assert difference(text.encode() + b" \n\n", text) is None
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50).map(lambda data: data.decode("latin-1")), st.floats(0, 1))
-def test_any_bytes_are_compared(output: bytes, expected: str, tolerance: float) -> None:
+def test_any_bytes_can_be_compared(output: bytes, expected: str, tolerance: float) -> None:
     difference(output, expected, tolerance)
 
 
-def test_it_says_where() -> None:
+def test_the_first_difference_is_reported() -> None:
     found = difference(b"1\n2\n4\n", "1\n2\n3\n")
     assert found is not None
     assert (found.line, found.got, found.expected) == (3, "4", "3")

@@ -1,4 +1,4 @@
-"""Tests that give a program files, or put something in the place of what the standard library does."""
+"""Tests that provide files to a program or replace parts of the standard library."""
 
 from __future__ import annotations
 
@@ -98,15 +98,15 @@ HONEST: dict[str, tuple[str, str, TestStyle]] = {
 }
 
 
-def test_it_is_rewarded(pool: SandboxPool) -> None:
+def test_honest_programs_are_rewarded(pool: SandboxPool) -> None:
     programs = [(source, FunctionTests("f", test, style, limits=LIMITS)) for source, test, style in HONEST.values()]
     verdicts = dict(zip(HONEST, grade_many(pool, programs, show_expected=True)))
     assert {name: verdict for name, verdict in verdicts.items() if not verdict.correct} == {}
 
 
-BESIDE = [
+UNNAMED_FILES = [
     ("def f(folder):\n    return open(folder + '/../answer.txt').read()", "FileNotFoundError"),
-    # Neither beside what was named, nor what the interpreter or its tools would run.
+    # Neither a file outside the named folder nor one that the interpreter or the tests would run.
     (
         "import os\ndef f(folder):\n"
         "    for name in ('/../answer.txt', '/json.py', '/conftest.py', '/x.pth', '/sub/__init__.py'):\n"
@@ -119,7 +119,7 @@ BESIDE = [
 ]
 
 
-def test_only_what_was_named_is_carried(pool: SandboxPool) -> None:
+def test_only_named_files_are_transferred(pool: SandboxPool) -> None:
     test = """
 import os, tempfile
 def check(candidate):
@@ -131,7 +131,7 @@ def check(candidate):
     assert sorted(os.listdir(top + "/folder")) in ([], ["sub"]), os.listdir(top + "/folder")
     assert answer == open(top + "/answer.txt").read(), "another answer"
 """
-    for program, expected in BESIDE:
+    for program, expected in UNNAMED_FILES:
         tests = FunctionTests("f", test, "check", limits=LIMITS)
         verdict = grade_program_sync(pool, program, tests, show_expected=True)
         assert not verdict.correct, program
@@ -139,7 +139,7 @@ def check(candidate):
         assert expected != "AssertionError" or "another answer" in verdict.outcomes[0].message
 
 
-def test_statements_are_tests_however_they_are_written(pool: SandboxPool) -> None:
+def test_test_statements_may_be_in_any_layout(pool: SandboxPool) -> None:
     ways = [
         "for a, b in [(1, 2), (2, 4)]:\n    assert f(a) == b",
         "def test_f():\n    assert f(1) == 2\ntest_f()",

@@ -1,4 +1,4 @@
-"""Honest programs and the tests that real suites hold them to: each must be right, as it is in one process."""
+"""Honest programs with tests as real suites have them: each verdict is the one that a single process gives."""
 
 from __future__ import annotations
 
@@ -617,7 +617,7 @@ assert f(deep) is deep
 }
 
 
-def test_it_is_right(pool: SandboxPool) -> None:
+def test_honest_programs_pass_their_tests(pool: SandboxPool) -> None:
     programs = [
         (source, FunctionTests(entry, test, style, limits=LIMITS)) for entry, style, source, test in HONEST.values()
     ]
@@ -648,7 +648,7 @@ CHANGING = [
         pytest.param(CHANGING[:2], id="emptied", marks=pytest.mark.long),  # as test_adaptive_cheats.py does
     ],
 )
-def test_changing_an_argument_is_right_where_it_is_asked_for(
+def test_mutating_an_argument_is_allowed_where_it_is_asked_for(
     pool: SandboxPool, cases: list[tuple[str, str, bool]]
 ) -> None:
     programs = [(program, FunctionTests("f", test, "assert", limits=LIMITS)) for program, test, _ in cases]

@@ -1,4 +1,4 @@
-"""Every HumanEval and MBPP solution is right, and none of them is any more once something in it is wrong."""
+"""Every HumanEval and MBPP reference solution passes, and none passes after it has been broken."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from grade_many import grade_many
 from rllm_gym.grading.code import FunctionTests, validate
 from rllm_gym.sandbox import SandboxPool
 
-# The data sets write "\\w" without an r before it.
+# The datasets write "\\w" without an r before it.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 
-# The rows of MBPP came without their "test_setup_code"; the only one that needs it is 367, whose trees are these.
+# The rows of MBPP lack their "test_setup_code"; only row 367 needs it, for these trees.
 TREES = """
 def tree(*paths):
     root = Node(1)
@@ -38,7 +38,7 @@ Row = tuple[str, str, FunctionTests]
 
 
 def rows(data: Path) -> list[Row]:
-    """Id, reference solution and tests of all 664 rows."""
+    """Return id, reference solution and tests of all 664 rows."""
     found: list[Row] = []
     for line in (data / "humaneval.jsonl").read_text("utf-8").splitlines():
         row = json.loads(line)
@@ -55,7 +55,7 @@ def rows(data: Path) -> list[Row]:
 
 
 def returning_none(source: str) -> str:
-    """The program, all of whose functions return before they do anything."""
+    """Return the program with every function returning at once."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -83,7 +83,7 @@ def _wrong(value):
 
 
 def returning_wrong(source: str, entry: str) -> str:
-    """The program, with another value wherever what is tested returns."""
+    """Return the program with a different return value in every tested function."""
     tree = ast.parse(source)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == entry:
@@ -93,7 +93,7 @@ def returning_wrong(source: str, entry: str) -> str:
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
-def test_all_reference_solutions_are_right(pool: SandboxPool, shared_data: Path, every: int) -> None:
+def test_all_reference_solutions_pass(pool: SandboxPool, shared_data: Path, every: int) -> None:
     found = rows(shared_data)
     assert len(found) == 664
     found = found[::every]
@@ -104,7 +104,7 @@ def test_all_reference_solutions_are_right(pool: SandboxPool, shared_data: Path,
 
 
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
-def test_none_is_right_that_returns_at_once(pool: SandboxPool, shared_data: Path, every: int) -> None:
+def test_no_solution_passes_if_it_returns_at_once(pool: SandboxPool, shared_data: Path, every: int) -> None:
     found = rows(shared_data)[::every]
     programs = [(returning_none(source), tests) for _, source, tests in found]
     verdicts = grade_many(pool, programs, stop_at_first_failure=True)
@@ -112,14 +112,14 @@ def test_none_is_right_that_returns_at_once(pool: SandboxPool, shared_data: Path
 
 
 @pytest.mark.parametrize("every", [20, pytest.param(5, marks=pytest.mark.long)])
-def test_none_is_right_that_returns_something_else(pool: SandboxPool, shared_data: Path, every: int) -> None:
+def test_no_solution_passes_if_it_returns_another_value(pool: SandboxPool, shared_data: Path, every: int) -> None:
     found = rows(shared_data)[::every]
     programs = [(returning_wrong(source, tests.entry_point), tests) for _, source, tests in found]
     verdicts = grade_many(pool, programs, stop_at_first_failure=True)
     assert not [name for (name, _, _), verdict in zip(found, verdicts) if verdict.correct]
 
 
-def test_a_row_without_its_setup_is_refused_by_name(pool: SandboxPool, shared_data: Path) -> None:
+def test_a_row_without_its_setup_is_refused_with_its_name(pool: SandboxPool, shared_data: Path) -> None:
     source, tests = next((source, tests) for name, source, tests in rows(shared_data) if name == "MBPP/367")
     bare = FunctionTests(tests.entry_point, tests.test, tests.style)
     reason = asyncio.run(validate(pool, bare, source))

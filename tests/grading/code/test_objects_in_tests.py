@@ -1,4 +1,4 @@
-"""What tests ask of a program's own objects: decided by the tests' side, whatever the objects would like to answer."""
+"""Comparisons of a program's own objects: the tests' side decides them, whatever the objects would answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ assert Point(4, 6) in [Point(1, 2) + Point(3, 4)]
 """
 
 
-# What a class says of equality, and whether it is believed.
+# What a class defines about equality, and whether its ``__eq__`` is trusted.
 EQUALITIES = [
     ("isinstance(other, Point) and (self.x, self.y) == (other.x, other.y)", True),
     ("(self.x, self.y) == (other.x, other.y)", True),
@@ -59,7 +59,7 @@ DATACLASSES = [
 ]
 
 
-def test_dataclasses_that_hold_nothing_are_not_equal(pool: SandboxPool) -> None:
+def test_dataclasses_without_fields_are_not_equal(pool: SandboxPool) -> None:
     tests = FunctionTests("Point", POINTS, "assert", limits=LIMITS)
     verdicts = grade_many(pool, [(program, tests) for program in DATACLASSES])
     assert [program for program, verdict in zip(DATACLASSES, verdicts) if verdict.correct] == []
@@ -86,7 +86,7 @@ SUBCLASSES = [
 ]
 
 
-def test_subclasses_of_numbers_are_compared_by_what_they_hold(pool: SandboxPool) -> None:
+def test_subclasses_of_numbers_are_compared_by_value(pool: SandboxPool) -> None:
     tests = FunctionTests("f", NUMBERS, "assert", limits=LIMITS)
     verdicts = grade_many(pool, [(program, tests) for program, _ in SUBCLASSES])
     assert [(program, verdict.correct) for (program, _), verdict in zip(SUBCLASSES, verdicts)] == SUBCLASSES
@@ -105,7 +105,7 @@ def test_a_program_without_the_tested_function_is_reported(pool: SandboxPool) ->
         assert "does not define f" in verdict.error, style
 
 
-def test_a_test_that_is_no_python_is_an_error_of_the_task(pool: SandboxPool) -> None:
+def test_a_test_that_is_not_python_is_an_error_of_the_task(pool: SandboxPool) -> None:
     with pytest.raises(TaskError, match="not Python"):
         grade_program_sync(pool, "def f(x): return x", FunctionTests("f", "assert f(1 ==", "assert", limits=LIMITS))
     with pytest.raises(TaskError, match="entry_point"):
@@ -114,7 +114,7 @@ def test_a_test_that_is_no_python_is_an_error_of_the_task(pool: SandboxPool) -> 
         FunctionTests("f", "assert f(1)", "doctest")  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_graded_is_refused_with_the_reason(pool: SandboxPool) -> None:
+def test_tests_that_cannot_be_graded_are_refused_with_the_reason(pool: SandboxPool) -> None:
     program = "class Base:\n    def area(self): raise NotImplementedError"
     test = "class Square(Base):\n    def area(self): return 1\nassert Square().area() == 1"
     reason = asyncio.run(validate(pool, FunctionTests("Base", test, "assert", limits=LIMITS), program))
@@ -122,7 +122,7 @@ def test_what_cannot_be_graded_is_refused_with_the_reason(pool: SandboxPool) -> 
     assert "class Square derives from Base, which the program defines" in reason
 
 
-def test_functions_of_the_program_that_look_like_tests_are_none(pool: SandboxPool) -> None:
+def test_functions_of_the_program_named_like_tests_are_not_tests(pool: SandboxPool) -> None:
     program = "def test_own(): pass\nclass TestOwn:\n    def test_a(self): pass\ndef f(x): return {value}"
     tests = FunctionTests("f", "from solution import *\ndef test():\n    assert f(1) == 1", "pytest", limits=LIMITS)
     right = grade_program_sync(pool, program.replace("{value}", "1"), tests)
@@ -155,7 +155,7 @@ def test_print():
 """
 
 
-def test_what_a_test_replaces_reaches_the_program(pool: SandboxPool) -> None:
+def test_monkeypatches_of_a_test_reach_the_program(pool: SandboxPool) -> None:
     program = (
         "def ask(): return int(input('n? '))\ndef say(x): print(x)\n"
         "def read(p):\n    with open(p) as f: return f.read()"
@@ -165,7 +165,7 @@ def test_what_a_test_replaces_reaches_the_program(pool: SandboxPool) -> None:
     assert verdict.total == 4
 
 
-def test_the_share_of_tests_that_passed(pool: SandboxPool) -> None:
+def test_the_fraction_of_passed_tests_is_reported(pool: SandboxPool) -> None:
     tests = FunctionTests(
         "f", "assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 0\nassert f(4) == 4", "assert", limits=LIMITS
     )

@@ -1,4 +1,4 @@
-"""Programs that read and write, against what they should have written."""
+"""Programs that read standard input and write standard output, compared with the expected output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_prog
 from rllm_gym.sandbox import Ended, Limits, SandboxPool
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_mb=256)
-SOON = Limits(cpu_s=0.3, wall_s=8, memory_mb=256)
+SHORT_LIMITS = Limits(cpu_s=0.3, wall_s=8, memory_mb=256)
 """For programs that never end."""
 DOUBLE = StdioTests(tuple(StdioTest(f"{number}\n", f"{2 * number}\n") for number in range(1, 7)), limits=LIMITS)
 
@@ -29,7 +29,7 @@ RIGHT = [
 ]
 
 
-def test_honest_programs_are_right(pool: SandboxPool) -> None:
+def test_honest_programs_pass(pool: SandboxPool) -> None:
     for source in RIGHT:
         verdict = graded(pool, source)
         assert verdict.correct, (source, verdict)
@@ -37,7 +37,7 @@ def test_honest_programs_are_right(pool: SandboxPool) -> None:
         assert [item.name for item in verdict.outcomes] == ["1", "2", "3", "4", "5", "6"]
 
 
-# Programs, and what ended them, if not they themselves.
+# Programs, and what ended them if they did not end by themselves.
 WRONG = [
     ("print(2)", None),
     ("print(int(input()) * 2)\nraise SystemExit(1)", None),
@@ -53,16 +53,16 @@ WRONG = [
 ]
 
 
-def test_wrong_programs_are_wrong_whatever_they_say_at_the_end(pool: SandboxPool) -> None:
+def test_wrong_programs_fail(pool: SandboxPool) -> None:
     for source, ended in WRONG:
-        limits = SOON if ended is Ended.CPU else LIMITS
+        limits = SHORT_LIMITS if ended is Ended.CPU else LIMITS
         verdict = graded(pool, source, StdioTests(DOUBLE.tests, limits=limits), stop_at_first_failure=True)
         assert not verdict.correct, source
         failed = next(item for item in verdict.outcomes if not item.passed)
         assert failed.ended == ended, source
 
 
-def test_the_share_of_all_tests(pool: SandboxPool) -> None:
+def test_the_fraction_of_passed_tests(pool: SandboxPool) -> None:
     verdict = graded(pool, "x = int(input())\nprint(2 * x if x < 4 else 0)")
     assert verdict.fraction == 0.5
     assert [item.passed for item in verdict.outcomes] == [True] * 3 + [False] * 3
@@ -77,7 +77,7 @@ def test_expected_values_are_reported_only_when_asked(pool: SandboxPool) -> None
     assert "expected '31337'" in graded(pool, "print(1)", tests, show_expected=True).outcomes[0].message
 
 
-def test_a_syntax_error_is_reported_and_nothing_is_run_again(pool: SandboxPool) -> None:
+def test_a_syntax_error_is_reported_and_the_program_is_run_once(pool: SandboxPool) -> None:
     verdict = graded(pool, "print(1\nprint(2)")
     assert "SyntaxError: '(' was never closed" in verdict.error
     assert "line 1" in verdict.error
@@ -96,7 +96,7 @@ def test_numbers_within_a_tolerance(pool: SandboxPool) -> None:
     assert not graded(pool, "print('nan')", tests).correct
 
 
-def test_without_an_event_loop_and_within_one(pool: SandboxPool) -> None:
+def test_grading_works_without_an_event_loop_and_within_one(pool: SandboxPool) -> None:
     assert grade_program_sync(pool, "print(2 * int(input()))", DOUBLE).correct
 
     async def within() -> bool:
@@ -113,13 +113,13 @@ def test_a_task_whose_reference_fails_is_refused(pool: SandboxPool) -> None:
     assert "expected '2'" in reason
 
 
-def test_no_tests_are_an_error_of_the_task() -> None:
-    with pytest.raises(TaskError, match="no tests"):
+def test_a_task_without_tests_is_an_error() -> None:
+    with pytest.raises(TaskError, match="without tests"):
         StdioTests(())
     with pytest.raises(TaskError, match="float_tolerance"):
         StdioTests((StdioTest("", ""),), float_tolerance=float("nan"))
 
 
-def test_a_program_that_is_no_text_is_wrong(pool: SandboxPool) -> None:
+def test_a_program_that_is_not_text_fails(pool: SandboxPool) -> None:
     assert not graded(pool, "print('\ud800')\x00", stop_at_first_failure=True).correct
     assert "at most" in graded(pool, "#" * 2_000_000).error

@@ -1,6 +1,6 @@
-r"""Answers and what they are worth: pairs of a gold answer and a boxed one, written for these tests, by topic.
+r"""Answers and their verdicts: pairs of a gold answer and a boxed one, written for these tests, by topic.
 
-``EQUAL`` holds other ways to say the gold answer; ``UNEQUAL`` holds wrong answers, most of them near misses.
+``EQUAL`` holds other notations of the gold answer; ``UNEQUAL`` holds wrong answers, most of them near misses.
 """
 
 # ruff: noqa: E501 - a pair is kept on one line

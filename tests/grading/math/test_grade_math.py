@@ -1,4 +1,4 @@
-r"""Right answers are right however they are written, wrong ones are wrong however close they look."""
+r"""Correct answers are accepted in every notation, and wrong answers are rejected however close they look."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rllm_gym.grading import MathVerdict, agrade_math
 from rllm_gym.grading import grade_math as grade_math_soon
 
-# Rows of the public examples that are judged otherwise here on purpose: id -> why. There are none.
+# Rows of the public examples that are graded differently here on purpose: id -> reason. There are none.
 DISAGREEMENTS: dict[str, str] = {}
 
 
 TIMEOUT = 120.0
-"""Seconds for answers that are to be judged, also where the machine stalls."""
+"""Seconds that suffice for a verdict even on a machine that stalls."""
 
 
 def grade_math(response, gold, *, timeout=TIMEOUT, **options):
@@ -32,7 +32,7 @@ def boxed(answer):
     return f"So the answer is $\\boxed{{{answer}}}$."
 
 
-def test_other_ways_to_say_the_gold_answer_are_right():
+def test_other_notations_of_the_gold_answer_are_correct():
     pairs = [(topic, *pair) for topic in EQUAL for pair in EQUAL[topic]]
     assert [case for case in pairs if not grade_math(boxed(case[2]), case[1]).correct] == []
 
@@ -42,8 +42,8 @@ def test_near_misses_are_wrong():
     assert [case for case in pairs if grade_math(boxed(case[2]), case[1]).correct] == []
 
 
-def test_being_wrong_is_mutual():
-    # Judging reads gold and answer alike, but for statements: "x + y = 5" states 5, and is more than 5 where asked for.
+def test_wrong_verdicts_are_symmetric():
+    # Grading is symmetric except for equations: "x + y = 5" is accepted for 5, but 5 is not for an equation.
     pairs = [(topic, *pair) for topic in UNEQUAL for pair in UNEQUAL[topic]]
     asked = [case for case in pairs if case[2].strip() and "=" not in case[1] + case[2]]
     assert [case for case in asked if grade_math(boxed(case[1]), case[2]).correct] == []
@@ -63,7 +63,7 @@ def test_known_wrong_verdicts_of_math_verify_are_fixed():
         assert grade_math(boxed(answer), gold).correct is right, (gold, answer)
 
 
-def test_the_public_examples_are_judged_as_their_suites_judge_them(shared_data):
+def test_verdicts_on_public_examples_agree_with_their_suites(shared_data):
     rows = [json.loads(line) for line in (shared_data / "math_grading_examples.jsonl").open()]
     assert len(rows) == 358
     disagreed = {}
@@ -81,7 +81,7 @@ def math500(shared_data):
     return [json.loads(line) for line in (shared_data / "math500.jsonl").open()]
 
 
-def test_every_solution_of_math500_is_right(math500):
+def test_every_solution_of_math500_is_correct(math500):
     assert len(math500) == 500
     for row in math500:
         assert grade_math(row["solution"], row["answer"]).correct, row["answer"]
@@ -97,7 +97,7 @@ def test_an_answer_to_another_problem_of_math500_is_wrong(math500):
             assert not grade_math(boxed(other), row["answer"]).correct, (other, row["answer"])
 
 
-def test_gsm8k_solutions_are_right_and_wrong_by_one_is_wrong(shared_data):
+def test_gsm8k_solutions_are_correct_and_off_by_one_is_wrong(shared_data):
     with (shared_data / "gsm8k_test.jsonl").open() as file:
         for line in file:
             solution = json.loads(line)["answer"]
@@ -109,10 +109,10 @@ def test_gsm8k_solutions_are_right_and_wrong_by_one_is_wrong(shared_data):
             assert not grade_math(solution, wrong, extract="any").correct
 
 
-# What a verdict says --------------------------------------------------------------------------------------
+# Contents of a verdict
 
 
-def test_a_verdict_tells_what_was_extracted_and_how_it_was_decided():
+def test_a_verdict_contains_the_extracted_answer_and_the_method():
     verdict = grade_math(r"I think \boxed{\frac{2}{4}}", "0.5")
     assert (verdict.correct, verdict.extracted, verdict.method) == (True, r"\frac{2}{4}", "number")
     assert verdict.seconds > 0
@@ -124,7 +124,7 @@ def test_a_verdict_tells_what_was_extracted_and_how_it_was_decided():
         verdict.correct = False
 
 
-def test_boxed_takes_nothing_but_the_last_box_after_thinking():
+def test_boxed_extracts_only_the_last_box_after_thinking():
     assert not grade_math("The answer is 42.", "42").correct
     assert not grade_math(r"\boxed{42} \boxed{41}", "42").correct
     assert not grade_math(r"<think>\boxed{42}", "42").correct
@@ -165,13 +165,13 @@ def test_any_finds_the_answer_of_a_reply_without_a_box():
     assert found == FOUND
 
 
-def test_any_finds_nothing_where_nothing_is():
+def test_any_finds_nothing_in_a_reply_without_an_answer():
     for response in ("", "   ", "no answer here", "<think>it is 42", r"\boxed{4", "<think>a</think>"):
         verdict = grade_math(response, "42", extract="any")
         assert verdict == MathVerdict(False, None, "no_answer", verdict.seconds), response
 
 
-def test_a_number_within_a_word_is_no_answer():
+def test_a_number_within_a_word_is_not_an_answer():
     assert not grade_math("AZYUK2A", "2", extract="any").correct
 
 
@@ -183,7 +183,7 @@ def test_gold_may_be_a_solution_with_its_answer_boxed_or_after_hashes():
     assert not grade_math(boxed("24"), "48/2 = 24 in May\n#### 72").correct
 
 
-def test_awaiting_gives_the_same_verdicts():
+def test_the_async_grader_gives_the_same_verdicts():
     async def both():
         right, wrong = await asyncio.gather(
             agrade_math(boxed(r"\frac{1}{\sqrt{2}}"), r"\frac{\sqrt{2}}{2}", timeout=TIMEOUT),
@@ -206,7 +206,7 @@ def test_wrong_arguments_are_refused():
             grade_math_soon(**{"response": "", "gold": "", **arguments})
 
 
-# Against exact arithmetic ---------------------------------------------------------------------------------
+# Against exact arithmetic
 
 leaves = st.integers(0, 30).map(lambda n: (str(n), Fraction(n))) | st.tuples(st.integers(0, 9), st.integers(1, 9)).map(
     lambda p: (f"\\frac{{{p[0]}}}{{{p[1]}}}", Fraction(*p))

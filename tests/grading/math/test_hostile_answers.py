@@ -1,4 +1,4 @@
-r"""Answers built to hang, to crash, to execute or to fool cost at most their deadline, and nothing but themselves."""
+r"""Answers built to hang, crash, execute code or mislead cost at most their deadline and affect no other answer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rllm_gym.parsing.boxed import last_boxed
 from rllm_gym.workers import MemoryExceeded
 
 HANGS = r"\boxed{\int \frac{\sin(x^7+x^5)}{x^{11}+\ln(x)} dx}"
-"""SymPy thinks about this integral for minutes."""
-SOON = 0.3
-"""Seconds for what is to be wrong: whether it is found out or not is no matter."""
+"""SymPy needs minutes for this integral."""
+SHORT_TIMEOUT = 0.3
+"""Seconds for wrong answers, which may also time out."""
 PATIENT = 120.0
-"""Seconds for what is to be right, also where the machine stalls."""
+"""Seconds that suffice for correct answers even on a machine that stalls."""
 
 HOSTILE = {
     "Python tower": "9**9**9**9",
@@ -108,13 +108,13 @@ def warm():
 @pytest.mark.parametrize(
     ("gold", "timeout"),
     [
-        ("42", SOON),
-        (r"\sqrt{2}+x", SOON),
+        ("42", SHORT_TIMEOUT),
+        (r"\sqrt{2}+x", SHORT_TIMEOUT),
         pytest.param("42", 5.0, marks=pytest.mark.long),
         pytest.param(r"\sqrt{2}+x", 5.0, marks=pytest.mark.long),
     ],
 )
-def test_hostile_answers_are_wrong_cost_at_most_the_deadline_and_execute_nothing(gold, timeout, tmp_path):
+def test_hostile_answers_are_wrong_within_the_deadline_and_execute_nothing(gold, timeout, tmp_path):
     marker = tmp_path / "executed"
     for name, template in HOSTILE.items():
         answer = (
@@ -124,8 +124,8 @@ def test_hostile_answers_are_wrong_cost_at_most_the_deadline_and_execute_nothing
         )
         for response, extract in ((f"\\boxed{{{answer}}}", "boxed"), (answer, "any")):
             if extract == "any" and ("42" in answer or name == "a sentence around it"):
-                continue  # any takes the last number of a sentence
-            # What cost more than its deadline would go on for ever.
+                continue  # "any" takes the last number of a sentence
+            # Anything that exceeds its deadline would never end.
             assert not grade_math(response, gold, extract=extract, timeout=timeout).correct, name
     assert not marker.exists()
 
@@ -133,10 +133,10 @@ def test_hostile_answers_are_wrong_cost_at_most_the_deadline_and_execute_nothing
 def test_a_hostile_gold_answer_costs_at_most_the_deadline_too():
     for name, gold in HOSTILE.items():
         if "42" not in gold:
-            assert not grade_math(r"\boxed{42}", gold, timeout=SOON).correct, name
+            assert not grade_math(r"\boxed{42}", gold, timeout=SHORT_TIMEOUT).correct, name
 
 
-def test_a_hang_is_a_timeout_and_a_wrong_answer_not_a_fault():
+def test_a_hang_is_a_timeout_and_a_wrong_answer_but_not_a_fault():
     verdict = grade_math(HANGS, "42", timeout=0.5)
     assert (verdict.correct, verdict.method) == (False, "timeout")
     assert verdict.seconds >= 0.5
@@ -150,16 +150,16 @@ def test_long_answers_are_compared_by_spelling_only():
 
 
 def test_a_memory_hog_is_killed_at_its_cap():
-    # The cap is the pool's; here it is shown that the verdict is one, with a hog in place of math-verify.
+    # The pool enforces the cap; this tests the verdict, with a memory hog in place of math-verify.
     _, grammar = grade._worker_pools()
     with pytest.raises(MemoryExceeded, match="256 MB"):
         grammar.run(lambda: [bytearray(10**7) for _ in range(10**4)], timeout=PATIENT)
 
 
-def test_sixty_four_at_once_with_hostile_ones_among_them_get_their_right_verdicts():
+def test_sixty_four_concurrent_answers_with_hostile_ones_get_correct_verdicts():
     def one(i):
         if i % 4 == 0:
-            return grade_math(HANGS, "42", timeout=SOON)
+            return grade_math(HANGS, "42", timeout=SHORT_TIMEOUT)
         return grade_math(f"\\boxed{{\\sqrt{{{4 * i}}} + \\sqrt{{{9 * i}}}}}", f"5\\sqrt{{{i}}}", timeout=PATIENT)
 
     with ThreadPoolExecutor(64) as threads:
@@ -169,17 +169,17 @@ def test_sixty_four_at_once_with_hostile_ones_among_them_get_their_right_verdict
         assert verdict.method == ("timeout" if i % 4 == 0 else verdict.method)
 
 
-def test_hostile_answers_hold_up_neither_honest_ones_nor_the_event_loop():
-    """They hang until they are called off; meanwhile the same loop sends honest ones to workers and hears of them."""
+def test_hostile_answers_block_neither_honest_ones_nor_the_event_loop():
+    """They hang until they are cancelled; meanwhile the same loop grades honest answers in workers."""
 
     async def main():
         hostile = [asyncio.create_task(agrade_math(HANGS, "42", timeout=280.0)) for _ in range(30)]
         for i in range(2, 12):
             answer, gold = f"\\boxed{{\\sqrt{{{4 * i}}}}}", f"2\\sqrt{{{i}}}"
             assert (await agrade_math(answer, gold, timeout=PATIENT)).correct
-        assert not any(judged.done() for judged in hostile)
-        for judged in hostile:
-            judged.cancel()
+        assert not any(task.done() for task in hostile)
+        for task in hostile:
+            task.cancel()
         return await asyncio.gather(*hostile, return_exceptions=True)
 
     assert {type(ended) for ended in asyncio.run(main())} == {asyncio.CancelledError}
@@ -219,7 +219,7 @@ def test_a_deep_stack_of_the_caller_changes_no_verdict():
     assert deeper(depth) is True
 
 
-# Anything at all ------------------------------------------------------------------------------------------
+# Arbitrary text
 
 PIECES = r"""  \infty
     \frac { } ( ) [ ] 1 2 12 0 . 5 , ; x y n e i \pi + - * / ^ _ ! % \sqrt \pm = < \le \ne \in \cup \cap \setminus
@@ -247,7 +247,7 @@ golds = (
 @given(response=anything, gold=golds)
 @settings(deadline=None, max_examples=400)
 def test_no_text_raises(response, gold):
-    # The quick part alone for speed; what it leaves to workers cannot raise here.
+    # Only the fast comparer, for speed; what it passes to workers cannot raise here.
     for text in (response, f"\\boxed{{{response}}}"):
         for extract in ("boxed", "any"):
             grade._decide_fast(text, gold, extract, 1.0)
@@ -255,9 +255,9 @@ def test_no_text_raises(response, gold):
 
 @given(response=anything, gold=golds)
 @settings(deadline=None, max_examples=30)
-def test_no_text_raises_in_a_worker_either(response, gold):
+def test_no_text_raises_in_a_worker(response, gold):
     for text in (response, f"\\boxed{{{response}}}"):
-        verdict = grade_math(text, gold, extract="any", timeout=SOON)
+        verdict = grade_math(text, gold, extract="any", timeout=SHORT_TIMEOUT)
         assert verdict.method in ("string", "number", "symbolic", "no_answer", "timeout", "memory", "too_long")
 
 
@@ -269,7 +269,7 @@ def test_every_answer_equals_itself(answer):
         assert grade_math(f"\\boxed{{{answer}}}", answer, timeout=PATIENT).correct
 
 
-# Programs -------------------------------------------------------------------------------------------------
+# Programs
 
 
 def run(program, **kwargs):
@@ -288,12 +288,12 @@ def test_no_worker_survives_the_program():
     assert method == "timeout"
     assert len(pids.split()) >= 2
     deadline = time.monotonic() + 100
-    while (alive := [pid for pid in map(int, pids.split()) if _lives(pid)]) and time.monotonic() < deadline:
+    while (alive := [pid for pid in map(int, pids.split()) if _is_alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert alive == []
 
 
-def _lives(pid):
+def _is_alive(pid):
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -330,7 +330,7 @@ def test_importing_the_grader_imports_no_sympy_and_no_torch():
     assert done.stdout == "[]\n"
 
 
-def test_what_math_verify_is_never_asked_starts_no_worker(monkeypatch):
+def test_answers_decided_without_math_verify_start_no_worker(monkeypatch):
     monkeypatch.setattr(grade, "_worker_pools", lambda: (_NoPool(), _NoPool()))
     for answer in ("9**9**9**9", "9^{9^{9^9}}", "seven apples + x", "((10!)!)!"):
         verdict = grade_math(rf"\boxed{{{answer}}}", r"\int x dx")

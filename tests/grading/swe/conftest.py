@@ -1,4 +1,4 @@
-"""One pool for the tests of this room."""
+"""One sandbox pool for the tests of this folder."""
 
 from __future__ import annotations
 

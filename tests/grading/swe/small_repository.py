@@ -1,4 +1,4 @@
-"""A small repository with a bug, its hidden tests and its fix, for tests to change in many ways."""
+"""A small repository with a bug, its hidden tests and its fix; the tests change it in many ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes survive: what would be lost of honest work, and what of a cheat would stay."""
+"""Which changes of an agent are kept: honest work must not be lost, and cheats must not stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from small_repository import FILES, FIXED, PRICING, TESTS, changes, write
 
 from rllm_gym.grading.swe import AllowedChanges, RepositoryTests, allowed_changes, is_test_path
 from rllm_gym.grading.swe.pytest_config_merge import Unmergeable, merge_pyproject, merge_setup_cfg, pytest_table
-from rllm_gym.grading.swe.runner_use import reaches_for_the_runner
+from rllm_gym.grading.swe.runner_use import find_runner_uses
 from rllm_gym.sandbox import TreeFile
 
 PYPROJECT = FILES["pyproject.toml"]
@@ -65,7 +65,7 @@ def test_honest_files_are_kept(base: Path) -> None:
     assert [path for path in KEPT if kept(base, {path: "x = 1\n"}) != {path}] == []
 
 
-def test_what_steers_the_tests_or_the_interpreter_is_dropped(base: Path) -> None:
+def test_files_that_steer_the_tests_or_the_interpreter_are_dropped(base: Path) -> None:
     for path in DROPPED:
         allowed = allowed_changes(base, changes({path: "x = 1\n"}), TESTS)
         assert not allowed.changes.written, path
@@ -79,7 +79,7 @@ def test_removing_is_allowed_where_writing_is(base: Path) -> None:
     assert kept(base, {}, gone) == {"README.md", "setup.cfg", "current"}
 
 
-# A path, what it is made a link to, and whether the link stays.
+# A path, the target of the link that replaces it, and whether the link is kept.
 LINKS = [
     ("current", "shop", True),
     ("GUIDE", "docs/../README.md", True),
@@ -99,7 +99,7 @@ def test_links_only_replace_links_and_stay_inside(base: Path) -> None:
         assert links == ({path} if stays else set()), (path, target)
 
 
-def test_a_file_in_the_place_of_a_folder_with_tests_is_dropped(tmp_path: Path) -> None:
+def test_a_file_that_replaces_a_folder_with_tests_is_dropped(tmp_path: Path) -> None:
     base = write(tmp_path, {"pkg/tests/test_a.py": "", "pkg/a.py": "", "other/b.py": ""})
     tests = RepositoryTests(hidden_tests={"spec/x/check_a.py": ""}, fail_to_pass=("spec/x/check_a.py::test",))
     gone = ("pkg/tests/test_a.py", "pkg/a.py", "other/b.py")
@@ -108,29 +108,29 @@ def test_a_file_in_the_place_of_a_folder_with_tests_is_dropped(tmp_path: Path) -
     assert set(allowed.changes.written) == {"other", "new"}
 
 
-def test_new_modules_at_the_top_are_named_for_the_runtime_to_judge(base: Path) -> None:
+def test_new_top_level_modules_are_reported_to_the_runtime(base: Path) -> None:
     allowed = allowed_changes(base, changes({"numpy.py": "", "shop/numpy.py": "", "src/yaml/__init__.py": ""}), TESTS)
     assert set(allowed.new_modules) == {("numpy", "numpy.py"), ("yaml", "src/yaml/__init__.py")}
 
 
-def screened(base: Path, written: dict[str, str]) -> AllowedChanges:
+def checked_changes(base: Path, written: dict[str, str]) -> AllowedChanges:
     return allowed_changes(base, changes(written), TESTS)
 
 
-def test_product_code_that_turns_to_the_runner_is_refused(base: Path) -> None:
+def test_product_code_that_uses_the_runner_is_refused(base: Path) -> None:
     for added in ("import pytest\n", "from _pytest import runner\n", "import sys\nx = sys.modules['_pytest.runner']\n"):
-        assert "shop/pricing.py" in screened(base, {"shop/pricing.py": added + FIXED}).refusal
+        assert "shop/pricing.py" in checked_changes(base, {"shop/pricing.py": added + FIXED}).refusal
 
 
-def test_a_script_that_uses_pytest_is_taken_for_a_test_and_the_fix_stays(base: Path) -> None:
-    allowed = screened(base, {"shop/pricing.py": FIXED, "reproduce.py": "import pytest\npytest.main()\n"})
+def test_a_script_that_uses_pytest_counts_as_a_test_and_the_fix_is_kept(base: Path) -> None:
+    allowed = checked_changes(base, {"shop/pricing.py": FIXED, "reproduce.py": "import pytest\npytest.main()\n"})
     assert not allowed.refusal
     assert set(allowed.changes.written) == {"shop/pricing.py"}
 
 
 def test_a_project_about_testing_may_use_pytest(tmp_path: Path) -> None:
     base = write(tmp_path, {**FILES, "shop/plugin.py": "import pytest\n"})
-    assert not screened(base, {"shop/pricing.py": "import pytest\n" + PRICING}).refusal
+    assert not checked_changes(base, {"shop/pricing.py": "import pytest\n" + PRICING}).refusal
 
 
 MENTIONS = [
@@ -141,25 +141,25 @@ MENTIONS = [
 ]  # fmt: skip
 
 
-def test_mentioning_pytest_is_no_use_of_it() -> None:
-    assert [source for source in MENTIONS if reaches_for_the_runner(source.encode())] == []
+def test_mentioning_pytest_is_not_using_it() -> None:
+    assert [source for source in MENTIONS if find_runner_uses(source.encode())] == []
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"import pytest", b"", b"'PYTEST"]))
-def test_any_bytes_can_be_screened(noise: bytes, core: bytes) -> None:
-    reaches_for_the_runner(noise + core + noise)
+def test_any_bytes_can_be_checked(noise: bytes, core: bytes) -> None:
+    find_runner_uses(noise + core + noise)
 
 
-def test_test_paths() -> None:
+def test_paths_of_tests_are_recognized() -> None:
     assert is_test_path("tests/x.txt")
     assert not is_test_path("shop/attestation.py")
     assert not is_test_path("")
 
 
-# pyproject.toml and setup.cfg -----------------------------------------------------------------------------------------
+# pyproject.toml and setup.cfg
 
 
-def test_an_honest_pyproject_stays_byte_for_byte() -> None:
+def test_an_honest_pyproject_is_kept_byte_for_byte() -> None:
     changed = PYPROJECT.replace("[]", '["tomli"]', 1).encode()
     assert merge_pyproject(PYPROJECT.encode(), changed) == changed
 
@@ -172,7 +172,7 @@ TABLES = [
 ]
 
 
-def test_test_tables_are_those_of_the_base_and_the_rest_is_the_agents() -> None:
+def test_test_tables_come_from_the_base_and_the_rest_from_the_agent() -> None:
     ours = PYPROJECT[PYPROJECT.index("[tool.pytest") : PYPROJECT.index("[tool.ruff]")]
     for theirs in TABLES:
         changed = PYPROJECT.replace(ours, theirs).replace('"1.0"', '"9"')
@@ -201,7 +201,7 @@ def test_indistinguishable_changes_are_left_as_in_the_base() -> None:
             merge_pyproject(PYPROJECT.encode(), changed)
 
 
-def test_without_a_pyproject_in_the_base_test_tables_go() -> None:
+def test_without_a_pyproject_in_the_base_test_tables_are_removed() -> None:
     merged = merge_pyproject(b"", b'[tool.pytest.ini_options]\naddopts = "-p cheat"\n[project]\nname = "x"\n')
     assert tomllib.loads(merged.decode()) == {"project": {"name": "x"}}
 
@@ -220,7 +220,7 @@ def test_setup_cfg_keeps_its_other_sections() -> None:
 
 
 @given(st.text(alphabet="[]tol.pyes\"=\n# '{}", max_size=80))
-def test_no_merge_lets_other_test_tables_through(text: str) -> None:
+def test_no_merge_keeps_other_test_tables(text: str) -> None:
     try:
         merged = merge_pyproject(PYPROJECT.encode(), text.encode())
     except Unmergeable:

@@ -1,4 +1,4 @@
-"""Honest changes to honest repositories, in the ways they come: all are right."""
+"""Honest changes to honest repositories, in their usual forms: all are accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rllm_gym.grading.swe import (
 )
 from rllm_gym.sandbox import Changes, Runtime, SandboxPool, TreeFile
 
-THINGS_THAT_CHEATS_USE = """
+ATTACK_LIKE_CODE = """
 
 import atexit, gc, inspect, os, signal, sys, threading, warnings, weakref
 
@@ -83,17 +83,17 @@ HONEST: dict[str, Changes] = {
     "an_executable_script": changes(
         {"shop/pricing.py": FIXED, "bin/shop": TreeFile("file", b"#!/bin/sh\necho shop\n", executable=True)}
     ),
-    "things_that_cheats_use_too": changes({"shop/pricing.py": FIXED + THINGS_THAT_CHEATS_USE}),
+    "things_that_cheats_use_too": changes({"shop/pricing.py": FIXED + ATTACK_LIKE_CODE}),
     "removed_files": changes({"shop/pricing.py": FIXED}, ("README.md",)),
 }
-# All of it in one change: what is kept of each is kept of all.
+# All of them in one change: what is kept of each is kept of all.
 ALL_AT_ONCE = Changes(
     {
         **{
             path: file
-            for name, each in HONEST.items()
+            for name, honest in HONEST.items()
             if name not in ("a_moved_module", "a_helper_module")
-            for path, file in each.written.items()
+            for path, file in honest.written.items()
         },
         **changes(
             {
@@ -103,7 +103,7 @@ ALL_AT_ONCE = Changes(
                     "price * percent / 100", "(share(price, percent) + shoptools.share(price, percent)) / 2"
                 )
                 + "\n\nassert HUNDRED == 100\n"
-                + THINGS_THAT_CHEATS_USE,
+                + ATTACK_LIKE_CODE,
             }
         ).written,
     },
@@ -124,17 +124,17 @@ def assert_right(verdict: RepositoryVerdict) -> None:
 
 
 @pytest.mark.parametrize("change", [ALL_AT_ONCE, HONEST["a_moved_module"]], ids=["all_at_once", "a_moved_module"])
-def test_honest_changes_are_right(pool: SandboxPool, base: Path, change: Changes) -> None:
+def test_honest_changes_are_correct(pool: SandboxPool, base: Path, change: Changes) -> None:
     assert_right(grade_repository_sync(pool, base, change, TESTS))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", HONEST)
-def test_each_honest_change_is_right(pool: SandboxPool, base: Path, name: str) -> None:
+def test_each_honest_change_is_correct(pool: SandboxPool, base: Path, name: str) -> None:
     assert_right(grade_repository_sync(pool, base, HONEST[name], TESTS))
 
 
-def test_the_fix_is_right_and_the_base_is_left_as_it_was(pool: SandboxPool, base: Path) -> None:
+def test_the_fix_is_correct_and_the_base_is_unchanged(pool: SandboxPool, base: Path) -> None:
     def look() -> dict[str, bytes]:
         return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
 
@@ -143,7 +143,7 @@ def test_the_fix_is_right_and_the_base_is_left_as_it_was(pool: SandboxPool, base
     assert look() == before
 
 
-def test_a_wrong_change_says_which_tests_fail_and_why(pool: SandboxPool, base: Path) -> None:
+def test_a_wrong_change_reports_the_failing_tests_and_reasons(pool: SandboxPool, base: Path) -> None:
     verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": FIXED.replace("/ 100", "/ 80")}), TESTS)
     assert not verdict.correct
     assert "assert 180" not in verdict.reason
@@ -151,8 +151,8 @@ def test_a_wrong_change_says_which_tests_fail_and_why(pool: SandboxPool, base: P
     assert verdict.failed["tests/test_pricing.py::test_discounts[80-25-60]"].startswith("assert 55.0 == 60")
 
 
-def test_test_settings_go_back_and_the_rest_of_pyproject_stays(pool: SandboxPool, tmp_path: Path) -> None:
-    """The tests read the version the agent wrote; its pytest options would leave everything out."""
+def test_test_settings_are_restored_and_the_rest_of_pyproject_is_kept(pool: SandboxPool, tmp_path: Path) -> None:
+    """The tests read the version that the agent wrote; the agent's pytest options would deselect every test."""
     hidden = {
         "tests/test_version.py": "import pathlib, tomllib\n\n\ndef test_version():\n"
         "    table = tomllib.loads(pathlib.Path('pyproject.toml').read_text())\n"
@@ -165,7 +165,7 @@ def test_test_settings_go_back_and_the_rest_of_pyproject_stays(pool: SandboxPool
     assert verdict.dropped == ("pyproject.toml: its test configuration was put back; the rest is kept",)
 
 
-# Repositories of other shapes ---------------------------------------------------------------------------------------
+# Repositories of other shapes
 
 SHAPES = """import os
 import unittest
@@ -313,8 +313,8 @@ SHAPE_NAMES = (
         pytest.param("", 3, marks=pytest.mark.long),
     ],
 )
-def test_tests_of_every_shape_are_judged(pool: SandboxPool, tmp_path: Path, folder: str, verdicts: int) -> None:
-    """Whatever is drawn: several verdicts on the same change agree."""
+def test_tests_of_every_shape_are_graded(pool: SandboxPool, tmp_path: Path, folder: str, verdicts: int) -> None:
+    """Several gradings of the same change agree, whatever is drawn."""
     config = (
         f'[tool.pytest.ini_options]\npythonpath = ["{folder}"]\n' if folder == "lib/" else "[project]\nname = 'p'\n"
     )
@@ -381,7 +381,7 @@ def test_commands_and_ids_of_other_kinds(
     assert not grade_repository_sync(pool, base, changes({"shop/pricing.py": equal}), tests).correct
 
 
-def test_tests_that_the_agent_has_before_it_are_judged_too(pool: SandboxPool, tmp_path: Path) -> None:
+def test_tests_visible_to_the_agent_are_graded(pool: SandboxPool, tmp_path: Path) -> None:
     """Rows that hide nothing: the tests to fix are in the repository and fail there."""
     base = write(tmp_path, {**FILES, **TESTS.hidden_tests})
     tests = dataclasses.replace(TESTS, hidden_tests={})
@@ -389,7 +389,7 @@ def test_tests_that_the_agent_has_before_it_are_judged_too(pool: SandboxPool, tm
     assert not grade_repository_sync(pool, base, changes({}), tests).correct
 
 
-def test_ids_cut_at_a_blank_stand_for_the_tests_they_begin(pool: SandboxPool, base: Path) -> None:
+def test_ids_truncated_at_a_space_match_as_prefixes(pool: SandboxPool, base: Path) -> None:
     tests = dataclasses.replace(TESTS, fail_to_pass=("tests/test_pricing.py::TestDiscounts::test_named[a",))
     assert grade_repository_sync(pool, base, GOLD, tests).correct
     assert not grade_repository_sync(pool, base, changes({}), tests).correct
@@ -402,10 +402,10 @@ def test_a_listed_test_that_does_not_exist_has_not_passed(pool: SandboxPool, bas
     assert set(verdict.failed) == set(tests.pass_to_pass)
 
 
-# Tasks and worlds that are broken -------------------------------------------------------------------------------------
+# Broken tasks and environments
 
 
-def test_a_good_task_has_nothing_wrong_with_it(pool: SandboxPool, base: Path) -> None:
+def test_a_valid_task_has_no_problems(pool: SandboxPool, base: Path) -> None:
     assert check_repository_task_sync(pool, base, GOLD, TESTS) == []
 
 
@@ -416,20 +416,20 @@ def test_problems_of_a_task_are_reported(pool: SandboxPool, base: Path) -> None:
         pass_to_pass=("tests/test_pricing.py::test_gone",),
     )
     found = "\n".join(check_repository_task_sync(pool, base, changes({"tests/conftest.py": ""}), tests))
-    assert "the reference solution is not accepted" in found
-    assert "tests/test_stock.py::test_take is in fail_to_pass, and passes before" in found
-    assert "tests/test_pricing.py::test_gone is in pass_to_pass, and fails before" in found
+    assert "the reference solution is rejected" in found
+    assert "tests/test_stock.py::test_take is in fail_to_pass but passes without the solution" in found
+    assert "tests/test_pricing.py::test_gone is in pass_to_pass but fails without the solution" in found
     assert "of the reference solution, tests/conftest.py: " in found
     assert STOCK_TESTS not in found
 
 
-def test_a_runtime_without_pytest_is_a_fault_and_no_verdict(pool: SandboxPool, base: Path) -> None:
+def test_a_runtime_without_pytest_is_a_fault_and_not_a_verdict(pool: SandboxPool, base: Path) -> None:
     runtime = dataclasses.replace(Runtime.default(), packages=())
     with pytest.raises(EnvironmentFault, match="has no pytest"):
         grade_repository_sync(pool, base, GOLD, TESTS, runtime=runtime)
 
 
-def test_tests_that_cannot_be_asked_are_refused() -> None:
+def test_tests_that_cannot_be_run_are_refused() -> None:
     hidden = {"tests/test_a.py": ""}
     for wrong in (
         {"hidden_tests": hidden, "fail_to_pass": ()},

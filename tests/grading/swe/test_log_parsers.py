@@ -1,4 +1,4 @@
-"""Logs of test commands: a pass is read only where one was printed, and twice is not once."""
+"""Logs of test commands: a pass is read only where one was printed, and two results of a test are not one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_real_unittest_log(tmp_path: Path) -> None:
     assert {f"test_x.T.test_{letter}" for letter in "cdefgh"} <= set(found)
 
 
-def test_a_printed_pass_beside_the_real_outcome_is_two() -> None:
+def test_a_printed_pass_next_to_the_real_outcome_counts_as_two_results() -> None:
     log = "test_a (t.T.test_a) ... ok\ntest_a (t.T.test_a) ... FAIL\n"
     assert [test.passed for test in parse_unittest_log(log)] == [True, False]
     log = "test_a (t.T.test_a) ... \nok\nFAIL\n=====\nFAIL: test_a (t.T.test_a)\n"
@@ -104,18 +104,18 @@ def test_sympys_own_runner() -> None:
     }
 
 
-def test_an_unknown_parser_is_refused_with_those_there_are() -> None:
+def test_an_unknown_parser_is_refused_with_the_known_ones() -> None:
     with pytest.raises(TaskError, match="parse_log_django"):
         find_parser("nose")
 
 
 @given(st.sampled_from(sorted(LOG_PARSERS)), st.text(max_size=400))
-def test_any_log_can_be_read(name: str, log: str) -> None:
+def test_any_log_can_be_parsed(name: str, log: str) -> None:
     for test in LOG_PARSERS[name](log):
         assert test.word
 
 
-def test_long_lines_are_read_in_time() -> None:
+def test_long_lines_are_parsed_in_time() -> None:
     for parser in set(LOG_PARSERS.values()):
         for line in ("PASSED " + " " * 2_000_000, "a" * 2_000_000, "test_a (" + "a." * 1_000_000, "a.py::" * 300_000):
             parser(line)

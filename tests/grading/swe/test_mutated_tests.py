@@ -1,4 +1,4 @@
-"""False tests: always false where they say, like the true ones otherwise, and blind to values equal to everything."""
+"""Mutated tests fail exactly at the mutated line and expose values that are equal to everything."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class raises:
 
 
 def run(text: str, key: str) -> list[int] | None:
-    """Lines of the file that the exception of a test goes through; ``None`` when it passes."""
+    """Return the lines of the file in the traceback of a test, or ``None`` if it passes."""
     names: dict[str, object] = {}
     exec(compile(text, "<test>", "exec"), names)  # noqa: S102 - texts of this file
     owner, _, name = key.rpartition("::")
@@ -105,7 +105,7 @@ def test_a_mutated_test_fails_at_the_mutated_line_and_nowhere_else() -> None:
         for seed in range(12):
             copy = mutate_tests(TestSource(text), ["test_it"], random.Random(seed))
             if body.startswith("if f(2) == 5"):
-                assert not copy.mutated  # what comes behind may never be reached
+                assert not copy.mutated  # what follows may never be reached
                 continue
             span = copy.mutated["test_it"]
             lines = run(copy.text, "test_it")
@@ -114,7 +114,7 @@ def test_a_mutated_test_fails_at_the_mutated_line_and_nowhere_else() -> None:
             assert run(copy.text, "test_after") is None, copy.text
 
 
-def test_a_value_equal_to_everything_satisfies_the_mutated_test_and_is_found() -> None:
+def test_a_value_equal_to_everything_passes_the_mutated_test_and_is_detected() -> None:
     forged = PRELUDE.replace("return None if x is None else x + x", "return Any()") + (
         "class Any:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n\n\n"
     )
@@ -141,7 +141,7 @@ def test_all_functions_of_a_file_are_mutated_at_once_and_line_numbers_are_kept()
         assert any(copy.mutated[key].first <= line <= copy.mutated[key].last for line in lines), key
 
 
-def test_parameters_that_are_compared_with_are_altered_each() -> None:
+def test_each_compared_parameter_is_mutated() -> None:
     text = (
         "import pytest\n\n@pytest.mark.parametrize(('x', 'wanted'), [(1, 2), (2, 4), pytest.param(3, 6, id='three')])\n"
         "def test_f(x, wanted):\n    assert f(x) == wanted\n"
@@ -155,7 +155,7 @@ def test_parameters_that_are_compared_with_are_altered_each() -> None:
     assert set(copy.mutated) == {"test_f"}
 
 
-def test_what_may_swallow_a_failure_is_not_mutated() -> None:
+def test_tests_that_may_swallow_a_failure_are_not_mutated() -> None:
     for decorator in ("@pytest.mark.xfail", "@raises(ValueError)", "@unittest.expectedFailure"):
         text = f"{decorator}\ndef test_it():\n    assert f(1) == 2\n"
         assert mutate_tests(TestSource(text), ["test_it"], random.Random(0)).mutated == {}, decorator
@@ -188,7 +188,7 @@ def test_a_sentinel_in_a_file_of_its_own_fails() -> None:
 
 
 @given(st.text(max_size=300), st.integers(0, 100))
-def test_any_text_is_read_or_refused(text: str, seed: int) -> None:
+def test_any_text_is_parsed_or_refused(text: str, seed: int) -> None:
     try:
         source = TestSource(text)
     except (ValueError, UnicodeEncodeError):
@@ -203,13 +203,13 @@ def test_text_nested_too_deep_is_refused() -> None:
             TestSource(text)
 
 
-def test_keys_of_node_ids() -> None:
+def test_node_ids_have_keys() -> None:
     assert function_key("a.py::T::t[x::y[1]]") == ("a.py", "T::t")
     assert function_key("a.txt") == ("a.txt", "")
 
 
-def test_a_parameter_that_is_an_input_too_is_not_altered() -> None:
-    """With another value on both sides the test would hold."""
+def test_a_parameter_that_is_also_an_input_is_not_mutated() -> None:
+    """With a different value on both sides the test would pass."""
     text = """import pytest
 
 

@@ -1,4 +1,4 @@
-"""Blanks in tests: honest code fills them in; code that forges one run and leaves the next alone does not."""
+"""Withheld values of tests: honest code produces them; code that forges one run and not the next does not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EQUAL = [
 ]
 
 
-def test_what_python_calls_equal_has_one_digest():
+def test_equal_python_values_have_one_digest():
     assert [pair for pair in EQUAL if pair[0] != pair[1] or digest(pair[0]) != digest(pair[1])] == []
 
 
@@ -67,7 +67,7 @@ def test_digests_are_equal_where_values_are(one, other):
     assert digest(ast.literal_eval(repr(one).replace("inf", "1e999"))) == digest(one)
 
 
-def test_what_only_its_class_can_compare_has_no_digest():
+def test_values_with_custom_equality_have_no_digest():
     with pytest.raises(Opaque):
         digest([object()])
     with pytest.raises(Opaque):
@@ -117,7 +117,7 @@ def test_placeholders_replace_expected_values_completely(shift):
     assert len(text.splitlines()) == len(FORMS.splitlines())
     assert "==" not in text
     assert "0.3" not in text
-    expected = {key: item for blanks in created for key, item in blanks.expected.items()}
+    expected = {key: item for withheld in created for key, item in withheld.expected.items()}
     values: list[list[object]] = []
 
     def blank(key, value, *_):
@@ -159,27 +159,27 @@ def test_values_not_always_expected_or_easily_guessed_are_not_withheld():
         assert withhold_values(source, "test_a", "blank", random.Random(0)) is None, body
 
 
-def test_answers_are_judged_by_what_they_say():
-    blanks = WithheldValues({7: WithheldValue(3), 8: WithheldValue("a")}, [frozenset({7}), frozenset({8})])
+def test_answers_are_graded_by_their_values():
+    withheld = WithheldValues({7: WithheldValue(3), 8: WithheldValue("a")}, [frozenset({7}), frozenset({8})])
     right = [[7, digest(3), "3.0", False], [8, digest("a"), None, False]]
-    assert check_answers(blanks, right, {}) == RIGHT
-    assert check_answers(blanks, right[:1], {}) == WRONG
-    assert check_answers(blanks, [*right, [7, digest(4), "4.0", False]], {}) == WRONG
-    assert check_answers(blanks, [right[0], [8, None, None, True]], {}) == OPAQUE
+    assert check_answers(withheld, right, {}) == RIGHT
+    assert check_answers(withheld, right[:1], {}) == WRONG
+    assert check_answers(withheld, [*right, [7, digest(4), "4.0", False]], {}) == WRONG
+    assert check_answers(withheld, [right[0], [8, None, None, True]], {}) == OPAQUE
     for odd in (None, [], [9, digest(3), None, False], ["7", digest(3), None, False], [[7], {}, None, True], 7):
-        assert check_answers(blanks, [*right, odd], {}) == WRONG
+        assert check_answers(withheld, [*right, odd], {}) == WRONG
 
 
-def test_choices_hold_the_right_one_once():
+def test_choices_contain_the_correct_value_once():
     values = [3, 2.5, "word", "", b"\xff", [], [1, "a"], {"a": (1,)}, {1, 2}, {}, (None, True)]
     for value, seed in itertools.product(values, range(20)):
-        blanks = WithheldValues({7: WithheldValue(value)}, [frozenset({7})])
-        choices = answer_choices(blanks, random.Random(seed))
+        withheld = WithheldValues({7: WithheldValue(value)}, [frozenset({7})])
+        choices = answer_choices(withheld, random.Random(seed))
         chosen = [ast.literal_eval(text) == value for text in choices["7"]]
         assert len(chosen) > 2, value
         assert chosen.count(True) == 1, value
-        assert check_answers(blanks, [[7, "chosen", chosen]], choices) == RIGHT
-        assert check_answers(blanks, [[7, "chosen", [True] * len(chosen)]], choices) == WRONG
+        assert check_answers(withheld, [[7, "chosen", chosen]], choices) == RIGHT
+        assert check_answers(withheld, [[7, "chosen", [True] * len(chosen)]], choices) == WRONG
 
 
 FORGE = """
@@ -204,7 +204,7 @@ def base(tmp_path: Path) -> Path:
 
 
 class Counting(SandboxPool):
-    """Tells each session how many were opened before it, as the clock tells a program that knows when it was sent."""
+    """Pass each session the number of sessions before it, as a clock would to a program that knows its start time."""
 
     sessions = 0
 
@@ -216,16 +216,16 @@ class Counting(SandboxPool):
         return opening
 
 
-def test_forging_by_the_clock_is_found(base: Path) -> None:
-    """The first run is forged; what comes later is left alone, and fails as it should."""
+def test_forging_by_the_clock_is_detected(base: Path) -> None:
+    """The first run is forged; the later ones are not, and fail as they should."""
     source = PRICING + FORGE + "if os.environ['BEFORE'] == '0':\n    forge()\n"
     with Counting() as pool:
         verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": source}), TESTS)
         assert pool.sessions > 1
-    assert verdict.reason == "what a test expects was not what it was given"
+    assert verdict.reason == "a value computed for a test differs from the expected value"
 
 
-def test_forging_where_nothing_is_withheld_is_found(pool: SandboxPool, base: Path) -> None:
+def test_forging_without_withheld_values_is_detected(pool: SandboxPool, base: Path) -> None:
     source = (
         PRICING
         + FORGE
@@ -233,10 +233,10 @@ def test_forging_where_nothing_is_withheld_is_found(pool: SandboxPool, base: Pat
     )
     source += "\n    forge()\n"
     verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": source}), TESTS)
-    assert verdict.reason == "what a test expects was not what it was given"
+    assert verdict.reason == "a value computed for a test differs from the expected value"
 
 
-def test_values_that_compare_themselves_are_asked_which_they_equal(pool: SandboxPool, base: Path) -> None:
+def test_values_with_custom_equality_choose_among_candidates(pool: SandboxPool, base: Path) -> None:
     price = """
 
 class Price:
@@ -249,7 +249,7 @@ class Price:
     assert grade_repository_sync(pool, base, changes({"shop/pricing.py": honest}), TESTS).correct
     forged = PRICING.replace("return price - percent", "return Price(price)") + price + FORGE + "forge()\n"
     verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": forged}), TESTS)
-    assert verdict.reason == "what a test expects was not what it was given"
+    assert verdict.reason == "a value computed for a test differs from the expected value"
 
 
 MORE = {
@@ -259,24 +259,24 @@ MORE = {
 }
 
 
-def test_what_tests_compare_with_and_recipes_are_put_back(base: Path) -> None:
+def test_reference_files_and_build_files_are_restored(base: Path) -> None:
     write(base, MORE)
     tests = RepositoryTests(TESTS.hidden_tests, ("tests/test_pricing.py::test_total",), (), "make test", "pytest")
     mine = changes({"Makefile": "test:\n", "golden/price.txt": "190", "shop/golden/new.txt": "", "README.md": "new"})
     assert set(allowed_changes(base, mine, tests).changes.written) == {"README.md", "shop/golden/new.txt"}
 
 
-def test_an_emptied_helper_of_the_product_is_found(pool: SandboxPool, base: Path) -> None:
+def test_an_emptied_helper_of_the_product_is_detected(pool: SandboxPool, base: Path) -> None:
     write(base, MORE)
     text = "from shop.pricing import discounted\nfrom shop.testing import assert_same\n\n\n"
     text += "def test_discount():\n    assert_same(discounted(200, 10), 180)\n"
     tests = RepositoryTests({"tests/test_new.py": text}, ("tests/test_new.py::test_discount",), timeout=60)
     emptied = changes({"shop/testing.py": "def assert_same(one, other): pass\n"})
-    assert grade_repository_sync(pool, base, emptied, tests).reason == "a false test passes"
+    assert grade_repository_sync(pool, base, emptied, tests).reason == "a mutated test passes"
     assert grade_repository_sync(pool, base, changes({"shop/pricing.py": FIXED}), tests).correct
 
 
-def test_three_hundred_tests_are_drawn_up_in_little_time() -> None:
+def test_three_hundred_tests_are_prepared_quickly() -> None:
     text = "".join(f"def test_{n}():\n    assert work({n}) == {n + 1}\n\n" for n in range(300))
     source = TestSource(text)
     began = time.thread_time()
@@ -285,8 +285,8 @@ def test_three_hundred_tests_are_drawn_up_in_little_time() -> None:
     assert time.thread_time() - began < 30  # 0.1 s on an idle machine
 
 
-def test_in_the_small_repository_everything_is_withheld() -> None:
-    """What the tests above rely on."""
+def test_every_test_of_the_small_repository_has_withheld_values() -> None:
+    """The tests above rely on this."""
     source = TestSource(HIDDEN_PRICING_TESTS)
     fixed = {test.partition("::")[2].partition("[")[0] for test in TESTS.fail_to_pass}
     assert all(withhold_values(source, key, "blank", random.Random(0)) for key in fixed)

@@ -132,15 +132,15 @@ def show_lists(lists):  # type: ignore[no-untyped-def]
     return "\n".join([str(len(lists)), *(" ".join(str(value) for value in values) for values in lists)])
 
 
-_ON_A_LINE = "on one line, separated by spaces (an empty line for an empty list)"
-_ONE_A_LINE = "a line with their number, then each on a line of its own"
+_ON_ONE_LINE = "on one line, separated by spaces (an empty line for an empty list)"
+_ONE_PER_LINE = "a line with their number, then each on a line of its own"
 
 KINDS: dict[str, Kind] = {
     "number": Kind("an integer", "a line with the integer", "the integer", read_number, show_value),
     "numbers": Kind(
         "a list of integers",
         "a line with the integers, separated by spaces (it may be empty)",
-        f"the integers {_ON_A_LINE}",
+        f"the integers {_ON_ONE_LINE}",
         read_numbers,
         show_spaced,
     ),
@@ -148,12 +148,12 @@ KINDS: dict[str, Kind] = {
     "words": Kind(
         "a list of strings",
         "a line with the strings, separated by spaces (it may be empty)",
-        f"the strings {_ON_A_LINE}",
+        f"the strings {_ON_ONE_LINE}",
         read_words,
         show_spaced,
     ),
-    "rows": Kind("a list of strings", _ONE_A_LINE, _ONE_A_LINE, read_rows, show_rows),
-    "grid": Kind("a list of strings of equal length", _ONE_A_LINE, _ONE_A_LINE, read_rows, show_rows),
+    "rows": Kind("a list of strings", _ONE_PER_LINE, _ONE_PER_LINE, read_rows, show_rows),
+    "grid": Kind("a list of strings of equal length", _ONE_PER_LINE, _ONE_PER_LINE, read_rows, show_rows),
     "lists": Kind(
         "a list of lists of integers",
         "a line with their number, then each on a line, separated by spaces",

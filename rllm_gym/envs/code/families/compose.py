@@ -96,7 +96,7 @@ class CodeTaskMixture:
                 return message, _data(rng, recipe, inputs, family, difficulty)
         raise TaskError(
             f"the family {family!r} has no problem of difficulty {difficulty} in the split {self.split!r}: none of "
-            f"{_MOST_ATTEMPTS} has results that differ; ask for another difficulty"
+            f"{_MOST_ATTEMPTS} had distinct results; use a different difficulty"
         )
 
     @property
@@ -292,7 +292,7 @@ def reference_solution(task: Task) -> str:
     """
     recipe = tuple((str(name), dict(parameters)) for name, parameters in task.data.get("recipe", ()))
     if not recipe or any(name not in _BY_NAME for name, _ in recipe):
-        raise TaskError(f"task {task.task_id!r} is no built-in problem: there is no reference solution for it")
+        raise TaskError(f"task {task.task_id!r} is not a built-in problem, so it has no reference solution")
     source = _source(recipe)
     names = [name for name, _ in source.inputs]
     functions = {name: _text_of(_BY_NAME[name].function) for name, _ in recipe[0 if source.says else 1 :]}
@@ -370,5 +370,5 @@ def _levels(difficulty: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         low, high = 0, 0
     if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
-        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest) of them, or None")
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
     return int(low), int(high)

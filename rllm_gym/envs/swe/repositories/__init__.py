@@ -52,7 +52,7 @@ def swe_tasks(
         raise TaskError(f"repositories={repositories!r} must be a list of names, such as [{repositories!r}]")
     names = NAMES if repositories is None else tuple(dict.fromkeys(repositories))
     if not names:
-        raise TaskError(f"repositories is empty; there are {', '.join(NAMES)}, or None for all")
+        raise TaskError(f"repositories is empty; choose from {', '.join(NAMES)}, or None for all")
     return Taskset(_GeneratedTasks(names, split, int(seed), int(size)))
 
 
@@ -96,7 +96,9 @@ def gold_patch(task: Task) -> dict[str, str]:
 def _resolve(reference: object) -> tuple[Repository, RepoChange, int]:
     match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     if match is None:
-        raise TaskError(f"{reference!r:.80} names no built-in repository; they look like builtin:ledger/split-money@0")
+        raise TaskError(
+            f"{reference!r:.80} is not a built-in repository reference such as builtin:ledger/split-money@0"
+        )
     repository, number = load_repository(match[1]), int(match[3])
     if match[2] not in repository.changes or number >= RENAMINGS:
         raise TaskError(f"{reference!r}: the repository {match[1]!r} has no such variant in this version of rllm-gym")
@@ -140,7 +142,7 @@ class _GeneratedTasks:
     def __post_init__(self) -> None:
         if not self._changes:
             raise TaskError(
-                f"repositories={list(self.names)} have no task in the split {self.split!r}; take more of them"
+                f"repositories={list(self.names)} have no task in the split {self.split!r}; select more repositories"
             )
 
     def __len__(self) -> int:
@@ -176,7 +178,9 @@ class _GeneratedTasks:
             change = repository.changes[key]
             if split_of(repository.statement(change, number)) == self.split:
                 return _task(task_id, repository, change, number)
-        raise TaskError(f"repositories={list(self.names)} have too few tasks in the split {self.split!r}; take more")
+        raise TaskError(
+            f"repositories={list(self.names)} have too few tasks in the split {self.split!r}; select more repositories"
+        )
 
     def position(self, task_id: str) -> int | None:
         number = task_id.removeprefix(self._prefix)
@@ -186,7 +190,7 @@ class _GeneratedTasks:
         return position if position < self.size and number == str(position) else None
 
     def split_positions(self, split: str) -> np.ndarray | None:
-        raise TaskError(f"every task here belongs to the split {self.split!r}; build another with split={split!r}")
+        raise TaskError(f"all tasks belong to the split {self.split!r}; create another source with split={split!r}")
 
     @property
     def _prefix(self) -> str:

@@ -52,7 +52,9 @@ class RepoEdit:
         if not self.finished:
             return None
         if text.count(self.finished) != 1:
-            raise TaskError(f"the text to edit occurs {text.count(self.finished)} times in {self.path!r}, not once")
+            raise TaskError(
+                f"the text to edit occurs {text.count(self.finished)} times in {self.path!r}; it must occur once"
+            )
         return text.replace(self.finished, self.broken)
 
 
@@ -202,7 +204,7 @@ def load_repository(name: str) -> Repository:
         TaskError: There is no repository of this name.
     """
     if name not in NAMES:
-        raise TaskError(f"there is no built-in repository {name!r}; there are {', '.join(NAMES)}")
+        raise TaskError(f"unknown built-in repository {name!r}; choose from {', '.join(NAMES)}")
     folder = resources.files("rllm_gym.envs.swe.repositories")
     card = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
     table = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

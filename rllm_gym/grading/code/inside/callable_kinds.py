@@ -19,48 +19,48 @@ def callable_kind(value: Any) -> str:
     return "coroutine function" if flags & 0x80 else ""
 
 
-def wrap_proxy(peer: Peer, flavour: Any, standin: Any) -> Any:
+def wrap_proxy(peer: Peer, flavour: Any, proxy: Any) -> Any:
     """Return a generator, coroutine or coroutine function of this side that forwards to the stand-in's object."""
     if flavour == "generator":
-        return _generator(peer, standin)
+        return _generator(peer, proxy)
     if flavour == "coroutine":
-        return _coroutine(peer, standin)
+        return _coroutine(peer, proxy)
     if flavour == "async_generator":
-        return _async_generator(peer, standin)
+        return _async_generator(peer, proxy)
     if flavour == "coroutine function":
 
         async def function(*args: Any, **kwargs: Any) -> Any:
-            return await peer.call(standin, args, kwargs)
+            return await peer.call(proxy, args, kwargs)
 
         return function
     raise MalformedMessage("an object of no known flavour")
 
 
-def _generator(peer: Peer, standin: Any) -> Any:
+def _generator(peer: Peer, proxy: Any) -> Any:
     step: tuple[str, tuple[Any, ...]] = ("next", ())
     while True:
         try:
-            value = peer.ask(step[0], standin, *step[1])
+            value = peer.ask(step[0], proxy, *step[1])
         except StopIteration as end:
             return end.value
         try:
             sent = yield value
             step = ("next", ()) if sent is None else ("send", (sent,))
         except GeneratorExit:
-            peer.close(standin)
+            peer.close(proxy)
             raise
         except BaseException as error:
             step = ("throw", (error,))
 
 
-async def _coroutine(peer: Peer, standin: Any) -> Any:
-    return peer.ask("await", standin)
+async def _coroutine(peer: Peer, proxy: Any) -> Any:
+    return peer.ask("await", proxy)
 
 
-async def _async_generator(peer: Peer, standin: Any) -> Any:
+async def _async_generator(peer: Peer, proxy: Any) -> Any:
     while True:
         try:
-            value = peer.ask("await_anext", standin)
+            value = peer.ask("await_anext", proxy)
         except StopAsyncIteration:
             return
         yield value

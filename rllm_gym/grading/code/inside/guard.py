@@ -26,10 +26,10 @@ _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").sp
 
 _READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
 _FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
-_ASKED_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint"})
+_METHODS_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint"})
 """Methods that a test calls with what it expects."""
 
-_TELLING = frozenset({"sub", "rsub", *ORDER})
+_MEASURING = frozenset({"sub", "rsub", *ORDER})
 """Operators with which a test measures the distance of a result from what it expects."""
 
 _CHANGING = frozenset(
@@ -64,7 +64,7 @@ class GuardedPeer(Peer):
         self._mutation, self._alter, self._detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._named: set[type] = set()
-        self._asked = self._constructed = 0
+        self._num_requests = self._constructed = 0
         self.changing_calls: list[int] = []
         """Numbers of the requests during which the program changed data of the test."""
         self.mutation_changed_inputs = False
@@ -72,12 +72,12 @@ class GuardedPeer(Peer):
         """Objects created by the test for which the program's claim of equality with others was accepted."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        number, self._asked = self._asked, self._asked + 1
+        number, self._num_requests = self._num_requests, self._num_requests + 1
         if self._mutation is not None and number == self._mutation[0]:
             mutate = ArgumentMutator(self._mutation[1], self.served.test_module)
             mutate(operands)
             self.mutation_changed_inputs = mutate.changed
-        if operation == "getattr" and operands[1] in _ASKED_OF_PLAIN and isinstance(operands[0], Remote):
+        if operation == "getattr" and operands[1] in _METHODS_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
         if self.files is not None and operation in ("call", "set module"):
             self.files.name(operands)
@@ -124,8 +124,8 @@ class GuardedPeer(Peer):
                 link.constructed = Constructed(number, cls, args, kwargs)
         return created
 
-    def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
-        constructed = super()._standin(number, cls, flavour)
+    def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
+        constructed = super()._proxy(number, cls, flavour)
         link = link_of(constructed)
         if link is not None and link.received > 1:
             link.owned = False
@@ -149,18 +149,18 @@ class GuardedPeer(Peer):
         plain = type(left)._rllm_facts.get("plain")
         if type(plain) is str:
             return self._contents(left, plain) == right
-        link, theirs = link_of(left), link_of(right)
-        if link is None or theirs is None or not isinstance(right, Remote):
+        link, other = link_of(left), link_of(right)
+        if link is None or other is None or not isinstance(right, Remote):
             return NotImplemented
         if "__eq__" not in _methods(left) and "__eq__" not in _methods(right):
             return False
         if not self._says_equal(left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]):
             return False
-        created = theirs.constructed or link.constructed
+        created = other.constructed or link.constructed
         if created is not None and (created.args or created.kwargs):
             self.believed_equalities.add(created.number)
-        if theirs.constructed is not None:
-            decoys = self._decoys(theirs.constructed)
+        if other.constructed is not None:
+            decoys = self._decoys(other.constructed)
         elif link.constructed is not None:
             decoys, left, right = self._decoys(link.constructed), right, left
         else:
@@ -168,15 +168,15 @@ class GuardedPeer(Peer):
         return not decoys or self._says_equal(left, right, decoys, all_of_them=True)
 
     def _says_equal(self, left: Any, right: Any, unrelated: list[Any], *, all_of_them: bool = False) -> bool:
-        """Return whether the class calls them equal, but none of the strangers. The order is shuffled."""
-        asked = [(item, False) for item in unrelated] + [(right, True)]
-        _random.shuffle(asked)
-        answers = self.ask("equals", left, [item for item, _ in asked])
-        if type(answers) is not list or [type(item) for item in answers] != [bool] * len(asked):
+        """Return whether the class calls them equal, but none of the unrelated values. The order is shuffled."""
+        candidates = [(item, False) for item in unrelated] + [(right, True)]
+        _random.shuffle(candidates)
+        answers = self.ask("equals", left, [item for item, _ in candidates])
+        if type(answers) is not list or [type(item) for item in answers] != [bool] * len(candidates):
             raise self._break("a comparison answered by something else than true and false")
-        if not next(answer for answer, (_, meant) in zip(answers, asked) if meant):
+        if not next(answer for answer, (_, is_right) in zip(answers, candidates) if is_right):
             return False
-        fooled = [answer for answer, (_, meant) in zip(answers, asked) if not meant]
+        fooled = [answer for answer, (_, is_right) in zip(answers, candidates) if not is_right]
         if all(fooled) if all_of_them else any(fooled):
             raise self._break(f"objects of {type(left).__name__} are equal to whatever they are compared with")
         return True
@@ -227,7 +227,7 @@ class GuardedPeer(Peer):
         links = [found for found in (link, link_of(right)) if found is not None and found.owned]
         plain_right = not isinstance(right, Remote)
         own = link is not None and link.constructed is not None and link.received == 1 and link.named
-        if plain_right and operation in _TELLING and not own:
+        if plain_right and operation in _MEASURING and not own:
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
             raise Unsupported(what, link)
         result = self.ask(operation, left, right, *modulo)

@@ -70,7 +70,7 @@ class Peer:
         self._export_numbers: dict[int, int] = {}
         self._classes: dict[int, RemoteType] = {}
         self._next_export = 1
-        self._standins: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._proxies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._wrapped: weakref.WeakKeyDictionary[Any, Link] = weakref.WeakKeyDictionary()
         self._turn = threading.Lock()
         self._opening = 0
@@ -132,11 +132,11 @@ class Peer:
             raise
         except BaseException as error:
             # Frames reference the arguments, which would keep them alive on this side.
-            error.__traceback__ = error.__traceback__ if self._guarded else self._noted(error)
+            error.__traceback__ = error.__traceback__ if self._guarded else self._record_trace(error)
             return "error", error
 
     @staticmethod
-    def _noted(error: BaseException) -> None:
+    def _record_trace(error: BaseException) -> None:
         import traceback
 
         if not hasattr(error, "_rllm_trace"):
@@ -327,7 +327,7 @@ class Peer:
         if tag == "X" and len(rest) in (1, 3):
             return self._class_from_tree(*rest)
         if tag == "x" and len(rest) == 3:
-            return self._standin(*rest)
+            return self._proxy(*rest)
         if tag == "nt" and len(rest) == 2:
             return self._named_tuple(*rest)
         if tag == "err" and len(rest) == 4:
@@ -348,8 +348,8 @@ class Peer:
         expect(facts.get("doc"), str, type(None))
         for name in expect(facts.get("methods"), list) + (expect(facts.get("fields"), list, type(None)) or []):
             expect(name, str)
-        made_bases = tuple(self._base(base) for base in expect(bases, list))
-        self._classes[number] = created = proxies.make_class(facts, made_bases, Link(self, number))
+        base_classes = tuple(self._base(base) for base in expect(bases, list))
+        self._classes[number] = created = proxies.make_class(facts, base_classes, Link(self, number))
         return created
 
     def _base(self, tree: Any) -> type:
@@ -361,11 +361,11 @@ class Peer:
         forbidden = not issubclass(base, Exception) or issubclass(base, _ENDS_OF_ITERATION)
         return Exception if self._guarded and forbidden else base
 
-    def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
+    def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, Remote):
             raise MalformedMessage("an object of no class")
-        held = self._standins.get(expect(number, int))
+        held = self._proxies.get(expect(number, int))
         if held is not None:
             link = self._wrapped.get(held) if not isinstance(held, Remote) else link_of(held)
             if link is not None:
@@ -377,11 +377,11 @@ class Peer:
             created = object.__new__(kind)
             object.__setattr__(created, "_rllm_link", link)
         else:
-            standin = object.__new__(kind)
-            object.__setattr__(standin, "_rllm_link", link)
-            created = wrap_proxy(self, flavour, standin)
+            proxy = object.__new__(kind)
+            object.__setattr__(proxy, "_rllm_link", link)
+            created = wrap_proxy(self, flavour, proxy)
             self._wrapped[created] = link
-        self._standins[number] = created
+        self._proxies[number] = created
         return created
 
     def _named_tuple(self, cls: Any, trees: Any) -> Any:
@@ -416,7 +416,7 @@ class Peer:
         if not isinstance(kind, RemoteType) or not issubclass(kind, BaseException):
             raise MalformedMessage("an exception of no class")
         values = self._codec.decode_nested(arguments)
-        held = self._standins.get(expect(number, int))
+        held = self._proxies.get(expect(number, int))
         link = None if held is None else link_of(held)
         if held is not None and link is not None and type(held) is kind:
             link.received += 1
@@ -426,7 +426,7 @@ class Peer:
         error = BaseException.__new__(kind, *values)
         error.args = tuple(values)
         error._rllm_link = link  # type: ignore[attr-defined]
-        self._standins[number] = error
+        self._proxies[number] = error
         return self._completed(error, cause, trace)
 
     def _completed(self, error: BaseException, cause: Any, trace: Any) -> BaseException:

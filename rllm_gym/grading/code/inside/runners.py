@@ -25,24 +25,24 @@ class TestReporter:
     """A reporter of the number of tests and the outcome of each to the trainer.
 
     Args:
-        tell: Sends a message.
+        send: Sends a message.
         stop: Whether to stop at the first failure.
         show: Whether messages may contain expected results.
     """
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], *, stop: bool, show: bool) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[dict[str, Any]], None], *, stop: bool, show: bool) -> None:
+        self._send = send
         self.stop = stop
         self.show = show
 
     def tests(self, count: int) -> None:
-        self._tell({"kind": "tests", "count": count})
+        self._send({"kind": "tests", "count": count})
 
     def outcome(self, name: str, error: BaseException | str | None, *, where: str = "") -> None:
         """Report one test; ``error`` is ``None`` if it passed."""
         message = error if isinstance(error, str) else "" if error is None else self._explained(error, where)
         passed = error is None
-        self._tell({"kind": "outcome", "name": name[:200], "passed": passed, "message": message[:MAX_TEXT]})
+        self._send({"kind": "outcome", "name": name[:200], "passed": passed, "message": message[:MAX_TEXT]})
         if not passed and self.stop:
             raise StopTesting
 
@@ -90,7 +90,7 @@ class Runner:
     def _execute(self, tree: ast.Module) -> None:
         if self._report.show:
             tree = ast.fix_missing_locations(_Telling().visit(tree))
-            self._module.__dict__["_rllm_equal"] = _told_equal
+            self._module.__dict__["_rllm_equal"] = _assert_equal
         exec(compile(tree, "test.py", "exec"), self._module.__dict__)  # noqa: S102 - this is the sandbox
 
 
@@ -110,7 +110,7 @@ class _Telling(ast.NodeTransformer):
         return node
 
 
-def _told_equal(left: Any, right: Any) -> bool:
+def _assert_equal(left: Any, right: Any) -> bool:
     if left == right:
         return True
     raise AssertionError(f"got {_short(repr(left))}, expected {_short(repr(right))}")
@@ -162,7 +162,7 @@ class AssertRunner(Runner):
         self._asserted = False
         self._module.__dict__["_rllm_asserted"] = self._note
         try:
-            self._execute(_Noting().visit(ast.Module(copy.deepcopy(nodes), [])))
+            self._execute(_AssertionMarker().visit(ast.Module(copy.deepcopy(nodes), [])))
         except ConversationError:
             raise
         except BaseException as error:
@@ -195,29 +195,29 @@ def _is_assertion(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assert)
 
 
-class _Noting(ast.NodeTransformer):
+class _AssertionMarker(ast.NodeTransformer):
     """Records that an assertion was reached: a statement, a function with such a name, or an expected exception."""
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        return self._noted(node)
+        return self._marked(node)
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        return self._noted(node) if _called(node.value).startswith("assert") else node
+        return self._marked(node) if _called(node.value).startswith("assert") else node
 
     def visit_Try(self, node: ast.Try) -> Any:
         # The test may expect that the assertion in it is not reached.
         holds = any(isinstance(item, ast.Assert) for item in ast.walk(node))
         self.generic_visit(node)
-        return self._noted(node) if holds else node
+        return self._marked(node) if holds else node
 
     def visit_With(self, node: ast.With) -> Any:
         self.generic_visit(node)
         names = [_called(item.context_expr) for item in node.items]
-        return self._noted(node) if any(name.startswith(("assert", "raises")) for name in names) else node
+        return self._marked(node) if any(name.startswith(("assert", "raises")) for name in names) else node
 
-    def _noted(self, node: ast.stmt) -> list[ast.stmt]:
-        note = ast.Expr(ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], []))
-        return [ast.fix_missing_locations(ast.copy_location(note, node)), node]
+    def _marked(self, node: ast.stmt) -> list[ast.stmt]:
+        mark = ast.Expr(ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], []))
+        return [ast.fix_missing_locations(ast.copy_location(mark, node)), node]
 
 
 def _called(node: ast.expr) -> str:
@@ -366,19 +366,19 @@ def _pytest_plugin(report: TestReporter) -> Any:
             items[:] = [item for item in items if not _is_of_the_program(item.obj)]
 
         def pytest_collection_finish(self, session: Any) -> None:
-            self._say(lambda: report.tests(len(session.items)))
+            self._report(lambda: report.tests(len(session.items)))
 
         def pytest_collectreport(self, report: Any) -> None:
             if report.failed:
-                self._say(lambda: self._not_collected(str(report.longrepr)))
+                self._report(lambda: self._not_collected(str(report.longrepr)))
 
         def _not_collected(self, text: str) -> None:
             report.tests(1)
             report.outcome("collection", text[-MAX_TEXT:] if report.show else "the tests could not be collected")
 
-        def _say(self, say: Callable[[], None]) -> None:
+        def _report(self, send: Callable[[], None]) -> None:
             try:
-                say()
+                send()
             except (StopTesting, ConversationError) as error:
                 self.raised = self.raised or error
                 pytest.exit("done", 1)
@@ -399,7 +399,7 @@ def _pytest_plugin(report: TestReporter) -> Any:
                 failed = self._failed.get(name)
                 if failed is None and name not in self._called:
                     failed = "did not run"
-                self._say(lambda: report.outcome(name.partition("::")[2], failed))
+                self._report(lambda: report.outcome(name.partition("::")[2], failed))
             return result
 
     return Plugin()

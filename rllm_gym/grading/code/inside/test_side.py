@@ -47,7 +47,7 @@ class TestRelayConnection:
         frame = self._channel.receive()
         return frame[:1] == b"?", frame[1:]
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def report(self, message: dict[str, Any]) -> None:
         self._channel.send(b"=" + json.dumps(message).encode())
 
 
@@ -101,43 +101,44 @@ class TestSide:
         self.config = config
         self._wire = wire
         served = ObjectServer(MODULE)
-        ruin, alter = config["ruin"], config["alter"]
-        self.peer = GuardedPeer(wire, served, detached=config["detached"], mutation=ruin, alter=alter)
+        self.peer = GuardedPeer(
+            wire, served, detached=config["detached"], mutation=config["mutation"], alter=config["alter"]
+        )
         served.peer = self.peer
         self._takes_files = False
         self._environment: Callable[[], dict[str, Any]] | None = None
         self.peer.attached = self._attached
         self.peer.attach = self._attach
-        self.report = TestReporter(lambda message: self._tell(message), stop=config["stop"], show=config["show"])
+        self.report = TestReporter(lambda message: self._send(message), stop=config["stop"], show=config["show"])
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         if self.peer.broken:
             raise ConversationError(self.peer.broken)
-        self._wire.tell({"nonce": self.config["nonce"], **message})
+        self._wire.report({"nonce": self.config["nonce"], **message})
 
     def run(self) -> None:
         try:
             trees = self._parse()
             error = self.peer.ask("load")
             if error:
-                self._tell({"kind": "error", "text": error if type(error) is str else "the program did not load"})
+                self._send({"kind": "error", "text": error if type(error) is str else "the program did not load"})
                 return
             if not self._run_tests(*trees):
                 return
-            self._tell(
+            self._send(
                 {
                     "kind": "done",
                     "changing": self.peer.changing_calls[-1000:],
-                    "ruined": self.peer.mutation_changed_inputs,
+                    "mutation_changed_inputs": self.peer.mutation_changed_inputs,
                     "believed": sorted(self.peer.believed_equalities)[:1000],
                     "unsupported": [item[:300] for item in self.peer.unsupported[:5]],
                 }
             )
         except TaskRowError as error:
-            self._wire.tell({"nonce": self.config["nonce"], "kind": "row", "text": str(error)})
+            self._wire.report({"nonce": self.config["nonce"], "kind": "row", "text": str(error)})
         except ConversationError as error:
             message = self.peer.broken or str(error)
-            self._wire.tell({"nonce": self.config["nonce"], "kind": "broken", "text": message})
+            self._wire.report({"nonce": self.config["nonce"], "kind": "broken", "text": message})
 
     def _parse(self) -> tuple[ast.Module, ast.Module]:
         trees = []
@@ -176,7 +177,7 @@ class TestSide:
         try:
             candidate = self.peer.ask("entry", path)
         except Exception as error:
-            self._tell({"kind": "error", "text": f"the program does not define {self.config['entry']}: {error}"})
+            self._send({"kind": "error", "text": f"the program does not define {self.config['entry']}: {error}"})
             return False
         entry = {first: candidate if len(path) == 1 else self.solution_value(first)[1]}
         namespace |= entry
@@ -186,7 +187,7 @@ class TestSide:
         except Exception as error:
             # The setup may use names that the program defines.
             text = f"the code that prepares the tests failed: {type(error).__name__}: {error}"
-            self._tell({"kind": "error", "text": text})
+            self._send({"kind": "error", "text": text})
             return False
         # A setup may define a stub of the tested function, as the prompts of HumanEval do.
         namespace |= entry

@@ -1,9 +1,9 @@
 """Applies an agent's changes and the hidden tests to the fresh base, runs the tests and reports each outcome.
 
-Sent in as source text, and started as a script in the repository's root with the path of its order as argument. Script
-and order are deleted before any code of the repository runs. Standard library only, Python 3.8 and later: a task may
-need an old one. Until the line "ready" nothing hostile has run. After it, product code shares this process and can
-forge any report. The owner decides what to trust, by comparison with runs in which the same tests must fail.
+Sent in as source text, and started as a script in the repository's root with the path of its request as argument. The
+script and the request are deleted before any code of the repository runs. Standard library only, Python 3.8 and later:
+a task may need an old one. Until the line "ready" nothing hostile has run. After it, product code shares this process
+and can forge any report. The owner decides what to trust, by comparison with runs in which the same tests must fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EventWriter:
         self._word = word
         self._num_events = 0
 
-    def tell(self, event: str, **more: Any) -> None:
+    def write(self, event: str, **more: Any) -> None:
         text = json.dumps(dict(more, event=event, n=self._num_events))
         self._num_events += 1
         data = f"\n@{self._word} {text}\n".encode("ascii")
@@ -47,14 +47,14 @@ class EventWriter:
 
 
 class WithheldAnswers:
-    """The values given for the blanks of test files. The owner decides whether they are right."""
+    """The values computed for the withheld values of test files. The owner decides whether they are right."""
 
     def __init__(self, choices: dict[str, list[str]]) -> None:
         self._choices = choices
         self._answers: list[list[Any]] = []
 
     def ask(self, key: int, value: Any, *_: Any, **__: Any) -> bool:
-        """Record a value for a blank; the test continues as if it were right."""
+        """Record a computed value; the test continues as if it were right."""
         if len(self._answers) >= MAX_ANSWERS:
             return True
         choices = self._choices.get(str(key))
@@ -75,37 +75,37 @@ class WithheldAnswers:
 
 def main() -> None:
     with open(sys.argv[1], "rb") as stream:
-        order = json.loads(stream.read())
+        request = json.loads(stream.read())
     os.unlink(sys.argv[1])
     os.unlink(__file__)
-    teller = EventWriter(os.dup(1), order["word"])
+    writer = EventWriter(os.dup(1), request["word"])
     root = os.getcwd()
-    shadowing = find_shadowing(order["new_modules"])
-    lay_out(order, {path for _, path in shadowing})
-    roots = [os.path.join(root, folder) if folder else root for folder in order["roots"]]
+    shadowing = find_shadowing(request["new_modules"])
+    lay_out(request, {path for _, path in shadowing})
+    roots = [os.path.join(root, folder) if folder else root for folder in request["roots"]]
     first = [folder for folder in roots if not hides_the_library(folder)]
     last = [folder for folder in roots if folder not in first]
     os.environ["PYTHONPATH"] = os.pathsep.join(first)
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
         os.environ.pop(name, None)
-    if order["command"] is not None:
-        teller.tell("ready", shadowing=shadowing)
+    if request["command"] is not None:
+        writer.write("ready", shadowing=shadowing)
         # Sentinels fail. If the repository's own options stop at the first failure, the rest would not run.
         os.environ["PYTEST_ADDOPTS"] = "--maxfail=0"
-        os.execv("/bin/sh", ["sh", "-c", order["command"]])
+        os.execv("/bin/sh", ["sh", "-c", request["command"]])
     try:
         import pytest
     except ImportError as error:
-        teller.tell("no pytest", message=str(error)[:MESSAGE_CHARS])
+        writer.write("no pytest", message=str(error)[:MESSAGE_CHARS])
         return
-    teller.tell("ready", shadowing=shadowing, pytest=pytest.__version__)
+    writer.write("ready", shadowing=shadowing, pytest=pytest.__version__)
     sys.path[:0] = first
     sys.path += last
-    calm_hypothesis = order["hypothesis"] and importlib.util.find_spec("hypothesis") is not None
-    answers = WithheldAnswers(order["blanks"]["choices"])
-    if order["blanks"]["name"]:
-        setattr(builtins, order["blanks"]["name"], answers.ask)
-    run_pytest(pytest, teller, answers, order["arguments"], calm_hypothesis)
+    limit_hypothesis = request["hypothesis"] and importlib.util.find_spec("hypothesis") is not None
+    answers = WithheldAnswers(request["withheld"]["choices"])
+    if request["withheld"]["name"]:
+        setattr(builtins, request["withheld"]["name"], answers.ask)
+    run_pytest(pytest, writer, answers, request["arguments"], limit_hypothesis)
 
 
 def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
@@ -117,11 +117,11 @@ def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
     return found
 
 
-def lay_out(order: dict[str, Any], left_out: set[str]) -> None:
+def lay_out(request: dict[str, Any], left_out: set[str]) -> None:
     """Apply removals, then files. The sender has checked the paths; links in the base are never written through."""
-    for path in order["removed"]:
+    for path in request["removed"]:
         remove(path)
-    for path, kind, executable, text in order["files"]:
+    for path, kind, executable, text in request["files"]:
         if path in left_out:
             continue
         data = base64.b64decode(text)
@@ -135,7 +135,7 @@ def lay_out(order: dict[str, Any], left_out: set[str]) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as stream:
             stream.write(data)
         os.chmod(path, 0o755 if executable else 0o644)
-        os.utime(path, (order["time"], order["time"]))
+        os.utime(path, (request["time"], request["time"]))
 
 
 def remove(path: str) -> None:
@@ -156,28 +156,28 @@ def hides_the_library(folder: str) -> bool:
 
 
 def run_pytest(
-    pytest: Any, teller: EventWriter, answers: WithheldAnswers, arguments: list[str], calm_hypothesis: bool
+    pytest: Any, writer: EventWriter, answers: WithheldAnswers, arguments: list[str], limit_hypothesis: bool
 ) -> None:
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+        os.dup2(null, descriptor)
+    os.close(null)
     sys.argv = ["pytest"]
-    if calm_hypothesis:
+    if limit_hypothesis:
         import hypothesis
 
         # Skip the search for the shortest example: in runs in which tests fail it would take minutes.
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
         hypothesis.settings.register_profile("grading", phases=phases, database=None, deadline=None)
         hypothesis.settings.load_profile("grading")
-    reporter = make_reporter(pytest, teller, answers)
+    reporter = make_reporter(pytest, writer, answers)
     code = int(pytest.main(arguments, plugins=[reporter]))
-    teller.tell("end", code=code, tests=reporter.num_reports)
+    writer.write("end", code=code, tests=reporter.num_reports)
     # Do not wait for threads and exit handlers of the repository.
     os._exit(code)
 
 
-def make_reporter(pytest: Any, teller: EventWriter, answers: WithheldAnswers) -> Any:
+def make_reporter(pytest: Any, writer: EventWriter, answers: WithheldAnswers) -> Any:
     class Reporter:
         """Reports each test once, when all its phases are over."""
 
@@ -205,17 +205,17 @@ def make_reporter(pytest: Any, teller: EventWriter, answers: WithheldAnswers) ->
         def pytest_runtest_logfinish(self, nodeid: str) -> None:
             taken = answers.take()
             more = {**self._details, "answers": taken} if taken else self._details
-            teller.tell("test", id=nodeid, phases=self._phases, xfail=self._xfail, **more)
+            writer.write("test", id=nodeid, phases=self._phases, xfail=self._xfail, **more)
             self.num_reports += 1
             self._phases, self._details, self._xfail = [], {}, False
 
         def pytest_collectreport(self, report: Any) -> None:
             if report.failed:
-                teller.tell("uncollected", id=report.nodeid, message=str(report.longrepr)[-MESSAGE_CHARS:])
+                writer.write("uncollected", id=report.nodeid, message=str(report.longrepr)[-MESSAGE_CHARS:])
 
         @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
         def pytest_collection_finish(self, session: Any) -> None:
-            teller.tell("collected", tests=len(session.items))
+            writer.write("collected", tests=len(session.items))
 
     return Reporter()
 

@@ -14,7 +14,7 @@ MAX_SQL_CHARS = 10_000
 MAX_VALUE_BYTES = 10_000
 MAX_STEPS = 2_000_000
 """Instructions of SQLite's virtual machine per statement: some tenths of a second, deterministic on every machine."""
-_STEPS_A_CHECK = 10_000
+_STEPS_PER_CHECK = 10_000
 MAX_PAGES = 1_000
 """Most pages of 4 KiB in the database."""
 MAX_ROWS = 50
@@ -78,7 +78,7 @@ class Database:
         ):
             connection.setlimit(limit, value)
         self._steps, self._writes = 0, False
-        connection.set_progress_handler(self._count, _STEPS_A_CHECK)
+        connection.set_progress_handler(self._count, _STEPS_PER_CHECK)
 
     # Internal access
 
@@ -187,7 +187,7 @@ class Database:
             raise self._refusal(error) from None
 
     def _count(self) -> bool:
-        self._steps += _STEPS_A_CHECK
+        self._steps += _STEPS_PER_CHECK
         return self._steps > MAX_STEPS
 
     def _refusal(self, error: Exception) -> Refusal:
