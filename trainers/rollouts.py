@@ -28,8 +28,8 @@ from rllm_gym.engine import (
     Workflow,
 )
 from rllm_gym.engine.game_host import is_game
+from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
-from rllm_gym.workers import BackgroundLoop
 from trainers.algorithms import RolloutRequest
 from trainers.config import ConfigError, EnvConfig, RoleAssignment, SamplingConfig
 from trainers.samples import TokensMissing

@@ -14,8 +14,8 @@ from rllm_gym.browser.context_pool import ContextPool
 from rllm_gym.browser.executable import find_chromium
 from rllm_gym.browser.network_policy import NetworkPolicy
 from rllm_gym.browser.session import BrowserSession
+from rllm_gym.runtime.background_loop import BackgroundLoop
 from rllm_gym.sites.http import Handler
-from rllm_gym.workers.background_loop import BackgroundLoop
 
 _SIDES = (64, 4096)
 

@@ -19,7 +19,7 @@ from rllm_gym.browser.errors import BrowserFault, SiteFault
 from rllm_gym.browser.isolated_world import DocumentGone
 from rllm_gym.browser.network_policy import NetworkPolicy
 from rllm_gym.browser.tabs import DialogRecord, TabSet
-from rllm_gym.workers.background_loop import BackgroundLoop
+from rllm_gym.runtime.background_loop import BackgroundLoop
 
 if TYPE_CHECKING:
     from rllm_gym.browser.cdp import CDPSession

@@ -125,7 +125,9 @@ def _ids(out: Path) -> set[str]:
         try:
             row = json.loads(line) if line.strip() else {}
         except ValueError as error:
-            raise CommandError(f"line {number} of {str(out)!r} is not valid JSON; --output must be a task file") from error
+            raise CommandError(
+                f"line {number} of {str(out)!r} is not valid JSON; --output must be a task file"
+            ) from error
         if isinstance(row, dict):
             found.add(str(row.get("id")))
     return found

@@ -47,7 +47,7 @@ def _fetched(
     repo: str, config: str | None, split: str | None, timeout: float
 ) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     """Return the Arrow files, the name of their split, and the names of the other splits."""
-    from rllm_gym.workers import DeadlineExceeded, WorkerDied, WorkerPool
+    from rllm_gym.runtime import DeadlineExceeded, WorkerDied, WorkerPool
 
     what = f"hf:{repo}" + (f":{config}" if config else "") + (f"@{split}" if split else "")
     with WorkerPool("process", max_workers=1, name="hub") as pool:

@@ -22,8 +22,8 @@ from rllm_gym.engine.env_host import EnvironmentHost
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
 from rllm_gym.engine.stats import EngineStats
+from rllm_gym.runtime import KINDS, Kind, WorkerPool
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
-from rllm_gym.workers import KINDS, Kind, WorkerPool
 
 TaskLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
 Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]

@@ -14,7 +14,7 @@ from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.engine.env_host import EnvironmentHost, ResetResult, StepResult, checked_reset, checked_step
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
-from rllm_gym.workers import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.runtime import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 _log = logging.getLogger(__name__)
 

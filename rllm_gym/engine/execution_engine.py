@@ -19,8 +19,8 @@ from rllm_gym.engine.env_host import resolve
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
+from rllm_gym.runtime import Kind
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
-from rllm_gym.workers import Kind
 
 __all__ = ["AgentExecutionEngine", "Specs", "TaskLike"]
 
@@ -52,7 +52,7 @@ class AgentExecutionEngine(BaseEngine):
             ids.
         n_parallel: Maximum number of concurrent episodes per run, and of finished results that wait to be read.
         workers: ``"thread"``; ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on
-            all machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.workers.WorkerPool` documents which
+            all machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.runtime.WorkerPool` documents which
             cluster).
         memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.
         max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`.

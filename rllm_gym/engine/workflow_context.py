@@ -20,7 +20,7 @@ from rllm_gym.engine.handles import EnvironmentHandle, GameHandle, WorkerHandle
 from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.engine.task_cancellation import cancel_tasks
 from rllm_gym.engine.workflow import Role
-from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError
+from rllm_gym.runtime import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError
 
 if TYPE_CHECKING:
     from rllm_gym.engine.workflow_engine import AgentWorkflowEngine

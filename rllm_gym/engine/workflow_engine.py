@@ -23,8 +23,8 @@ from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
 from rllm_gym.engine.workflow import Role, Workflow
 from rllm_gym.engine.workflow_attempt import WorkflowAttempt
 from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.runtime import Kind
 from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
-from rllm_gym.workers import Kind
 
 # Event loop iterations between resuming a task and its next request: a few per enclosing gather or TaskGroup.
 _SETTLE_TURNS = 50

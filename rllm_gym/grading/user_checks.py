@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, TaskError
-from rllm_gym.workers import DeadlineExceeded, WorkerPool
+from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 
 _MAX_THREADS = 32
 _pool: WorkerPool | None = None

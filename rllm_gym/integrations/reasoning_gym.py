@@ -26,7 +26,7 @@ from typing import Any
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
 from rllm_gym.data.procedural import ProceduralTaskset
 from rllm_gym.parsing.boxed import strip_thinking
-from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.runtime import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 20_000
 """Maximum characters of an answer that is verified; a longer one scores 0."""

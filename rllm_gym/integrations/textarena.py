@@ -28,7 +28,7 @@ from rllm_gym.data.procedural import ProceduralTaskset
 from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.multiagent.quoting import quoted
 from rllm_gym.parsing.boxed import strip_thinking
-from rllm_gym.workers import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.runtime import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
 
 MEMORY_MB = 1024
 """Private memory in MB of one game above that of a new worker."""

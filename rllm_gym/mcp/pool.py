@@ -24,8 +24,8 @@ from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServe
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
 from rllm_gym.mcp.stdio import StdioConnection
 from rllm_gym.mcp.streamable_http import HttpConnection
-from rllm_gym.workers.background_loop import BackgroundLoop
-from rllm_gym.workers.scratch import scratch_root
+from rllm_gym.runtime.background_loop import BackgroundLoop
+from rllm_gym.runtime.scratch import scratch_root
 
 _PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
 _SLOT_S = 5.0

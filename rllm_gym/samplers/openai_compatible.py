@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 from rllm_gym.samplers import openai_responses as responses
 from rllm_gym.samplers.openai_adapters import ServedAdapters
 from rllm_gym.samplers.openai_http import Endpoint, HttpExchange, HttpResponse, RequestRefused
@@ -29,7 +30,6 @@ from rllm_gym.samplers.protocol import (
     unknown_weights,
 )
 from rllm_gym.samplers.rate_limit import RateLimit, RateLimiter
-from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
 Read = TypeVar("Read")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 from rllm_gym.testing.checked_env import Env, Oracle
 from rllm_gym.testing.checks import Checks, SkipCheck
 from rllm_gym.testing.games import check_text_game
 from rllm_gym.testing.report import ContractViolation, Finding, Report
-from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
 __all__ = ["ContractViolation", "Finding", "Report", "check_text_env", "check_text_game"]
 

@@ -13,6 +13,15 @@ from typing import Any, TypeVar
 import gymnasium
 
 from rllm_gym.core import EnvironmentFault
+from rllm_gym.runtime import (
+    Actor,
+    BackgroundLoop,
+    DeadlineExceeded,
+    MemoryExceeded,
+    WorkerDied,
+    WorkerError,
+    WorkerPool,
+)
 from rllm_gym.vector.env_commands import (
     MAX_ATTEMPTS,
     EnvBuildSpec,
@@ -24,15 +33,6 @@ from rllm_gym.vector.env_commands import (
 )
 from rllm_gym.vector.env_host import EnvDescription, EnvHost, as_fault, async_env, build, checked_reset, checked_step
 from rllm_gym.vector.result_queue import ResultQueue
-from rllm_gym.workers import (
-    Actor,
-    BackgroundLoop,
-    DeadlineExceeded,
-    MemoryExceeded,
-    WorkerDied,
-    WorkerError,
-    WorkerPool,
-)
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from gymnasium.envs.registration import EnvSpec
 
+from rllm_gym.runtime import WorkerPool
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvBackend, WorkerEnvBackend
 from rllm_gym.vector.env_commands import EnvBuildSpec, EnvCommand, EnvDeadlines
 from rllm_gym.vector.result_queue import ResultQueue
 from rllm_gym.vector.thread_executor import ThreadExecutor
-from rllm_gym.workers import WorkerPool
 
 WORKERS = ("thread", "process", "asyncio", "ray")
 

@@ -20,9 +20,9 @@ from ray_environments import Counting, Located
 
 from rllm_gym.core import Episode
 from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.runtime import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerPool
 from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 from rllm_gym.vector import TextVectorEnv
-from rllm_gym.workers import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerPool
 
 MOVES = ["```up```", "```down```", "```left```", "```right```", "nowhere"]
 
@@ -221,7 +221,7 @@ def test_a_vector_environment_replaces_a_worker_that_was_killed_from_outside() -
 
 def test_without_a_cluster_the_error_names_the_command_to_start_one() -> None:
     # Other clusters on this machine, such as the one of these tests, are not used.
-    program = "from rllm_gym.workers import WorkerPool; WorkerPool('ray', max_workers=1)"
+    program = "from rllm_gym.runtime import WorkerPool; WorkerPool('ray', max_workers=1)"
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment
@@ -233,7 +233,7 @@ def test_without_a_cluster_the_error_names_the_command_to_start_one() -> None:
 def test_the_cluster_at_ray_address_is_joined() -> None:
     program = """
 import os
-from rllm_gym.workers import WorkerPool
+from rllm_gym.runtime import WorkerPool
 print(WorkerPool("ray", max_workers=1).run(os.getppid, timeout=60))
 """
     environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
@@ -250,7 +250,7 @@ import os, sys, ray
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 ray.init(address={ray.get_runtime_context().gcs_address!r}, log_to_driver=False)
 from ray_environments import Located
-from rllm_gym.workers import WorkerPool
+from rllm_gym.runtime import WorkerPool
 pool = WorkerPool("ray", max_workers=1)
 actor = pool.actor(Located, timeout=60)
 print("pid", actor.pid, flush=True)

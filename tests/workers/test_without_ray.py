@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.runtime import WorkerPool
 from rllm_gym.samplers import ScriptedSampler
 from rllm_gym.vector import TextVectorEnv
-from rllm_gym.workers import WorkerPool
 
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

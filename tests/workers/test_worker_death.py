@@ -16,7 +16,7 @@ from worker_waiting import LONG, gone, is_alive
 # Starts three workers: an idle one, one hung in C code that ignores signals, and one with children of its own.
 BUSY = """
 import os, signal, subprocess, sys, threading, time
-from rllm_gym.workers import WorkerPool
+from rllm_gym.runtime import WorkerPool
 
 def tell(*pids):
     # One write: what print writes in pieces, another process may write into.
@@ -113,7 +113,7 @@ def run(program, *arguments, as_file=None):
 
 
 PLAIN = """
-    from rllm_gym.workers import WorkerPool
+    from rllm_gym.runtime import WorkerPool
 
     class Mine(Exception):
         pass
@@ -148,7 +148,7 @@ def test_a_fork_that_exits_does_not_affect_the_owner(tmp_path):
         """
         import os, sys, threading
         from pathlib import Path
-        from rllm_gym.workers import WorkerPool
+        from rllm_gym.runtime import WorkerPool
         pool = WorkerPool(max_workers=2)
         actor = pool.actor(dict, timeout=60)
         pool.run(abs, -1, timeout=60)
@@ -173,7 +173,7 @@ def test_a_fork_that_exits_does_not_affect_the_owner(tmp_path):
 def test_a_hung_thread_does_not_keep_the_interpreter_from_exiting():
     done = run("""
         import threading
-        from rllm_gym.workers import DeadlineExceeded, WorkerPool
+        from rllm_gym.runtime import DeadlineExceeded, WorkerPool
         pool = WorkerPool("thread", max_workers=1)
         try:
             pool.run(threading.Event().wait, timeout=0.1)
@@ -186,7 +186,7 @@ def test_a_hung_thread_does_not_keep_the_interpreter_from_exiting():
 def test_a_python_that_does_not_start_is_reported_at_once():
     done = run("""
         import sys
-        from rllm_gym.workers import WorkerPool, WorkerStartFailed
+        from rllm_gym.runtime import WorkerPool, WorkerStartFailed
         for broken in ("/nonexistent/python", "/bin/false"):
             sys.executable = broken
             with WorkerPool(max_workers=1) as pool:

@@ -17,7 +17,7 @@ import pytest
 from worker_waiting import gone, until
 
 from rllm_gym.core import EnvironmentFault, InvalidAction
-from rllm_gym.workers import (
+from rllm_gym.runtime import (
     DeadlineExceeded,
     MemoryExceeded,
     WorkerDied,

@@ -17,7 +17,7 @@ from rllm_gym.envs.mcp.worlds import ToolTask, ToolTaskTemplate, ToolWorld, want
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import run_check, run_in_thread
 from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
-from rllm_gym.workers.scratch import scratch_root
+from rllm_gym.runtime.scratch import scratch_root
 
 WORLD_DEADLINE_S = 60.0
 """Deadline in seconds for creating a backend, or comparing it at the end."""

@@ -24,8 +24,8 @@ from typing import Any
 from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.git_objects import GitSource, commit_all, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import apply_patch, safe_path
+from rllm_gym.runtime.scratch import scratch_directory
 from rllm_gym.sandbox.tree import Tree
-from rllm_gym.workers.scratch import scratch_directory
 
 MAX_FILES = 50_000
 MAX_BYTES = 512 << 20

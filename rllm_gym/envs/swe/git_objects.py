@@ -19,7 +19,7 @@ from typing import IO
 
 from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.patch import safe_path
-from rllm_gym.workers.scratch import scratch_directory
+from rllm_gym.runtime.scratch import scratch_directory
 
 _DEADLINE_S = 300.0
 _MAX_OBJECT = 512 << 20

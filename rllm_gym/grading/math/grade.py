@@ -16,7 +16,7 @@ from rllm_gym.grading.math.interpretations import choice, decimal_comma, interpr
 from rllm_gym.grading.math.math_verify_limits import within_bounds
 from rllm_gym.grading.math.normalize import normalize
 from rllm_gym.grading.math.syntax import MathNode
-from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.runtime import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
 """Maximum length of an answer that is parsed. A longer one is correct only if it is spelled exactly like the gold

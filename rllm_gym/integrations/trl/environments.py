@@ -17,7 +17,7 @@ from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
 from rllm_gym.engine.env_host import resolve
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
-from rllm_gym.workers import BackgroundLoop, WorkerPool
+from rllm_gym.runtime import BackgroundLoop, WorkerPool
 
 
 class EnvironmentFactory:

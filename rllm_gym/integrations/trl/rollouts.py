@@ -16,8 +16,8 @@ from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
 from rllm_gym.engine.env_host import resolve
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
+from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
-from rllm_gym.workers import BackgroundLoop
 
 
 class RolloutFunction:

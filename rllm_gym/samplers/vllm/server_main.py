@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 
-from rllm_gym.workers.child import die_with_parent
+from rllm_gym.runtime.child import die_with_parent
 
 SERVER_PID = "RLLM_GYM_VLLM_SERVER_PID"
 """Environment variable with the process id of the server, which no other process of the server may outlive."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from vllm.v1.sample.sampler import Sampler
 
+from rllm_gym.runtime.child import die_with_parent
 from rllm_gym.samplers.vllm.server_main import SERVER_PID
-from rllm_gym.workers.child import die_with_parent
 
 
 def _die_with_server() -> None:

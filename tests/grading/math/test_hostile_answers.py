@@ -22,7 +22,7 @@ from rllm_gym.grading import agrade_math, grade_math
 from rllm_gym.grading.math import grade
 from rllm_gym.grading.math.normalize import normalize, normalize_spelling
 from rllm_gym.parsing.boxed import last_boxed
-from rllm_gym.workers import MemoryExceeded
+from rllm_gym.runtime import MemoryExceeded
 
 HANGS = r"\boxed{\int \frac{\sin(x^7+x^5)}{x^{11}+\ln(x)} dx}"
 """SymPy needs minutes for this integral."""

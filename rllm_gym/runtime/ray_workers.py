@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rllm_gym.workers.child import answer, cap_memory
-from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied, WorkerStartFailed
-from rllm_gym.workers.process_worker import import_path
-from rllm_gym.workers.request_handler import OUT_OF_MEMORY, RequestHandler, WorkRequest, decode_reply, encode_request
+from rllm_gym.runtime.child import answer, cap_memory
+from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied, WorkerStartFailed
+from rllm_gym.runtime.process_worker import import_path
+from rllm_gym.runtime.request_handler import OUT_OF_MEMORY, RequestHandler, WorkRequest, decode_reply, encode_request
 
 START_TIMEOUT = 300.0
 """Seconds that an actor may take to start. Generous: a node starts its processes a few at a time."""

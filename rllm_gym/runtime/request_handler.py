@@ -10,8 +10,8 @@ from typing import Any
 
 import cloudpickle
 
-from rllm_gym.workers.connection import MAX_FRAME
-from rllm_gym.workers.errors import MemoryExceeded, WorkerError
+from rllm_gym.runtime.connection import MAX_FRAME
+from rllm_gym.runtime.errors import MemoryExceeded, WorkerError
 
 # Raising one of these in a coroutine or a future has another meaning.
 _NOT_SENT_AS_THEMSELVES = (StopIteration, StopAsyncIteration)

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied
-from rllm_gym.workers.request_handler import RequestHandler, WorkRequest, failure
+from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
+from rllm_gym.runtime.request_handler import RequestHandler, WorkRequest, failure
 
 _worker_numbers = itertools.count()
 

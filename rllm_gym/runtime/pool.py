@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
-from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied
-from rllm_gym.workers.process_worker import ForkServerClient, ProcessWorker
-from rllm_gym.workers.ray_workers import RayWorker, connect
-from rllm_gym.workers.request_handler import WorkRequest
-from rllm_gym.workers.thread_worker import ThreadWorker
+from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
+from rllm_gym.runtime.process_worker import ForkServerClient, ProcessWorker
+from rllm_gym.runtime.ray_workers import RayWorker, connect
+from rllm_gym.runtime.request_handler import WorkRequest
+from rllm_gym.runtime.thread_worker import ThreadWorker
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.workers import child
+from rllm_gym.runtime import child
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rllm_gym.workers.connection import FramedConnection
-from rllm_gym.workers.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
-from rllm_gym.workers.request_handler import HELLO, WorkRequest, decode_reply, encode_request
+from rllm_gym.runtime.connection import FramedConnection
+from rllm_gym.runtime.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
+from rllm_gym.runtime.request_handler import HELLO, WorkRequest, decode_reply, encode_request
 
 START_TIMEOUT = 120.0
 """Seconds that a worker may take to start, including the import of its modules. Generous, for busy machines."""
@@ -28,7 +28,7 @@ _ANSWER_TIMEOUT = 60.0
 
 _BOOT = (
     "import json, sys; fd, owner, path, preload = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from rllm_gym.workers.fork_server import main; main(fd, owner, preload)"
+    "from rllm_gym.runtime.fork_server import main; main(fd, owner, preload)"
 )
 _worker_numbers = itertools.count()
 

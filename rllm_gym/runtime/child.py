@@ -10,8 +10,8 @@ import socket
 import sys
 from pathlib import Path
 
-from rllm_gym.workers.connection import FramedConnection
-from rllm_gym.workers.request_handler import (
+from rllm_gym.runtime.connection import FramedConnection
+from rllm_gym.runtime.request_handler import (
     HELLO,
     OUT_OF_MEMORY,
     RequestHandler,
