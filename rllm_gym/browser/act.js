@@ -366,6 +366,8 @@ async function still(changes, loading) {
       changed = false;
       await frame(changes / 10);
     }
+    // Layout requests the images of style sheets. Otherwise the next frame does, which a busy machine draws late.
+    document.documentElement?.getBoundingClientRect();
   } finally {
     watcher.disconnect();
   }

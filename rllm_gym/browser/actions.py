@@ -12,14 +12,14 @@ from rllm_gym.browser.isolated_world import INPUT_S, DocumentGone
 from rllm_gym.browser.key_names import UnknownKey, checked_key
 from rllm_gym.browser.keyboard import press_key, type_text
 from rllm_gym.browser.load_state import ActivityMark, wait_until_settled
-from rllm_gym.browser.observation import ElementRegistry, Tab, registry_of
+from rllm_gym.browser.network_policy import NetworkPolicy
+from rllm_gym.browser.observation import ElementRegistry, Tab
 from rllm_gym.browser.page_text import on_one_line, quoted, short_description
 from rllm_gym.browser.tabs import MAX_TABS
 from rllm_gym.parsing.browser_actions import BrowserAction
 
 if TYPE_CHECKING:
     from rllm_gym.browser.pages import Page
-    from rllm_gym.browser.session import BrowserSession
 
 _WINDOW_S = 3.0
 _WAIT_S = 1.0
@@ -32,11 +32,12 @@ class ActionFailed(Exception):
     """An action that cannot be carried out. The message is for the model."""
 
 
-async def act(session: BrowserSession, action: BrowserAction) -> str:
+async def act(registry: ElementRegistry, viewport: tuple[int, int], action: BrowserAction) -> str:
     """Carry out an action in the active tab and wait until everything it started has ended.
 
     Args:
-        session: The session of the tab.
+        registry: The state of the session's observations.
+        viewport: Width and height in pixels.
         action: Any action except ``answer`` and ``report_infeasible``, which do not concern the browser.
 
     Returns:
@@ -49,8 +50,8 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
     handler = _HANDLERS.get(action.name)
     if handler is None:
         raise ValueError(f"unknown browser action {action.name!r}; available actions: {', '.join(_HANDLERS)}")
-    registry = registry_of(session)
-    tab = await registry.tab(session, session.page)
+    tabs = registry.tabs
+    tab = await registry.tab(tabs.page)
     opened: list[Page] = []
     arrived = asyncio.Event()
 
@@ -58,27 +59,26 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
         opened.append(page)
         arrived.set()
 
-    session.tabs.context.on("page", window)
+    tabs.context.on("page", window)
     try:
         since = tab.activity.mark()
         try:
-            await handler(_ActionContext(session, registry, tab), action)
+            await handler(_ActionContext(registry, tab, viewport), action)
         except ActionFailed as error:
             return str(error)
         except DocumentGone:
             pass  # the page disappeared during the action, as happens when the action leaves the page
-        await _wait_for_effects(session, registry, tab, since, opened, arrived)
+        await _wait_for_effects(registry, tab, since, opened, arrived)
     finally:
-        session.tabs.context.remove_listener("page", window)
+        tabs.context.remove_listener("page", window)
     left = [*tab.activity.failed(since), *tab.activity.opened(since)]
-    outside = [url for url in left if not _is_allowed(session, url)]
+    outside = [url for url in left if not _is_allowed(tabs.network_policy, url)]
     if outside:
         return f"The page tried to open {quoted(outside[-1][:300])}, which is outside of this task."
     return ""
 
 
 async def _wait_for_effects(
-    session: BrowserSession,
     registry: ElementRegistry,
     tab: Tab,
     since: ActivityMark,
@@ -86,25 +86,25 @@ async def _wait_for_effects(
     arrived: asyncio.Event,
 ) -> None:
     """Wait for the page that was acted on, for the windows it opened, and for the page that is now active."""
-    note = ""
-    if tab.page in session.pages:
+    tabs, note = registry.tabs, ""
+    if tab.page in tabs.pages:
         note = await wait_until_settled(tab.isolated, tab.activity, since)
     try:
         async with asyncio.timeout(_WINDOW_S):
-            while len(opened) < sum(_is_allowed(session, url) for url in tab.activity.opened(since)):
+            while len(opened) < sum(_is_allowed(tabs.network_policy, url) for url in tab.activity.opened(since)):
                 arrived.clear()
                 await arrived.wait()
     except TimeoutError:
         pass  # a window that was blocked
-    if session.page is not tab.page and session.pages:
-        front = await registry.tab(session, session.page)
+    if tabs.page is not tab.page and tabs.pages:
+        front = await registry.tab(tabs.page)
         note = await wait_until_settled(front.isolated, front.activity, front.activity.mark())
     if note:
-        session.tabs.note(note)
+        tabs.note(note)
 
 
-def _is_allowed(session: BrowserSession, url: str) -> bool:
-    return url in ("", "about:blank") or session.network_policy.is_allowed(url)
+def _is_allowed(policy: NetworkPolicy, url: str) -> bool:
+    return url in ("", "about:blank") or policy.is_allowed(url)
 
 
 # Execution of one action
@@ -113,10 +113,11 @@ def _is_allowed(session: BrowserSession, url: str) -> bool:
 class _ActionContext:
     """The active tab during one action."""
 
-    def __init__(self, session: BrowserSession, registry: ElementRegistry, tab: Tab) -> None:
-        self.session = session
+    def __init__(self, registry: ElementRegistry, tab: Tab, viewport: tuple[int, int]) -> None:
         self.registry = registry
+        self.tabs = registry.tabs
         self.tab = tab
+        self.viewport = viewport
 
     async def on_element(self, number: int | None, call: str, *arguments: Any) -> dict[str, Any]:
         """Call a function of ``act.js`` on an element.
@@ -180,9 +181,9 @@ class _ActionContext:
             raise ActionFailed(f"There is no element {number} on the page. {self._nearest(number)}")
         page, frame = location
         if page is not self.tab.page:
-            if page not in self.session.pages:
+            if page not in self.tabs.pages:
                 raise ActionFailed(f"Element {number} was in a tab that is closed. {self._nearest(number)}")
-            index = self.session.pages.index(page)
+            index = self.tabs.pages.index(page)
             raise ActionFailed(f"Element {number} is in tab {index}; switch_tab({index}) first.")
         return frame
 
@@ -236,7 +237,7 @@ async def _dblclick(context: _ActionContext, action: BrowserAction) -> None:
 
 
 async def _mouse_click(context: _ActionContext, action: BrowserAction) -> None:
-    width, height = context.session.viewport
+    width, height = context.viewport
     x, y = action.x or 0.0, action.y or 0.0
     if not (0 <= x < width and 0 <= y < height):
         raise ActionFailed(f"({x:g}, {y:g}) is outside of the screenshot, which is {width} x {height} pixels.")
@@ -327,14 +328,14 @@ async def _goto(context: _ActionContext, action: BrowserAction) -> None:
 
 
 async def _new_tab(context: _ActionContext, action: BrowserAction) -> None:
-    session = context.session
+    tabs = context.tabs
     url = await _allowed(context, action.text) if action.text else None
-    if len(session.pages) >= MAX_TABS:
-        raise ActionFailed(f"There are {len(session.pages)} tabs already; close_tab() one first.")
-    page = await session.tabs.context.new_page()
-    session.tabs.bring_to_front(page)
+    if len(tabs.pages) >= MAX_TABS:
+        raise ActionFailed(f"There are {len(tabs.pages)} tabs already; close_tab() one first.")
+    page = await tabs.context.new_page()
+    tabs.bring_to_front(page)
     if url is not None:
-        await _open(context, await context.registry.tab(session, page), url)
+        await _open(context, await context.registry.tab(page), url)
 
 
 async def _open(context: _ActionContext, tab: Tab, url: str) -> None:
@@ -350,7 +351,7 @@ async def _allowed(context: _ActionContext, text: str) -> str:
         ActionFailed: It is not a URL, or the task does not allow it.
     """
     shown = quoted(text[:300])
-    policy = context.session.network_policy
+    policy = context.tabs.network_policy
     allowed = ", ".join(sorted((*policy.sites, *policy.origins))) or "none"
     host = text.strip().split("/", 1)[0].lower()
     for origin in (*policy.sites, *policy.origins):
@@ -370,7 +371,7 @@ async def _allowed(context: _ActionContext, text: str) -> str:
 
 
 async def _resolved(context: _ActionContext, text: str) -> dict[str, Any]:
-    isolated, policy = context.tab.isolated, context.session.network_policy
+    isolated, policy = context.tab.isolated, context.tabs.network_policy
     base = context.registry.base or f"{next(iter((*policy.sites, *policy.origins)), 'about:blank')}/"
     while True:
         try:
@@ -397,17 +398,17 @@ async def _reload(context: _ActionContext, action: BrowserAction) -> None:
 
 async def _close_tab(context: _ActionContext, action: BrowserAction) -> None:
     page = _tab(context, action.index)
-    if len(context.session.pages) == 1:
+    if len(context.tabs.pages) == 1:
         raise ActionFailed("This is the only tab; it cannot be closed.")
     await page.close()
 
 
 async def _switch_tab(context: _ActionContext, action: BrowserAction) -> None:
-    context.session.tabs.bring_to_front(_tab(context, action.index))
+    context.tabs.bring_to_front(_tab(context, action.index))
 
 
 def _tab(context: _ActionContext, index: int | None) -> Page:
-    pages = context.session.pages
+    pages = context.tabs.pages
     if index is None:
         return context.tab.page
     if not 0 <= index < len(pages):

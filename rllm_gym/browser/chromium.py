@@ -111,15 +111,15 @@ class Chromium:
 
     Attributes:
         contexts: Its contexts.
-        gateway_host: A name for this machine's loopback address that only this browser knows. It is the only name that
+        proxy_host: A name for this machine's loopback address that only this browser knows. It is the only name that
             the browser can resolve; IP addresses are unreachable too. Contexts use it for their proxy; pages never see
             it.
     """
 
     def __init__(
-        self, playwright: Playwright, browser: Browser, connection: CDPConnection, folder: Path, gateway_host: str
+        self, playwright: Playwright, browser: Browser, connection: CDPConnection, folder: Path, proxy_host: str
     ) -> None:
-        self.gateway_host = gateway_host
+        self.proxy_host = proxy_host
         self.contexts = Contexts(connection)
         self._playwright = playwright
         self._browser = browser
@@ -189,16 +189,16 @@ class Chromium:
 
 
 async def _launch(
-    playwright: Playwright, executable: Path, gateway_host: str, folder: Path, connection: CDPConnection
+    playwright: Playwright, executable: Path, proxy_host: str, folder: Path, connection: CDPConnection
 ) -> Browser:
     options: dict[str, Any] = {
         "executable_path": str(_browser_script(executable, folder)),
         "args": [
             *_FLAGS,
             f"--disable-blink-features={_BLINK_FEATURES_OFF}",
-            f"--host-resolver-rules=MAP {gateway_host} 127.0.0.1, MAP * ~NOTFOUND",
+            f"--host-resolver-rules=MAP {proxy_host} 127.0.0.1, MAP * ~NOTFOUND",
             # A request without a context's own proxy (there should be none) goes to a closed port.
-            f"--proxy-server=http://{gateway_host}:9",
+            f"--proxy-server=http://{proxy_host}:9",
             "--proxy-bypass-list=<-loopback>",
         ],
         "ignore_default_args": list(_FLAGS_OFF),

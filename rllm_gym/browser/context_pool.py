@@ -34,10 +34,10 @@ class PooledContext:
         context: BrowserContext,
         page: Page,
         network_policy: NetworkPolicy,
-        gateway: NetworkProxy,
+        proxy: NetworkProxy,
     ) -> None:
         self._pool = pool
-        self.gateway = gateway
+        self.proxy = proxy
         self.chromium = chromium
         self.context = context
         self.page = page
@@ -122,18 +122,18 @@ class ContextPool:
 
     async def _create_context(self, chromium: Chromium, viewport: Viewport) -> PooledContext:
         network_policy = NetworkPolicy()
-        gateway = NetworkProxy(network_policy)
+        proxy = NetworkProxy(network_policy)
         try:
-            await gateway.start()
+            await proxy.start()
             async with asyncio.timeout(_CREATE_S):
-                proxy = f"http://{chromium.gateway_host}:{gateway.port}"
-                context = await chromium.contexts.new(proxy=proxy, viewport=viewport)
+                address = f"http://{chromium.proxy_host}:{proxy.port}"
+                context = await chromium.contexts.new(proxy=address, viewport=viewport)
                 await context.add_init_script(_init_script())
                 page = await context.new_page()
         except BaseException:
-            gateway.close()
+            proxy.close()
             raise
-        return PooledContext(self, chromium, context, page, network_policy, gateway)
+        return PooledContext(self, chromium, context, page, network_policy, proxy)
 
     async def _refill(self, slot: _BrowserSlot, viewport: Viewport) -> None:
         if slot.viewport != viewport:
@@ -161,7 +161,7 @@ class ContextPool:
             if context in slot.out:
                 slot.out.discard(context)
                 slot.used -= 1
-        context.gateway.close()
+        context.proxy.close()
         self._start_background(_close_context(context))
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class ContextPool:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.gather(*(slot.chromium.close() for slot in self._slots if slot.chromium is not None))
             for context in [context for slot in self._slots for context in (*slot.ready, *slot.out)]:
-                context.gateway.close()
+                context.proxy.close()
 
     def _start_background(self, coroutine: Any) -> None:
         task = asyncio.ensure_future(coroutine)

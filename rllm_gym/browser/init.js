@@ -3,7 +3,7 @@
   // The browser sends no UDP around its proxy; this also removes the API that would request it.
   for (const name of ["RTCPeerConnection", "webkitRTCPeerConnection"]) delete globalThis[name];
 
-  // The gateway does not see requests that a service worker answers.
+  // The proxy does not see requests that a service worker answers.
   if (globalThis.ServiceWorkerContainer) ServiceWorkerContainer.prototype.register = async () => {};
 
   // Every request of a page is reported to this process, and every console message and uncaught error to the browser's

@@ -55,7 +55,7 @@ class IsolatedWorlds:
 
         Raises:
             BrowserFault: No answer in time, or the page or browser has ended.
-            DocumentGone: The document was replaced meanwhile.
+            DocumentGone: The document was replaced, or its scripts were stopped, meanwhile.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -193,9 +193,9 @@ def _source() -> str:
 
 
 def _navigated(error: Exception) -> bool:
-    """Return whether an error of the protocol means that the document was replaced."""
+    """Return whether an error of the protocol means that the document was replaced or its scripts were stopped."""
     lost = (
         "context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong",
-        "Not attached to an active page",
+        "Not attached to an active page", "Execution was terminated",
     )  # fmt: skip
     return isinstance(error, ProtocolError) and any(mark in str(error) for mark in lost)

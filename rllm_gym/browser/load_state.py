@@ -64,7 +64,7 @@ class PageActivity:
         cdp.on("Page.frameStartedLoading", lambda event: self._begins(event["frameId"]))
         cdp.on("Page.frameNavigated", lambda event: self._replaced(event["frame"]))
         cdp.on("Page.frameStoppedLoading", lambda event: self._ended(event["frameId"]))
-        cdp.on("Page.frameDetached", lambda event: self._ended(event["frameId"]))
+        cdp.on("Page.frameDetached", lambda event: self._detached(event["frameId"]))
         cdp.on("Page.frameClearedScheduledNavigation", lambda event: self._cancelled(event["frameId"]))
         cdp.on("Page.navigatedWithinDocument", lambda event: self._cancelled(event["frameId"]))
         cdp.on("Page.windowOpen", self._opens_window)
@@ -149,6 +149,11 @@ class PageActivity:
         self._started_loads.pop(frame, None)
         self._cancelled(frame)
 
+    def _detached(self, frame: str) -> None:
+        """Handle a frame that was removed or moved to another process: its requests get no further events here."""
+        self._requests = {request: owner for request, owner in self._requests.items() if owner[0] != frame}
+        self._ended(frame)
+
     def _cancelled(self, frame: str) -> None:
         self._asked.pop(frame, None)
         self._changed.set()
@@ -159,8 +164,10 @@ class PageActivity:
         self._changed.set()
 
     def _request(self, event: dict[str, Any]) -> None:
-        if event.get("type") not in _ENDLESS and len(self._requests) < _MAX_REQUESTS:
-            self._requests[event["requestId"]] = (event.get("frameId", ""), event.get("loaderId", ""))
+        # A request without a loader is the script of a worker. Chromium reports its end to the worker only.
+        load = event.get("loaderId")
+        if load and event.get("type") not in _ENDLESS and len(self._requests) < _MAX_REQUESTS:
+            self._requests[event["requestId"]] = (event.get("frameId", ""), load)
             if event.get("type") == "Document":
                 self._documents[event["requestId"]] = event["request"]["url"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ import numpy.typing as npt
 from rllm_gym.browser.isolated_world import DocumentGone, IsolatedWorlds
 from rllm_gym.browser.load_state import PageActivity
 from rllm_gym.browser.page_text import Node, fit_lines, on_one_line, outline_lines, quoted, short_description
+from rllm_gym.browser.tabs import TabSet
 
 if TYPE_CHECKING:
     from rllm_gym.browser.pages import Page
-    from rllm_gym.browser.session import BrowserSession
 
 CHARS = 20_000
 """Default maximum length of an observation in characters."""
@@ -94,9 +93,10 @@ class Tab:
 
 
 class ElementRegistry:
-    """The state of a session's observations: its tabs, and the assigned numbers.
+    """The state of a session's observations: the observed tabs, and the assigned numbers.
 
     Attributes:
+        tabs: The session's tabs.
         next_number: Number for the next new element.
         locations: Tab and frame of each numbered element of the latest views.
         shown: The numbered elements of the latest view.
@@ -104,7 +104,8 @@ class ElementRegistry:
         base: URL of the latest observed page that has one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tabs: TabSet) -> None:
+        self.tabs = tabs
         self.next_number = 1
         self.locations: dict[int, tuple[Page, str]] = {}
         self.shown: dict[int, Node] = {}
@@ -112,45 +113,36 @@ class ElementRegistry:
         self.base = ""
         self._tabs: dict[Page, Tab] = {}
 
-    async def tab(self, session: BrowserSession, page: Page) -> Tab:
+    async def tab(self, page: Page) -> Tab:
         """Return what is needed to observe and use a tab. Its events are tracked from the first call on."""
         tab = self._tabs.get(page)
         if tab is None:
-            cdp = session.cdp(page)
+            cdp = self.tabs.cdp(page)
             tab = Tab(page, IsolatedWorlds(cdp, page.target), PageActivity(cdp))
             await cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
-            self._tabs = {other: known for other, known in self._tabs.items() if other in session.pages}
-            self.titles = {other: title for other, title in self.titles.items() if other in session.pages}
+            self._tabs = {other: known for other, known in self._tabs.items() if other in self.tabs.pages}
+            self.titles = {other: title for other, title in self.titles.items() if other in self.tabs.pages}
             self._tabs[page] = tab
         return tab
 
 
-_registries: weakref.WeakKeyDictionary[BrowserSession, ElementRegistry] = weakref.WeakKeyDictionary()
-
-
-def registry_of(session: BrowserSession) -> ElementRegistry:
-    """Return the state of a session's observations."""
-    return _registries.setdefault(session, ElementRegistry())
-
-
-async def observe(session: BrowserSession, *, screenshot: bool = False, chars: int = CHARS) -> PageView:
-    """Observe the active tab.
+async def observe(registry: ElementRegistry, *, chars: int = CHARS) -> PageView:
+    """Observe the active tab, without a screenshot.
 
     Args:
-        session: The session of the tab.
-        screenshot: Whether to include a screenshot.
+        registry: The state of the session's observations, which is updated.
         chars: Maximum characters of text.
 
     Raises:
         BrowserFault: The page does not answer.
     """
-    registry = registry_of(session)
-    page = session.page
-    isolated = (await registry.tab(session, page)).isolated
+    tabs = registry.tabs
+    page = tabs.page
+    isolated = (await registry.tab(page)).isolated
     seen = _PageSnapshot([], page.url, "", (0, 0, 0, 0), False, False, [])
     for attempt in range(_TRIES):
         if attempt == _TRIES // 2:
-            session.tabs.note("The page was replaced by another again and again; it was stopped.")
+            tabs.note("The page was replaced by another again and again; it was stopped.")
         try:
             if attempt >= _TRIES // 2:
                 await isolated.send("Page.stopLoading")
@@ -166,7 +158,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
     registry.locations.update({node["n"]: (page, frame) for node, frame in seen.numbered})
     registry.shown = numbered
     registry.titles[page] = seen.title
-    head = _head(session, registry, seen)
+    head = _head(registry, seen)
     # Blank lines separate the page from the text of the environment.
     max_chars = chars - sum(len(line) + 1 for line in head)
     lines, left_out = fit_lines(outline_lines(seen.tree), max(max_chars, 500))
@@ -177,10 +169,9 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
         url=seen.url,
         title=seen.title,
         elements={number: _element(node) for number, node in numbered.items()},
-        tabs=tuple(item.url for item in session.pages),
-        active=session.pages.index(page) if page in session.pages else 0,
+        tabs=tuple(item.url for item in tabs.pages),
+        active=tabs.pages.index(page) if page in tabs.pages else 0,
         left_out=left_out,
-        image=await session.screenshot() if screenshot else None,
     )
 
 
@@ -307,20 +298,20 @@ def _element(node: Node) -> Element:
 # The header above the page
 
 
-def _head(session: BrowserSession, registry: ElementRegistry, seen: _PageSnapshot) -> list[str]:
+def _head(registry: ElementRegistry, seen: _PageSnapshot) -> list[str]:
     head = [f"URL: {on_one_line(seen.url[:_URL_CHARS])}", f"Title: {quoted(seen.title)}"]
-    if len(session.pages) > 1:
-        tabs = []
-        for index, page in enumerate(session.pages):
+    if len(registry.tabs.pages) > 1:
+        names = []
+        for index, page in enumerate(registry.tabs.pages):
             name = quoted(registry.titles[page]) if page in registry.titles else on_one_line(page.url[:200])
-            tabs.append(f"{index} {name}{' (active)' if page is session.page else ''}")
-        head.append(f"Tabs: {', '.join(tabs)}")
+            names.append(f"{index} {name}{' (active)' if page is registry.tabs.page else ''}")
+        head.append(f"Tabs: {', '.join(names)}")
     down, height, right, width = seen.scroll
     if height > 0:
         head.append(f"Scrolled: {down} of {height} px")
     if width > 0:
         head.append(f"Scrolled to the right: {right} of {width} px")
-    head += [f"Note: {on_one_line(note)}" for note in session.tabs.take_notes()]
+    head += [f"Note: {on_one_line(note)}" for note in registry.tabs.take_notes()]
     if seen.modal:
         head.append("Note: A dialog is open; the rest of the page cannot be used until it is closed.")
     if seen.cut:

@@ -14,7 +14,7 @@ from rllm_gym.browser.context_pool import ContextPool
 from rllm_gym.browser.executable import find_chromium
 from rllm_gym.browser.network_policy import NetworkPolicy
 from rllm_gym.browser.session import BrowserSession
-from rllm_gym.runtime.background_loop import BackgroundLoop
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.sites.http import Handler
 
 _SIDES = (64, 4096)

@@ -9,22 +9,25 @@ import importlib
 import io
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from rllm_gym.browser.actions import act
 from rllm_gym.browser.cdp import ProtocolError
 from rllm_gym.browser.errors import BrowserFault, SiteFault
 from rllm_gym.browser.isolated_world import DocumentGone
+from rllm_gym.browser.load_state import wait_until_settled
 from rllm_gym.browser.network_policy import NetworkPolicy
+from rllm_gym.browser.observation import ElementRegistry, PageView, observe
 from rllm_gym.browser.tabs import DialogRecord, TabSet
-from rllm_gym.runtime.background_loop import BackgroundLoop
+from rllm_gym.core.background_loop import BackgroundLoop
 
 if TYPE_CHECKING:
     from rllm_gym.browser.cdp import CDPSession
     from rllm_gym.browser.context_pool import PooledContext
-    from rllm_gym.browser.observation import PageView
     from rllm_gym.browser.pages import Page
     from rllm_gym.parsing.browser_actions import BrowserAction
 
@@ -35,6 +38,9 @@ GOTO_S = 30.0
 
 LOAD_S = 10.0
 """Seconds a start page may continue to load. After that it is shown as it is."""
+
+SETTLE_S = 40.0
+"""Seconds for what a loaded start page still does, over the limits that :mod:`rllm_gym.browser.load_state` sets."""
 
 ANSWER_S = 15.0
 """Seconds the browser may take for any other answer."""
@@ -73,6 +79,7 @@ class BrowserSession:
         self.viewport = viewport
         self.network_policy: NetworkPolicy = context.network_policy
         self.tabs = TabSet(context.context, context.page, context.network_policy)
+        self.registry = ElementRegistry(self.tabs)
         self._loop = loop
         self._context = context
         self._finalizer = weakref.finalize(self, _release, loop, context, self.tabs)
@@ -86,7 +93,7 @@ class BrowserSession:
             BrowserFault: The browser failed, or did not answer in time.
             SiteFault: The page cannot be reached, or its site failed.
         """
-        await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S, f"opening {url}"))
+        await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}"))
 
     async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
         """Return the active tab as text of at most ``chars``, with numbered elements. Raises as :meth:`goto`."""
@@ -199,10 +206,11 @@ class BrowserSession:
         return await self._observe_once(screenshot, chars)
 
     async def _observe_once(self, screenshot: bool, chars: int) -> PageView:
-        observation = importlib.import_module("rllm_gym.browser.observation")
-        operation = observation.observe(self, screenshot=screenshot, chars=chars)
-        view: PageView = await self.within(operation, OBSERVE_S, "observing the page")
-        return view
+        async def view() -> PageView:
+            seen = await observe(self.registry, chars=chars)
+            return replace(seen, image=await self.screenshot()) if screenshot else seen
+
+        return await self.within(view(), OBSERVE_S, "observing the page")
 
     @contextlib.asynccontextmanager
     async def _scripts_paused(self) -> AsyncIterator[None]:
@@ -216,15 +224,13 @@ class BrowserSession:
             await self.within(_run_scripts(cdp, True), ANSWER_S, "re-enabling the page's scripts")
 
     async def _act(self, action: BrowserAction) -> str:
-        actions = importlib.import_module("rllm_gym.browser.actions")
         await self._ensure_responsive()
         await self.within(self.tabs.let_scripts_run(), ANSWER_S, "re-enabling the page's scripts")
         try:
-            error: str = await self.within(actions.act(self, action), ACT_S, f"the action {action.name}")
+            return await self.within(act(self.registry, self.viewport, action), ACT_S, f"the action {action.name}")
         except BrowserFault as fault:
             await self._recover(fault)
             return f"The page broke over this action: {fault}."
-        return error
 
     async def _recover(self, fault: BrowserFault) -> None:
         """After a fault, continue with a working page if the browser works.
@@ -280,13 +286,20 @@ class BrowserSession:
         if page.url != _BLANK:
             # Go through a blank page: otherwise a navigation of the old page could replace the new page.
             await self._wait_for_document(page, _BLANK)
+        tab = await self.registry.tab(page)
+        requests = tab.activity.mark().requests
         try:
             await self._wait_for_document(page, url)
         except ProtocolError as error:
             if "net::" in str(error) and self.network_policy.fault is None:
                 raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
             raise
-        await page.loaded(LOAD_S)
+        if await page.loaded(LOAD_S):
+            # Scripts often add content, and style sheets request images, only after the document is loaded.
+            since = replace(tab.activity.mark(), requests=requests)
+            with contextlib.suppress(BrowserFault):  # a page that does not answer: the observation deals with it
+                if note := await wait_until_settled(tab.isolated, tab.activity, since):
+                    self.tabs.note(note)
 
     async def _wait_for_document(self, page: Page, url: str) -> None:
         while True:

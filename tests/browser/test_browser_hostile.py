@@ -300,7 +300,7 @@ def test_a_response_that_never_ends(pool: BrowserPool, monkeypatch: pytest.Monke
 
 
 def test_twelve_concurrent_episodes_with_hostile_ones(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten_timeouts(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
+    shorten_timeouts(monkeypatch, "session.LOAD_S", "session.RESPONSE_S", "load_state.REQUESTS_S")
     hostile = [
         "while (true);",
         "setInterval(() => alert(1), 0)",

@@ -10,7 +10,6 @@ import pytest
 from rllm_gym.browser import BrowserPool, BrowserSession
 from rllm_gym.browser.cdp import ProtocolError
 from rllm_gym.browser.keyboard import press_key, type_text
-from rllm_gym.browser.observation import registry_of
 from rllm_gym.sites.http import Handler, Request, Response
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
@@ -79,7 +78,7 @@ def test_key_events_equal_those_of_a_keyboard(pool: BrowserPool) -> None:
 
     async def scenario(session: BrowserSession) -> None:
         run = session._loop.arun
-        isolated = (await run(registry_of(session).tab(session, session.page))).isolated
+        isolated = (await run(session.registry.tab(session.page))).isolated
         await session.evaluate("i.focus()", world="main")
         await run(type_text(isolated, "aB1!~é"))
         assert await session.evaluate("i.value", world="main") == "aB1!~é"

@@ -313,7 +313,7 @@ def test_other_users_of_this_machine_cannot_reach_a_site(pool: BrowserPool, monk
     async def scenario() -> None:
         session = await pool.open(sites={"http://a.test": lambda request: Response(b"x")})
         await session.goto("http://a.test/")
-        port = session._context.gateway.port
+        port = session._context.proxy.port
         assert await ask(port) == b"HTTP/1.1 200"
         monkeypatch.setattr("rllm_gym.browser.socket_owner.os.geteuid", lambda: 12345)
         with pytest.raises((ConnectionError, AssertionError)):
@@ -368,7 +368,11 @@ FLOODS = (
 )
 
 
-def test_floods_of_requests_and_messages_do_not_stall_a_neighbour(pool: BrowserPool) -> None:
+def test_floods_of_requests_and_messages_do_not_stall_a_neighbour(
+    pool: BrowserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rllm_gym.browser.load_state.REQUESTS_S", 0.5)  # the flood never ends
+
     async def scenario(asked: str) -> None:
         flood = f"<p>x<script>setInterval(() => {{for (let i = 0; i < 50; i++) {asked}}}, 5)</script>"
         hostile = await pool.open(sites={"http://a.test": lambda request: Response(flood.encode())})

@@ -1,0 +1,72 @@
+"""An event loop in a separate thread, for objects bound to one loop whose callers run on any loop or none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class BackgroundLoop:
+    """Runs coroutines concurrently. Close it; coroutines in progress are then cancelled.
+
+    Waiting for a future of :meth:`start` leaves the main thread open to signals. Running the loop there would not: a
+    handler could not know where it interrupts the loop's own code. It does not survive a fork: the child must create
+    another.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Start a coroutine without waiting."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine and return its result. An exception that ends the waiting (Ctrl-C) cancels the coroutine."""
+        future = self.start(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def arun(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine and await its result on the caller's own loop. Cancelling the caller cancels it."""
+        return await asyncio.wrap_future(self.start(coroutine))
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function in the loop's thread; safe from any thread and from a signal handler."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        """Cancel the coroutines in progress, wait for them, and end the thread. Safe to call twice."""
+        if self._loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self.start(_cancel_others()).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

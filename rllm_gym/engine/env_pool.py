@@ -1,0 +1,125 @@
+"""The workers of an engine's environments and calls, all from one worker pool that is created when it is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.core import EnvironmentFault
+from rllm_gym.engine.env_host import EnvironmentHost
+from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.spec import Deadlines
+from rllm_gym.engine.stats import EngineStats
+from rllm_gym.runtime import DeadlineExceeded, Kind, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+
+
+class EnvPool:
+    """Creates workers for environments, and runs functions in workers.
+
+    Args:
+        workers: ``"thread"``, ``"process"`` or ``"ray"``.
+        memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.
+        name: Name of the pool in messages.
+        deadlines: Maximum duration of each phase, in seconds.
+        reuse: Whether an environment is reused for further episodes after a clean end; ``None``: only those with an
+            ``rllm/`` id are.
+        stats: Counts lost workers.
+
+    Attributes:
+        env_made: Whether any environment was ever created.
+    """
+
+    def __init__(
+        self,
+        workers: Kind,
+        *,
+        memory_mb: int | None,
+        name: str,
+        deadlines: Deadlines,
+        reuse: bool | None,
+        stats: EngineStats,
+    ) -> None:
+        self.env_made = threading.Event()
+        self._kind = workers
+        self._memory_mb = memory_mb
+        self._name = name
+        self._deadlines = deadlines
+        self._reuse = reuse
+        self._stats = stats
+        self._lock = threading.Lock()
+        self._pool: WorkerPool | None = None
+
+    def new_env_worker(
+        self,
+        source: EnvSpec | str | Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        *,
+        env_id: str,
+        host: Callable[..., Any] = EnvironmentHost,
+    ) -> EnvWorker:
+        """Create the handle of a worker for one environment."""
+        reuse = env_id.startswith("rllm/") if self._reuse is None else self._reuse
+        return EnvWorker(
+            self._workers(),
+            source,
+            kwargs,
+            self._deadlines,
+            reuse=reuse,
+            env_made=self.env_made,
+            stats=self._stats,
+            host=host,
+        )
+
+    async def call(self, function: Callable[..., Any], args: tuple[Any, ...], *, name: str, timeout: float) -> Any:  # noqa: ASYNC109
+        """Run ``function(*args)`` in a worker; ``name`` names it in messages.
+
+        Raises:
+            EnvironmentFault: The deadline passed (kind ``call_deadline``), the worker died (``worker_died``) or ran out
+                of memory (``memory``).
+            Exception: Any exception that the function raised.
+        """
+        self.env_made.set()  # a fault in a call must not be reported as EnvironmentUnavailable
+        try:
+            return await self._workers().arun(function, *args, timeout=timeout)
+        except DeadlineExceeded:
+            self._count_lost_worker()
+            raise EnvironmentFault(f"{name} did not finish within {timeout:g} s", kind="call_deadline") from None
+        except MemoryExceeded as error:
+            self._count_lost_worker()
+            raise EnvironmentFault(f"{name} exceeded its memory limit: {error}", kind="memory") from error
+        except WorkerDied as error:
+            self._count_lost_worker()
+            raise EnvironmentFault(f"the worker died during {name}: {error}", kind="worker_died") from error
+        except WorkerError as error:
+            raise RuntimeError(f"{name}: {error}") from error
+
+    async def aclose(self) -> None:
+        """Stop every worker. Later calls create a new pool."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
+
+    # Private methods
+
+    def _workers(self) -> WorkerPool:
+        with self._lock:
+            if self._pool is None:
+                # n_parallel limits each run, so the pool itself needs no limit.
+                self._pool = WorkerPool(
+                    self._kind,
+                    max_workers=1_000_000,
+                    memory_mb=self._memory_mb,
+                    name=self._name,
+                    preload=() if self._kind == "thread" else ("rllm_gym.engine.env_host",),
+                )
+            return self._pool
+
+    def _count_lost_worker(self) -> None:
+        if self._kind == "thread":
+            self._stats.abandoned_threads += 1
+        else:
+            self._stats.killed_processes += 1
