@@ -26,7 +26,8 @@ from pathlib import Path
 import psutil
 
 from trainers.config import TrainConfig
-from trainers.config_loading import from_mapping, load_yaml, write_yaml
+from trainers.config.mapping import from_mapping
+from trainers.config_loading import load_yaml, write_yaml
 from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
 

@@ -28,7 +28,8 @@ import rllm_gym  # noqa: F401 - registers the environments
 from examples.demo import distinct_maps, evaluate
 from rllm_gym.core import Episode
 from trainers.config import SftConfig, TrainConfig
-from trainers.config_loading import from_mapping, load_yaml, to_mapping
+from trainers.config.mapping import from_mapping, to_mapping
+from trainers.config_loading import load_yaml
 from trainers.fine_tuning.sft import sft
 from trainers.learner import TrainingDiverged
 from trainers.loop import train

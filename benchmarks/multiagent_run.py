@@ -27,7 +27,7 @@ from rllm_gym.core import Episode
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role, Workflow
 from rllm_gym.samplers import SamplingParams, TorchSampler, WeightUpdate
 from trainers.config import SftConfig, TrainConfig
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.fine_tuning.sft import sft
 from trainers.loop import train
 from trainers.model import load_causal_lm, load_tokenizer

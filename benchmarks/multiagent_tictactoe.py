@@ -11,8 +11,9 @@ from typing import Any
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode
 from rllm_gym.engine import Workflow, WorkflowContext
-from rllm_gym.engine.workflow import hash_choice
-from rllm_gym.multiagent.opponents import best_moves, optimal_player, random_player
+from rllm_gym.engine.roles import hash_choice
+from rllm_gym.multiagent.board import best_moves
+from rllm_gym.multiagent.opponents import optimal_player, random_player
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
 ROLES, AGENT_IDS = ("cross", "nought"), ("player_0", "player_1")

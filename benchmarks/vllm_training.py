@@ -27,7 +27,7 @@ import torch
 from rllm_gym.samplers.protocol import Probe
 from trainers import sampler_factory
 from trainers.config import TrainConfig
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics

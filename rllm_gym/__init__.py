@@ -17,8 +17,7 @@ from rllm_gym.core import (
     TokenSequence,
     Trajectory,
 )
-
-__version__ = "0.1.0"
+from rllm_gym.version import __version__
 
 __all__ = [
     "EnvironmentFault",

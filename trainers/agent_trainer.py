@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.agents import BaseAgent, ChatAgent
-from rllm_gym.compat import LegacyAgentAdapter, LegacyEnvAdapter
+from rllm_gym.compat.agents import LegacyAgentAdapter
+from rllm_gym.compat.environments import LegacyEnvAdapter
 from rllm_gym.core import Task
 from trainers.config import ConfigError, TrainConfig
-from trainers.config_loading import from_mapping, load_yaml
+from trainers.config.mapping import from_mapping
+from trainers.config_loading import load_yaml
 from trainers.loop import train
 from trainers.rollouts import TaskSequence, TrainEnv, open_train_env, tasks_of
 from trainers.run.training_run import TrainResult

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from rllm_gym.commands.errors import CommandError
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
-from trainers.config_loading import Config, read_command_line
+from trainers.config.mapping import Config
+from trainers.config_loading import read_command_line
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 

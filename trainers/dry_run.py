@@ -21,8 +21,8 @@ from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
 from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
+from trainers.config.mapping import to_mapping
 from trainers.config.roles import BASE, check_role_assignment
-from trainers.config_loading import to_mapping
 from trainers.memory import (
     BatchShape,
     MemoryEstimate,

@@ -14,7 +14,7 @@ from trainers.config import ConfigError, OptimizerConfig
 
 _log = logging.getLogger(__name__)
 
-# Learning rates common for adapters ruin a full model of this size within a few steps; tiny models need them.
+# Learning rates common for adapters degrade a full model of this size within a few steps; tiny models need them.
 _REAL_SIZE, _FULL_RATE = 50_000_000, 5e-5
 
 
@@ -123,7 +123,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
-    """Return a warning if the learning rate would ruin this model in full fine-tuning."""
+    """Return a warning if the learning rate would degrade this model in full fine-tuning."""
     full = all(parameter.requires_grad for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters())
     if not full or trained < _REAL_SIZE or config.lr <= _FULL_RATE:

@@ -39,7 +39,7 @@ def _add_from_commit(commands: argparse._SubParsersAction[argparse.ArgumentParse
         help="convert a bug-fix commit to a task, without Docker",
         description="Convert a bug-fix commit of a local Python repository to a task. The tests of the commit are\n"
         "hidden from the agent; they run in the sandbox before and after the commit to find the tests that it fixes.\n"
-        "The task is appended to the file OUT as one line.",
+        "The task is appended to the file OUTPUT as one line.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -66,7 +66,7 @@ def _add_from_commit(commands: argparse._SubParsersAction[argparse.ArgumentParse
     parser.add_argument(
         "--bundle",
         action="store_true",
-        help="also write the tree as a git bundle next to OUT, so that the clone is not needed",
+        help="also write the tree as a git bundle next to OUTPUT, so that the clone is not needed",
     )
     parser.add_argument("--quiet", action="store_true", help="do not print progress")
 

@@ -33,7 +33,7 @@ from rllm_gym.compat.workflows import (
 from rllm_gym.data import Dataset, DatasetRegistry
 
 if TYPE_CHECKING:
-    from trainers import AgentTrainer
+    AgentTrainer: Any
 
 __all__ = [
     "Action",
@@ -78,7 +78,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "AgentTrainer":
-        # Imported on access: it needs torch, and this package must not depend on the trainers.
+        # The only import of the trainers in this package: on access, since it needs torch and they import this package.
         from trainers import AgentTrainer
 
         return AgentTrainer

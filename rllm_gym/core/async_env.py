@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Coroutine
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-import gymnasium
-
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.core.env import InvalidAction, Outcome, TextEnv
 from rllm_gym.core.task import Task
-
-T = TypeVar("T")
 
 
 class AsyncTextEnv(TextEnv):
@@ -29,8 +24,6 @@ class AsyncTextEnv(TextEnv):
     bound_to_loop: ClassVar[bool] = True
     """Whether the environment may be used only from the event loop it was first used from. The engine creates a new
     environment per episode if this is ``True``; if ``False``, one environment can serve many episodes."""
-
-    _ready: Any = None
 
     @abstractmethod
     async def _async_begin(self, task: Task) -> str:
@@ -48,24 +41,21 @@ class AsyncTextEnv(TextEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start an episode, as :meth:`reset`, but as a coroutine."""
-        gymnasium.Env.reset(self, seed=seed)
-        task = self._choose_task(options)
-        self._done = True  # until the environment is set up
-        self._ready = await self._async_begin(task)
-        return super().reset(options={"task": task})
+        task = self._start_episode(seed, options)
+        return self._record_reset(await self._async_begin(task))
 
     async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Execute one step, as :meth:`step`, but as a coroutine."""
-        readable = isinstance(action, str) and len(action) <= self.action_space.max_length  # type: ignore[attr-defined]
-        if readable and not self._done:
-            try:
-                self._ready = await self._async_act(action)
-            except InvalidAction as error:
-                self._ready = error
-            except BaseException:
-                self._done = True
-                raise
-        return super().step(action)
+        self._check_action(action)
+        try:
+            self._check_length(action)
+            outcome = await self._async_act(action)
+        except InvalidAction as error:
+            return self._record(error)
+        except BaseException:  # the state of the environment is unknown
+            self._done = True
+            raise
+        return self._record(outcome)
 
     async def async_close(self) -> None:
         """Close the environment, as :meth:`close`, but as a coroutine."""
@@ -74,51 +64,37 @@ class AsyncTextEnv(TextEnv):
     # Synchronous interface, for code without an event loop
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        return _on_shared_loop(self.async_reset(seed=seed, options=options))
+        return _shared_loop().run(self.async_reset(seed=seed, options=options))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return _on_shared_loop(self.async_step(action))
-
-    def close(self) -> None:
-        _on_shared_loop(self.async_close())
-
-    # TextEnv does the bookkeeping. By the time it calls these methods, the coroutine has already been awaited.
+        return _shared_loop().run(self.async_step(action))
 
     def _begin(self, task: Task) -> str:
-        return self._take_ready()  # type: ignore[no-any-return]
+        return _shared_loop().run(self._async_begin(task))
 
     def _act(self, action: str) -> Outcome:
-        return self._take_ready()  # type: ignore[no-any-return]
+        return _shared_loop().run(self._async_act(action))
 
-    def _take_ready(self) -> Any:
-        ready, self._ready = self._ready, None
-        if isinstance(ready, InvalidAction):
-            raise ready
-        return ready
+    def close(self) -> None:
+        _shared_loop().run(self.async_close())
 
 
 _lock = threading.Lock()
-_shared: asyncio.AbstractEventLoop | None = None
+_loop: BackgroundLoop | None = None
+
+
+def _shared_loop() -> BackgroundLoop:
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = BackgroundLoop("async-environments")
+        return _loop
 
 
 def _forget_loop() -> None:
     # After a fork the child process has the loop object, but not the thread that runs it.
-    global _lock, _shared
-    _lock, _shared = threading.Lock(), None
+    global _lock, _loop
+    _lock, _loop = threading.Lock(), None
 
 
 os.register_at_fork(after_in_child=_forget_loop)
-
-
-def _on_shared_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    global _shared
-    with _lock:
-        if _shared is None or _shared.is_closed():
-            _shared = asyncio.new_event_loop()
-            threading.Thread(target=_shared.run_forever, name="async-environments", daemon=True).start()
-    future = asyncio.run_coroutine_threadsafe(coroutine, _shared)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # do not leave the coroutine running after an interrupted wait
-        raise

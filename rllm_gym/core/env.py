@@ -181,15 +181,7 @@ class TextEnv(gymnasium.Env[str, str]):
             TaskError: There is no such task, or an option is unknown.
             EnvironmentFault: The environment could not be set up.
         """
-        super().reset(seed=seed)
-        self._task = self._choose_task(options)
-        self._turn = 0
-        self._done = True  # until the environment is set up
-        self._observation = self._begin(self._task)
-        self._done = False
-        info = self._info(False, False, "", {})
-        info["tools"] = self._tools()
-        return self._observation, info
+        return self._record_reset(self._begin(self._start_episode(seed, options)))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Execute one reply of the model.
@@ -206,43 +198,16 @@ class TextEnv(gymnasium.Env[str, str]):
             EnvironmentFault: The environment failed. After this, and after any other exception of the environment,
                 the episode is over.
         """
-        if self._done:
-            raise ResetNeeded("the episode is over or was never started: call reset() before step()")
-        if not isinstance(action, str):
-            raise TypeError(f"an action must be a str (the model's raw reply); got {type(action).__name__}")
-        invalid = False
+        self._check_action(action)
         try:
-            if len(action) > self.action_space.max_length:  # type: ignore[attr-defined]
-                raise InvalidAction(
-                    f"The reply has {len(action)} characters; at most {self.action_space.max_length} are read."  # type: ignore[attr-defined]
-                )
+            self._check_length(action)
             outcome = self._act(action)
         except InvalidAction as error:
-            invalid = True
-            outcome = Outcome(str(error), {"invalid_action": 0.0 - self.invalid_action_penalty})
+            return self._record(error)
         except BaseException:  # the state of the environment is unknown
             self._done = True
             raise
-        self._turn += 1
-
-        terminated, truncated, stop_reason = outcome.terminated, False, ""
-        success = terminated and outcome.success
-        if terminated:
-            stop_reason = _SUCCESS if success else _FAILURE
-        elif self._turn >= self.max_turns:
-            if self.max_turns == 1:
-                terminated = True
-                stop_reason = _INVALID_ACTION if invalid else _FAILURE
-            else:
-                truncated = True
-                stop_reason = _MAX_TURNS
-        self._done = terminated or truncated
-        self._observation = outcome.observation
-        components = {name: float(value) for name, value in outcome.rewards.items()}
-        info = self._info(invalid, success, stop_reason, components)
-        if outcome.info:
-            info.update(outcome.info)
-        return outcome.observation, float(sum(components.values())), terminated, truncated, info
+        return self._record(outcome)
 
     def render(self) -> str | np.ndarray | None:
         """Return the latest observation if ``render_mode`` is ``"ansi"``, else ``None``."""
@@ -305,7 +270,57 @@ class TextEnv(gymnasium.Env[str, str]):
         copy.set_state(self.get_state())
         return copy
 
-    # Private methods
+    # Bookkeeping, shared with AsyncTextEnv
+
+    def _start_episode(self, seed: int | None, options: Mapping[str, Any] | None) -> Task:
+        super().reset(seed=seed)
+        self._task = self._choose_task(options)
+        self._turn = 0
+        self._done = True  # until the environment is set up
+        return self._task
+
+    def _record_reset(self, observation: str) -> tuple[str, dict[str, Any]]:
+        self._observation, self._done = observation, False
+        info = self._info(False, False, "", {})
+        info["tools"] = self._tools()
+        return observation, info
+
+    def _check_action(self, action: str) -> None:
+        if self._done:
+            raise ResetNeeded("the episode is over or was never started: call reset() before step()")
+        if not isinstance(action, str):
+            raise TypeError(f"an action must be a str (the model's raw reply); got {type(action).__name__}")
+
+    def _check_length(self, action: str) -> None:
+        longest = self.action_space.max_length  # type: ignore[attr-defined]
+        if len(action) > longest:
+            raise InvalidAction(f"The reply has {len(action)} characters; at most {longest} are read.")
+
+    def _record(self, outcome: Outcome | InvalidAction) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Count the turn and return the result of ``step``."""
+        invalid = isinstance(outcome, InvalidAction)
+        if isinstance(outcome, InvalidAction):
+            outcome = Outcome(str(outcome), {"invalid_action": 0.0 - self.invalid_action_penalty})
+        self._turn += 1
+
+        terminated, truncated, stop_reason = outcome.terminated, False, ""
+        success = terminated and outcome.success
+        if terminated:
+            stop_reason = _SUCCESS if success else _FAILURE
+        elif self._turn >= self.max_turns:
+            if self.max_turns == 1:
+                terminated = True
+                stop_reason = _INVALID_ACTION if invalid else _FAILURE
+            else:
+                truncated = True
+                stop_reason = _MAX_TURNS
+        self._done = terminated or truncated
+        self._observation = outcome.observation
+        components = {name: float(value) for name, value in outcome.rewards.items()}
+        info = self._info(invalid, success, stop_reason, components)
+        if outcome.info:
+            info.update(outcome.info)
+        return outcome.observation, float(sum(components.values())), terminated, truncated, info
 
     def _choose_task(self, options: Mapping[str, Any] | None) -> Task:
         chosen: Any = None

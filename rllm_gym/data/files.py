@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rllm_gym.core import Task, TaskError
-from rllm_gym.data.rows import MemoryStore, RowReader, RowTable, find_position, make_task
-from rllm_gym.data.taskset import MAX_DEPTH, RowToTask, TaskStore
+from rllm_gym.data.conversion import MAX_DEPTH, RowToTask
+from rllm_gym.data.rows import MemoryStore, RowReader, RowTable, TaskStore, find_position, make_task
 
 MAX_LINE_BYTES = 16 * 2**20
 """Maximum length of a line of a JSONL file in bytes. A longer line is an error, so that it cannot fill the memory."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rllm_gym.core import SPLITS, Task, TaskError
+from rllm_gym.data.conversion import RowToTask
 from rllm_gym.data.rows import RowReader, find_position, make_task
-from rllm_gym.data.taskset import RowToTask
 
 _SOURCE = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<config>[\w.+-]+))?(?:@(?P<split>[\w.+-]+))?", re.ASCII)
 _FORM = "'hf:repo[:config][@split]', such as 'hf:openai/gsm8k' or 'hf:openai/gsm8k:main@test'"

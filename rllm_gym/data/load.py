@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import TaskError, TaskSource
-from rllm_gym.data.taskset import RowToTask, Taskset
+from rllm_gym.data.conversion import RowToTask
+from rllm_gym.data.taskset import Taskset
 
 
 def load_tasks(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import RllmGymError, TaskError
+from rllm_gym.data.conversion import check_json
 from rllm_gym.data.dataset import Dataset
-from rllm_gym.data.taskset import check_json
 
 logger = logging.getLogger(__name__)
 

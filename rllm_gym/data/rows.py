@@ -1,16 +1,35 @@
-"""A task store over rows in memory, and the row checks that all stores share."""
+"""The interface of task stores, the row checks that they share, and a store over rows in memory."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rllm_gym.core import SPLITS, Task, TaskError
-from rllm_gym.data.taskset import RowToTask, row_id
+from rllm_gym.data.conversion import RowToTask, row_id
+
+
+class TaskStore(Protocol):
+    """The storage behind a :class:`~rllm_gym.data.Taskset`: returns tasks by position, and the position of an id."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def task(self, position: int) -> Task: ...
+
+    def position(self, task_id: str) -> int | None:
+        """Return the position of this id, or ``None``."""
+        ...
+
+    def split_positions(self, split: str) -> np.ndarray | None:
+        """Return the positions whose content is in ``split``, ascending; ``None`` if each task must be tested."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

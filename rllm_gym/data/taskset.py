@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 
 from rllm_gym.core import SPLITS, Task, TaskError, split_of, stream_seed
-
-RowToTask = Callable[[Mapping[str, Any], str], Task]
-"""Converts a row and its task id to a task. Raises :class:`~rllm_gym.core.TaskError` for a row it cannot use."""
-
-CONTENT_KEYS = ("question", "problem", "prompt", "instruction", "content")
-ID_KEYS = ("task_id", "id", "unique_id")
-
-
-class TaskStore(Protocol):
-    """The storage behind a :class:`Taskset`: returns tasks by position, and the position of an id."""
-
-    @property
-    def name(self) -> str: ...
-
-    def __len__(self) -> int: ...
-
-    def task(self, position: int) -> Task: ...
-
-    def position(self, task_id: str) -> int | None:
-        """Return the position of this id, or ``None``."""
-        ...
-
-    def split_positions(self, split: str) -> np.ndarray | None:
-        """Return the positions whose content is in ``split``, ascending; ``None`` if each task must be tested."""
-        ...
+from rllm_gym.data.conversion import RowToTask, row_to_task
+from rllm_gym.data.files import open_store
+from rllm_gym.data.hub import open_hub
+from rllm_gym.data.rows import MemoryStore, TaskStore
 
 
 class Taskset(Sequence[Task]):
@@ -87,8 +65,6 @@ class Taskset(Sequence[Task]):
         Raises:
             TaskError: A row cannot be used, an id occurs twice, or nothing is left; names the row.
         """
-        from rllm_gym.data.rows import MemoryStore
-
         return _narrow(MemoryStore.from_rows(rows, name=name, convert=convert or row_to_task), split)
 
     @classmethod
@@ -115,8 +91,6 @@ class Taskset(Sequence[Task]):
             TaskError: The file is missing, has another format, or has a row that cannot be used; names the file and
                 the line. The error for a missing file is also a ``FileNotFoundError``.
         """
-        from rllm_gym.data.files import open_store
-
         return _narrow(open_store(path, name=name, convert=convert or row_to_task), split)
 
     @classmethod
@@ -138,8 +112,6 @@ class Taskset(Sequence[Task]):
             TaskError: ``datasets`` is missing, the hub cannot be reached within ``timeout`` seconds, there is no such
                 data set, or ``split=`` is given while the data set has splits of its own and none was selected.
         """
-        from rllm_gym.data.hub import open_hub
-
         return _narrow(open_hub(source, name=name, split=split, convert=convert or row_to_task, timeout=timeout), split)
 
     # Sequence of tasks
@@ -302,78 +274,3 @@ def check_split(split: str) -> str:
     if split not in SPLITS:
         raise TaskError(f"split={split!r} is not one of {', '.join(map(repr, SPLITS))} (or None)")
     return split
-
-
-def row_id(row: Mapping[str, Any]) -> str | None:
-    """Return the row's own id, from ``task_id``, ``id`` or ``unique_id``; ``None`` if it has none.
-
-    Raises:
-        TaskError: The id is neither text nor a whole number, or is empty.
-    """
-    for key in ID_KEYS:
-        value = row.get(key)
-        if value is None:
-            continue
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        raise TaskError(f"its {key!r} is {value!r:.80}; an id must be a whole number or a non-empty string")
-    return None
-
-
-def row_to_task(row: Mapping[str, Any], task_id: str) -> Task:
-    """Return a task that stores the whole row as its data.
-
-    The content is the first of ``question``, ``problem``, ``prompt``, ``instruction``, ``content`` that is text;
-    otherwise the whole row without its ids, as JSON with sorted keys. A row written by
-    :meth:`rllm_gym.core.Task.to_json` is restored to that task.
-
-    Raises:
-        TaskError: The row contains a value that JSON cannot represent.
-    """
-    if set(row) == {"task_id", "content", "data"} and isinstance(row["content"], str):
-        data = row["data"]
-        if isinstance(data, Mapping):
-            check_json(data)
-            return Task(task_id, row["content"], data)
-    check_json(row)
-    for key in CONTENT_KEYS:
-        value = row.get(key)
-        if isinstance(value, str) and value:
-            return Task(task_id, value, row)
-    content = json.dumps({key: value for key, value in row.items() if key not in ID_KEYS}, sort_keys=True)
-    return Task(task_id, content, row)
-
-
-MAX_DEPTH = 64
-
-
-def check_json(value: Any) -> None:
-    """Check that ``value`` is JSON: texts, finite numbers, booleans, ``None``, lists, and mappings with text keys.
-
-    Raises:
-        TaskError: It is not; names the key and the value.
-    """
-    stack: list[tuple[Any, str, int]] = [(value, "", 0)]
-    while stack:
-        item, where, depth = stack.pop()
-        if item is None or isinstance(item, str | bool | int):
-            continue
-        if isinstance(item, float):
-            if item != item or item in (float("inf"), float("-inf")):
-                raise TaskError(f"{where or 'it'} is {item}, which JSON does not support; omit it or write null")
-        elif depth >= MAX_DEPTH:
-            raise TaskError(f"{where[:80]} is nested more than {MAX_DEPTH} levels deep; flatten it")
-        elif isinstance(item, Mapping):
-            for key, inner in item.items():
-                if not isinstance(key, str):
-                    raise TaskError(f"{where or 'it'} has the key {key!r:.80}; keys must be strings")
-                stack.append((inner, f"{where}[{key!r:.40}]", depth + 1))
-        elif isinstance(item, list | tuple):
-            stack.extend((inner, f"{where}[{index}]", depth + 1) for index, inner in enumerate(item))
-        else:
-            raise TaskError(
-                f"{where or 'it'} is of type {type(item).__name__}, which is not a JSON type; convert it to a "
-                "string or number, or omit it"
-            )

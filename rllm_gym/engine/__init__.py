@@ -1,14 +1,16 @@
 """Engines that run episodes with environments, agents and samplers, and tools to save and evaluate the episodes."""
 
-from rllm_gym.engine.agent_session import AgentReply, AgentSession, Truncated
+from rllm_gym.engine.agent_session import AgentReply, AgentSession
 from rllm_gym.engine.engine_run import EnvironmentUnavailable
 from rllm_gym.engine.episodes_file import EpisodeFileError, load_episodes, save_episodes
 from rllm_gym.engine.execution_engine import AgentExecutionEngine
 from rllm_gym.engine.manifest import write_manifest
 from rllm_gym.engine.metrics import Estimate, compute_pass_at_k, pass_at_k
+from rllm_gym.engine.roles import Role
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, group
 from rllm_gym.engine.stats import EngineStats
-from rllm_gym.engine.workflow import Role, Workflow
+from rllm_gym.engine.token_budget import Truncated
+from rllm_gym.engine.workflow import Workflow
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.engine.workflow_engine import AgentWorkflowEngine
 

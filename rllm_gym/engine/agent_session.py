@@ -6,79 +6,16 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from rllm_gym.agents import Action, BaseAgent
-from rllm_gym.core import RllmGymError, Step, StopReason, Trajectory, TurnTokens
+from rllm_gym.core import Step, StopReason, Trajectory, TurnTokens
+from rllm_gym.engine.attempt import AgentError
+from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.engine_run import AgentError
+from rllm_gym.engine.token_budget import Truncated
 from rllm_gym.samplers.protocol import Completion, SamplingRequest
-
-if TYPE_CHECKING:
-    from rllm_gym.engine.workflow_context import WorkflowContext
-
-
-class Truncated(RllmGymError):
-    """Raised if a limit of the engine prevents an agent from replying. Uncaught, it ends the episode.
-
-    Attributes:
-        stop_reason: ``MAX_TURNS``, ``MAX_TOKENS``, ``CONTEXT_LENGTH`` or ``PROMPT_TOO_LONG``.
-        agent: Name of the agent.
-    """
-
-    def __init__(self, stop_reason: StopReason, agent: str) -> None:
-        super().__init__(stop_reason, agent)
-        self.stop_reason = stop_reason
-        self.agent = agent
-
-    def __str__(self) -> str:
-        return f"{self.agent} cannot reply: {self.stop_reason.value}"
-
-
-class TokenBudget:
-    """The tokens and turns that all agents of an episode together have left. Pending replies reserve their tokens.
-
-    Args:
-        tokens: Total tokens of all replies; ``None`` for no limit.
-        turns: Total number of replies; ``None`` for no limit.
-    """
-
-    def __init__(self, tokens: int | None, turns: int | None) -> None:
-        self._tokens = tokens
-        self._turns = turns
-        self.any_sampled = False  # whether anything was ever sampled
-
-    def check(self, agent: str) -> None:
-        """Check that there are turns and tokens left.
-
-        Raises:
-            Truncated: There are none.
-        """
-        if self._turns is not None and self._turns < 1:
-            raise Truncated(StopReason.MAX_TURNS, agent)
-        if self._tokens is not None and self._tokens < 1:
-            raise Truncated(StopReason.MAX_TOKENS, agent)
-
-    def reserve(self, request: SamplingRequest, agent: str) -> SamplingRequest:
-        """Return the request, limited to the tokens left, and reserve its tokens until :meth:`commit`.
-
-        Raises:
-            Truncated: There are no tokens or no turns left.
-        """
-        self.check(agent)
-        if self._turns is not None:
-            self._turns -= 1
-        if self._tokens is not None:
-            if request.params.max_tokens > self._tokens:
-                request = replace(request, params=replace(request.params, max_tokens=self._tokens))
-            self._tokens -= request.params.max_tokens
-        return request
-
-    def commit(self, request: SamplingRequest, used: int) -> None:
-        """Release the reserved tokens that a request did not use."""
-        if self._tokens is not None:
-            self._tokens += request.params.max_tokens - used
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +47,14 @@ class AgentSession:
 
     def __init__(
         self,
-        context: WorkflowContext,
+        state: AttemptState,
         name: str,
         role: str,
         agent: BaseAgent,
         tools: Sequence[Mapping[str, Any]] | str | None,
         sampler: ConversationSampler,
+        *,
+        trainable: bool,
     ) -> None:
         self.name = name
         self.role = role
@@ -124,7 +63,8 @@ class AgentSession:
         self.rewarded_last = True  # there is no reply without a reward yet
         self.agent = agent
         self.sampler = sampler
-        self._context = context
+        self._state = state
+        self._trainable = trainable
         self._tools = tools if tools is None or isinstance(tools, str) else json.dumps(list(tools))
         self.busy = False
         self._started = False
@@ -152,13 +92,13 @@ class AgentSession:
             raise RuntimeError(f"{self.name} is already generating a reply: an agent generates one reply at a time")
         self.busy = True
         try:
-            await self._context.check_running()
-            self._context.token_budget.check(self.name)
+            await self._state.check_running()
+            self._state.token_budget.check(self.name)
             self.observe(text, info)
             return await self._generate(text)
         except Truncated as cut:
             self._pending_observation = cut.stop_reason
-            await self._context.refuse_truncated(cut)
+            await self._state.refuse_truncated(cut)
             raise
         finally:
             self.busy = False
@@ -174,7 +114,7 @@ class AgentSession:
         if not self._started:
             self._started = True
             self._call_agent("reset", self.agent.reset)
-            self._call_agent("receive_task", self.agent.receive_task, self._context.task_row)
+            self._call_agent("receive_task", self.agent.receive_task, self._state.task_row)
         reward = self.steps[-1].reward if self.steps else 0.0
         self._call_agent("update_from_env", self.agent.update_from_env, text, reward, done, dict(info or {}))
 
@@ -202,11 +142,11 @@ class AgentSession:
             self.steps[-1].done = True
         return Trajectory(
             name=self.name,
-            task=self._context.task_row,
+            task=self._state.task_row,
             steps=list(self.steps),
             reward=float(sum(step.reward for step in self.steps)),
             role=self.role,
-            trainable=self._context.roles[self.role].trainable,
+            trainable=self._trainable,
         )
 
     # Private methods
@@ -222,10 +162,10 @@ class AgentSession:
             raise Truncated(self._pending_observation, self.name) from error
         if isinstance(request, StopReason):
             raise self._truncated(request)
-        completion = await self._sample(self._context.token_budget.reserve(request, self.name))
+        completion = await self._sample(self._state.token_budget.reserve(request, self.name))
         if completion.finish_reason == "context_length":
             raise self._truncated(StopReason.PROMPT_TOO_LONG)
-        self._context.token_budget.any_sampled = True
+        self._state.token_budget.any_sampled = True
         action = self._call_agent("update_from_model", self.agent.update_from_model, completion.text)
         action = action.action if isinstance(action, Action) else action
         state = self._call_agent("get_current_state", self.agent.get_current_state)
@@ -244,15 +184,15 @@ class AgentSession:
             used = len(completion.ids)
         except Exception as error:
             # An exception of the sampler is not an error of the workflow, which could not handle it.
-            self._context.abort(error)
+            self._state.abort(error)
             raise
         finally:
-            self._context.token_budget.commit(request, used)
+            self._state.token_budget.commit(request, used)
         return completion
 
     def _truncated(self, reason: StopReason) -> Truncated:
         # PROMPT_TOO_LONG is only for the first prompt of the episode, before any reply.
-        if reason is StopReason.PROMPT_TOO_LONG and self._context.token_budget.any_sampled:
+        if reason is StopReason.PROMPT_TOO_LONG and self._state.token_budget.any_sampled:
             reason = StopReason.CONTEXT_LENGTH
         return Truncated(reason, self.name)
 
@@ -270,7 +210,7 @@ class AgentSession:
                 f"{self.name}: {type(self.agent).__name__}.{what} raised {_format_error(error)}"
             ) from error
         finally:
-            self._context.seconds["agent"] += time.perf_counter() - began
+            self._state.seconds["agent"] += time.perf_counter() - began
 
 
 def _format_error(error: Exception) -> str:

@@ -7,26 +7,22 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from gymnasium.envs.registration import EnvSpec
-
 from rllm_gym.chat.renderer import ChatRenderer
-from rllm_gym.core import Episode, Task
-from rllm_gym.engine.engine_run import Attempt, EngineRun, EnvLease, Result, SamplerClient
-from rllm_gym.engine.env_host import EnvironmentHost
-from rllm_gym.engine.env_worker import EnvWorker
-from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
+from rllm_gym.core import Episode
+from rllm_gym.engine.attempt import Attempt, EnvLease
+from rllm_gym.engine.engine_run import EngineRun, Result
+from rllm_gym.engine.env_pool import EnvPool
+from rllm_gym.engine.sampler_client import SamplerClient
+from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, Specs
 from rllm_gym.engine.stats import EngineStats
-from rllm_gym.runtime import KINDS, Kind, WorkerPool
+from rllm_gym.runtime import KINDS, Kind
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
-
-TaskLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
-Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]
 
 
 class BaseEngine(ABC):
@@ -80,8 +76,6 @@ class BaseEngine(ABC):
         self.renderer = renderer or _renderer(sampler, tokenizer)
         self.params = self.with_turn_end(sampling_params or SamplingParams())
         self.n_parallel = n_parallel
-        self.workers = workers
-        self.memory_mb = memory_mb
         self.budget = budget
         if self.renderer is None and budget != Budget(budget.max_turns):
             raise ValueError(
@@ -90,19 +84,24 @@ class BaseEngine(ABC):
             )
         self.deadlines = deadlines or Deadlines()
         self.retries = retries
-        self.reuse_envs = reuse_envs
         self.on_sampler_error = on_sampler_error
         self.seed = seed
         self.deterministic = deterministic
         self.progress = progress
         self.settle_turns = settle_turns
         self.stats = EngineStats()
+        self.env_pool = EnvPool(
+            workers,
+            memory_mb=memory_mb,
+            name=f"{env_id} environment",
+            deadlines=self.deadlines,
+            reuse=reuse_envs,
+            stats=self.stats,
+        )
         self._runs = itertools.count()
         self._running = 0
         self._kept_open = False
-        self.env_made = threading.Event()  # whether any environment was ever created
         self._lock = threading.RLock()
-        self._pool: WorkerPool | None = None
         self._idle: list[EnvLease] = []
 
     @abstractmethod
@@ -184,7 +183,12 @@ class BaseEngine(ABC):
                 await self.aclose()
             self.stats.wall += time.perf_counter() - began
 
-    # Environments and workers
+    # Environments
+
+    @property
+    def env_made(self) -> bool:
+        """Whether any environment was ever created."""
+        return self.env_pool.env_made.is_set()
 
     def acquire_lease(self) -> EnvLease:
         """Return the environments of an earlier episode if some are idle, else new ones."""
@@ -196,41 +200,6 @@ class BaseEngine(ABC):
         with self._lock:
             self._idle.append(lease)
 
-    def pool(self) -> WorkerPool:
-        """Return the pool of workers that all leases share."""
-        with self._lock:
-            if self._pool is None:
-                # n_parallel limits each run, so the pool itself needs no limit.
-                self._pool = WorkerPool(
-                    self.workers,
-                    max_workers=1_000_000,
-                    memory_mb=self.memory_mb,
-                    name=f"{self.env_id} environment",
-                    preload=() if self.workers == "thread" else ("rllm_gym.engine.env_host",),
-                )
-            return self._pool
-
-    def new_env_worker(
-        self,
-        source: EnvSpec | str | Callable[..., Any],
-        kwargs: Mapping[str, Any],
-        *,
-        env_id: str,
-        host: Callable[..., Any] = EnvironmentHost,
-    ) -> EnvWorker:
-        """Create the handle of a worker for one environment."""
-        reuse = env_id.startswith("rllm/") if self.reuse_envs is None else self.reuse_envs
-        return EnvWorker(
-            self.pool(),
-            source,
-            kwargs,
-            self.deadlines,
-            reuse=reuse,
-            env_made=self.env_made,
-            stats=self.stats,
-            host=host,
-        )
-
     # Closing
 
     async def aclose(self) -> None:
@@ -240,10 +209,7 @@ class BaseEngine(ABC):
         try:
             await asyncio.gather(*(lease.aclose() for lease in leases))
         finally:
-            with self._lock:
-                pool, self._pool = self._pool, None
-            if pool is not None:
-                await pool.aclose()
+            await self.env_pool.aclose()
 
     def close(self) -> None:
         """Run :meth:`aclose` from code without an event loop."""

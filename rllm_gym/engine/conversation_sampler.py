@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllm_gym.core import StopReason, TurnTokens
+from rllm_gym.engine.attempt import AgentError
 from rllm_gym.engine.conversation import Conversation
-from rllm_gym.engine.engine_run import AgentError
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingParams, SamplingRequest
 
 

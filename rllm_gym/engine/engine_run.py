@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sized
+from dataclasses import replace
+from typing import Any, Literal, Protocol
 
 from rllm_gym.agents import BaseAgent
-from rllm_gym.core import EnvironmentFault, Episode, StopReason, Task, TaskError
+from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
+from rllm_gym.engine.attempt import AgentError, Attempt, EnvLease, empty_episode
 from rllm_gym.engine.progress import RunProgress
-from rllm_gym.engine.sampling_barrier import SamplingBarrier, check_completions
-from rllm_gym.engine.spec import EpisodeSpec, as_spec
-from rllm_gym.samplers.protocol import Completion, Sampler, SamplerError, SamplingRequest
-
-if TYPE_CHECKING:
-    from rllm_gym.engine.base import BaseEngine, Specs
+from rllm_gym.engine.sampler_client import SamplerClient
+from rllm_gym.engine.sampling_barrier import SamplingBarrier
+from rllm_gym.engine.spec import Deadlines, EpisodeSpec, Specs, as_spec
+from rllm_gym.engine.stats import EngineStats
+from rllm_gym.samplers.protocol import Sampler, SamplerError
 
 _log = logging.getLogger(__name__)
 
@@ -32,107 +31,33 @@ class EnvironmentUnavailable(RuntimeError):
     """Raised if no environment could be created at all: a wrong argument, import or file. Names the reason."""
 
 
-class AgentError(Exception):
-    """Raised if the user's own code (an agent or a workflow) raised an exception."""
+class RunnableEngine(Protocol):
+    """What a run reads and calls of its engine, see :class:`~rllm_gym.engine.base.BaseEngine`."""
 
-
-class EnvLease(Protocol):
-    """The environments of one running episode. Used by one episode at a time."""
-
-    async def discard(self) -> None:
-        """After a fault: close what is still open, within the deadlines. The next attempt gets new environments."""
-
-    async def aclose(self) -> None:
-        """Close the environments and stop the workers."""
-
-
-class Attempt(Protocol):
-    """One attempt at one episode. Can be read at any time, also after a deadline has interrupted it.
-
-    Attributes:
-        stop_reason: Why it ended.
-        error: The error after which it cannot continue; also set while the attempt is being cleaned up.
-        prompt_tokens, sampled_tokens: Number of tokens so far.
-        seconds: Waiting time in seconds by phase, so far.
-    """
-
-    stop_reason: StopReason
-    error: Exception | None
-    seconds: dict[str, float]
-
-    @property
-    def prompt_tokens(self) -> int: ...
-
-    @property
-    def sampled_tokens(self) -> int: ...
-
-    @property
-    def agent(self) -> BaseAgent | None:
-        """The agent of the attempt, if there is a single one."""
-
-    @property
-    def started(self) -> bool:
-        """Whether at least one turn is complete."""
-
-    @property
-    def conversations(self) -> Iterable[str]:
-        """Names of the conversations for which the sampler may hold cache."""
-
-    async def run(self) -> None:
-        """Run to the end, then close the environments or keep them for reuse.
-
-        Raises:
-            EnvironmentFault: An environment failed.
-            AgentError: The user's code raised an exception.
-            SamplerError: The sampler failed.
-            TaskError: There is no such task.
-        """
-
-    def to_episode(
-        self, stop_reason: StopReason, message: str | None, *, env_id: str, attempts: int, seconds: float
-    ) -> Episode:
-        """Return the record of the attempt. A dropped episode keeps its steps, for debugging."""
-
-
-@dataclass(slots=True, frozen=True)
-class SamplerClient:
-    """Requests replies for one episode: immediately, or in rounds together with all other episodes.
-
-    Attributes:
-        index: Position of the episode's spec.
-        sampler: Draws the replies.
-        barrier: The rounds of a deterministic run, else ``None``.
-    """
-
-    index: int
+    env_id: str
     sampler: Sampler
-    barrier: SamplingBarrier | None
+    n_parallel: int
+    deadlines: Deadlines
+    retries: int
+    on_sampler_error: Literal["raise", "drop"]
+    seed: int
+    deterministic: bool
+    settle_turns: int
+    progress: bool
+    stats: EngineStats
 
-    async def sample(self, request: SamplingRequest, agent_name: str = "") -> Completion:
-        """Request one reply. ``agent_name`` distinguishes the agents of an episode that request at the same time."""
-        if self.barrier is not None:
-            return await self.barrier.sample(self.index, request, agent_name)
-        (completion,) = check_completions(await self.sampler.sample([request]), 1)
-        return completion
+    @property
+    def env_made(self) -> bool:
+        """Whether any environment was ever created."""
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Mark that the episode waits for something other than a reply, so that no round starts."""
-        if self.barrier is None:
-            yield
-            return
-        self.barrier.begin_work()
-        try:
-            yield
-        finally:
-            self.barrier.end_work()
+    def acquire_lease(self) -> EnvLease:
+        """Return the environments of an earlier episode if some are idle, else new ones."""
 
-    async def release(self, conversation: str) -> None:
-        """Drop the sampler's cache of a conversation; with rounds, before the next round."""
-        if self.barrier is not None:
-            self.barrier.release(self.index, conversation)
-        else:
-            await self.sampler.release(conversation)
+    def release_lease(self, lease: EnvLease) -> None:
+        """Take the environments back for another episode."""
+
+    def attempt(self, spec: EpisodeSpec, lease: Any, name: str, sampler_client: SamplerClient) -> Attempt:
+        """Create one attempt at an episode, ready to run."""
 
 
 class EngineRun:
@@ -144,7 +69,7 @@ class EngineRun:
         run: Number of the run within the engine; makes the names of conversations unique.
     """
 
-    def __init__(self, engine: BaseEngine, specs: Specs, *, run: int) -> None:
+    def __init__(self, engine: RunnableEngine, specs: Specs, *, run: int) -> None:
         self._engine = engine
         self._run = run
         self._specs = _enumerate_specs(specs)
@@ -303,7 +228,7 @@ class EngineRun:
         elif not isinstance(error, AgentError):
             raise error
         self._count_fault(kind, spec, error)
-        if isinstance(error, EnvironmentFault) and not self._engine.env_made.is_set():
+        if isinstance(error, EnvironmentFault) and not self._engine.env_made:
             raise EnvironmentUnavailable(f"no environment could be created: {error}") from error
         return stop_reason, str(error)
 
@@ -346,22 +271,3 @@ async def _enumerate_specs(specs: Specs) -> AsyncGenerator[tuple[int, Any], None
         for item in specs:
             yield index, item
             index += 1
-
-
-def empty_episode(
-    spec: EpisodeSpec, stop_reason: StopReason, message: str | None, *, env_id: str, attempts: int, seconds: float
-) -> Episode:
-    """Return the record of a spec for which nothing was run: no steps, no reward."""
-    task = spec.task
-    return Episode(
-        episode_id=spec.episode_id,
-        task_id=task.task_id if isinstance(task, Task) else task if isinstance(task, str) else "",
-        env_id=env_id,
-        seed=spec.seed or 0,
-        group_id=spec.group_id,
-        greedy=spec.greedy,
-        stop_reason=stop_reason,
-        fault=message,
-        attempts=attempts,
-        seconds={"total": seconds},
-    )

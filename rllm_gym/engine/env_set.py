@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
+from rllm_gym.engine.env_pool import EnvPool
 from rllm_gym.engine.env_worker import EnvWorker
-
-if TYPE_CHECKING:
-    from rllm_gym.engine.base import BaseEngine
 
 _MAX_IDLE = 16  # maximum number of idle environments
 
@@ -20,11 +18,11 @@ class EnvSet:
     """The environments of one episode at a time.
 
     Args:
-        engine: Provides the workers.
+        pool: Provides the workers.
     """
 
-    def __init__(self, engine: BaseEngine) -> None:
-        self._engine = engine
+    def __init__(self, pool: EnvPool) -> None:
+        self._pool = pool
         self._in_use: list[tuple[tuple[Any, ...], EnvWorker]] = []  # in use by this episode
         self._idle: list[tuple[tuple[Any, ...], EnvWorker]] = []  # most recently used first
 
@@ -39,7 +37,7 @@ class EnvSet:
                 del self._idle[position]
                 break
         else:
-            worker = self._engine.new_env_worker(source, kwargs, env_id=name, host=host)
+            worker = self._pool.new_env_worker(source, kwargs, env_id=name, host=host)
         self._in_use.append((kind, worker))
         return worker
 

@@ -11,7 +11,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.core import EnvironmentFault, TaskError
-from rllm_gym.engine.env_host import EnvironmentHost, ResetResult, StepResult, checked_reset, checked_step
+from rllm_gym.engine.env_host import EnvironmentHost, ResetResult, StepResult
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.runtime import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
@@ -70,7 +70,7 @@ class EnvWorker:
             await self._make()
         if self._coroutines is not None:
             result = await self._await("reset", self._coroutines.async_reset(seed=seed, options=options))
-            return checked_reset(result, self._coroutines)
+            return EnvironmentHost.checked_reset(result, self._coroutines)
         return await self._call("reset", "reset", seed, options)  # type: ignore[no-any-return]
 
     async def step(self, action: Any) -> StepResult:
@@ -80,7 +80,8 @@ class EnvWorker:
             EnvironmentFault: The environment raised, took too long, died or returned an invalid value.
         """
         if self._coroutines is not None:
-            return checked_step(await self._await("step", self._coroutines.async_step(action)), self._coroutines)
+            result = await self._await("step", self._coroutines.async_step(action))
+            return EnvironmentHost.checked_step(result, self._coroutines)
         return await self._call("step", "step", action)  # type: ignore[no-any-return]
 
     async def call(self, method: str, *args: Any) -> Any:
@@ -165,7 +166,7 @@ class EnvWorker:
             raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
         except WorkerError as error:
             raise EnvironmentFault(
-                f"the result of {phase} cannot be sent between processes: {error}", kind="garbage"
+                f"the result of {phase} cannot be sent between processes: {error}", kind="invalid_result"
             ) from error
         except asyncio.CancelledError:
             self._worker_lost()  # the call was still running

@@ -11,18 +11,18 @@ from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.chat.renderer import ChatRenderer
-from rllm_gym.engine.base import BaseEngine, Specs, TaskLike
+from rllm_gym.engine.attempt import AgentError
+from rllm_gym.engine.base import BaseEngine
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.engine_run import AgentError, Result, SamplerClient
-from rllm_gym.engine.env_host import resolve
+from rllm_gym.engine.engine_run import Result
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.rollout import Rollout, greedy
-from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
+from rllm_gym.engine.sampler_client import SamplerClient
+from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, Specs
 from rllm_gym.runtime import Kind
+from rllm_gym.runtime.env_building import resolve
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
-
-__all__ = ["AgentExecutionEngine", "Specs", "TaskLike"]
 
 
 class AgentExecutionEngine(BaseEngine):
@@ -128,7 +128,7 @@ class AgentExecutionEngine(BaseEngine):
                 yield result
 
     def new_lease(self) -> EnvWorker:
-        return self.new_env_worker(self.source, self.env_kwargs, env_id=self.env_id)
+        return self.env_pool.new_env_worker(self.source, self.env_kwargs, env_id=self.env_id)
 
     def attempt(self, spec: EpisodeSpec, worker: EnvWorker, name: str, sampler_client: SamplerClient) -> Rollout:
         try:

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from rllm_gym.core import EnvironmentFault, Task
-from rllm_gym.engine.env_host import as_faults, invalid_result, short_repr
+from rllm_gym.runtime.env_checks import as_faults, invalid_result, short_repr
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rllm_gym.core import EnvironmentFault, StopReason, Task
+from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.env_host import ActionTypeError, StepResult
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.game_host import GameState
 from rllm_gym.engine.rollout import ENVIRONMENT_REASONS
-
-if TYPE_CHECKING:
-    from rllm_gym.engine.workflow_context import WorkflowContext
 
 TaskLike = int | str | Task | Mapping[str, Any]
 
@@ -27,28 +25,27 @@ class WorkerHandle:
         info: The latest info; for a game, the info of its first agent.
     """
 
-    def __init__(self, context: WorkflowContext, worker: EnvWorker, env_id: str) -> None:
+    def __init__(self, state: AttemptState, worker: EnvWorker, env_id: str) -> None:
         self.env_id = env_id
         self.info: dict[str, Any] = {}
-        self._context = context
+        self._state = state
         self._worker = worker
-        context.handles.append(self)
 
     @asynccontextmanager
     async def _busy(self) -> AsyncIterator[None]:
-        await self._context.check_running()
+        await self._state.check_running()
         began = time.perf_counter()
-        with self._context.sampler_client.busy():
+        with self._state.sampler_client.busy():
             try:
                 yield
             except EnvironmentFault as fault:
-                self._context.abort(fault)
+                self._state.abort(fault)
                 raise
             finally:
-                self._context.seconds["env"] += time.perf_counter() - began
+                self._state.seconds["env"] += time.perf_counter() - began
 
     def _options(self, task: TaskLike | None) -> dict[str, Any] | None:
-        task = self._context.task if task is None else task
+        task = self._state.spec.task if task is None else task
         return None if task is None else {"task": task}
 
 
@@ -62,8 +59,8 @@ class EnvironmentHandle(WorkerHandle):
         tools: The tools it offers, a JSON list of OpenAI tool schemas.
     """
 
-    def __init__(self, context: WorkflowContext, worker: EnvWorker, env_id: str) -> None:
-        super().__init__(context, worker, env_id)
+    def __init__(self, state: AttemptState, worker: EnvWorker, env_id: str) -> None:
+        super().__init__(state, worker, env_id)
         self._clear()
 
     def _clear(self) -> None:
@@ -95,11 +92,11 @@ class EnvironmentHandle(WorkerHandle):
         """
         self._clear()
         async with self._busy():
-            seed = self._context.seed if seed is None else seed
+            seed = self._state.seed if seed is None else seed
             observation, info, row = await self._worker.reset(seed, self._options(task))
         self.tools = str(info.get("tools", "[]"))
         self.info = info
-        self._context.set_task(str(info.get("task_id", "")), row)
+        self._state.set_task(str(info.get("task_id", "")), row)
         return observation, info
 
     async def step(self, action: str) -> StepResult:
@@ -136,8 +133,8 @@ class GameHandle(WorkerHandle):
         stop_reason: Why the game ended; ``StopReason.NONE`` while it is running.
     """
 
-    def __init__(self, context: WorkflowContext, worker: EnvWorker, env_id: str) -> None:
-        super().__init__(context, worker, env_id)
+    def __init__(self, state: AttemptState, worker: EnvWorker, env_id: str) -> None:
+        super().__init__(state, worker, env_id)
         self._update(GameState("", "", {}, {}))
         self.agents: tuple[str, ...] = ()
         self.rewards: dict[str, float] = {}
@@ -160,12 +157,12 @@ class GameHandle(WorkerHandle):
     async def reset(self, task: TaskLike | None = None, seed: int | None = None) -> str:
         """Start a game and return the agent to move. Arguments and errors: see :meth:`EnvironmentHandle.reset`."""
         async with self._busy():
-            seed = self._context.seed if seed is None else seed
+            seed = self._state.seed if seed is None else seed
             state = cast(GameState, await self._worker.reset(seed, self._options(task)))
         self._update(state)
         self.agents = state.agents
         self.rewards = dict.fromkeys(state.agents, 0.0)
-        self._context.set_task(str(self.info.get("task_id", "")), state.task)
+        self._state.set_task(str(self.info.get("task_id", "")), state.task)
         return self.agent
 
     async def observe(self, agent: str) -> str:

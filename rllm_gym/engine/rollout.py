@@ -9,8 +9,8 @@ from typing import Any
 
 from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
+from rllm_gym.engine.attempt import AgentError, empty_episode
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.engine_run import AgentError, empty_episode
 from rllm_gym.engine.env_host import ActionTypeError
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.engine.spec import EpisodeSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -31,6 +31,10 @@ class EpisodeSpec:
     episode_id: str = ""
 
 
+TaskLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
+Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]
+
+
 def group(
     task: int | str | Task, n: int, *, group_id: str, seed: int = 0, greedy_baseline: bool = False
 ) -> list[EpisodeSpec]:
@@ -56,9 +60,7 @@ def group(
     return specs
 
 
-def as_spec(
-    item: EpisodeSpec | int | str | Task | Mapping[str, Any] | None, *, run_seed: int, index: int
-) -> EpisodeSpec:
+def as_spec(item: TaskLike, *, run_seed: int, index: int) -> EpisodeSpec:
     """Convert a plain task to a spec, and derive a seed from the position if the spec has none."""
     spec = item if isinstance(item, EpisodeSpec) else EpisodeSpec(item)
     return spec if spec.seed is not None else replace(spec, seed=_seed(run_seed, "episode", index))

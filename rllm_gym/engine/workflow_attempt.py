@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
-from rllm_gym.engine.agent_session import AgentSession, Truncated, check_finite
-from rllm_gym.engine.engine_run import AgentError, empty_episode
+from rllm_gym.engine.agent_session import AgentSession, check_finite
+from rllm_gym.engine.attempt import AgentError, empty_episode
+from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.env_set import EnvSet
-from rllm_gym.engine.spec import EpisodeSpec
+from rllm_gym.engine.token_budget import Truncated
 from rllm_gym.engine.workflow import Workflow
 from rllm_gym.engine.workflow_context import WorkflowContext, check_stop_reason
 from rllm_gym.samplers.protocol import SamplerError
@@ -23,19 +24,19 @@ class WorkflowAttempt:
     Args:
         workflow: Its ``run`` is awaited.
         context: The argument of ``run``.
-        spec: The episode to run.
+        state: The state that ``context`` shares with its agents and environments.
         envs: The environments of the attempt.
     """
 
     agent = None
 
-    def __init__(self, workflow: Workflow, context: WorkflowContext, spec: EpisodeSpec, envs: EnvSet) -> None:
+    def __init__(self, workflow: Workflow, context: WorkflowContext, state: AttemptState, envs: EnvSet) -> None:
         self.stop_reason = StopReason.NONE
         self.error: Exception | None = None
-        self.seconds = context.seconds
+        self.seconds = state.seconds
         self._workflow = workflow
         self._context = context
-        self._spec = spec
+        self._state = state
         self._envs = envs
         self._episode: Episode | None = None
 
@@ -59,16 +60,16 @@ class WorkflowAttempt:
         # In a separate task, so that code which catches every exception can be abandoned.
         work = asyncio.create_task(self._run())
         try:
-            either: set[asyncio.Future[Any]] = {work, self._context.aborted}
+            either: set[asyncio.Future[Any]] = {work, self._state.aborted}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                await asyncio.wait({work}, timeout=self._context.close_timeout)
+                await asyncio.wait({work}, timeout=self._state.close_timeout)
         finally:
-            self.error = self._context.error
-            await self._context.aclose(work)
-        if self._context.error is not None:
+            self.error = self._state.error
+            await self._state.aclose(work)
+        if self._state.error is not None:
             # The workflow continued after the error. Discard what it returned.
-            raise self._context.error
+            raise self._state.error
         if work.cancelled():
             raise self._failed(asyncio.CancelledError("the workflow cancelled its own task"))
         self._episode = work.result()
@@ -78,9 +79,10 @@ class WorkflowAttempt:
     def to_episode(
         self, stop_reason: StopReason, message: str | None, *, env_id: str, attempts: int, seconds: float
     ) -> Episode:
-        identity = empty_episode(self._spec, stop_reason, message, env_id=env_id, attempts=attempts, seconds=seconds)
+        spec = self._state.spec
+        identity = empty_episode(spec, stop_reason, message, env_id=env_id, attempts=attempts, seconds=seconds)
         identity.seconds |= self.seconds
-        identity.task_id = self._context.task_id or identity.task_id
+        identity.task_id = self._state.task_id or identity.task_id
         returned = self._episode if message is None else None
         if returned is None and stop_reason is StopReason.TIMEOUT:
             returned = self._context.truncate(stop_reason)
@@ -100,7 +102,7 @@ class WorkflowAttempt:
 
     async def _run(self) -> Episode:
         try:
-            returned = await self._workflow.run(self._spec.task, self._context)
+            returned = await self._workflow.run(self._state.spec.task, self._context)
             return self._validated(self._context.finish() if returned is None else returned)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -109,13 +111,13 @@ class WorkflowAttempt:
             raise self._failed(error) from error
         except (Exception, SystemExit) as error:
             leaves = list(_leaf_errors(error))
-            if self._context.error is not None:
-                raise self._context.error from error
+            if self._state.error is not None:
+                raise self._state.error from error
             # If several tasks failed together, errors of environments and samplers explain the others.
             for kind in (SamplerError, EnvironmentFault, TaskError):
                 for leaf in leaves:
                     if isinstance(leaf, kind):
-                        self._context.fail(leaf)
+                        self._state.fail(leaf)
                         raise leaf from None
             wrong = [leaf for leaf in leaves if not isinstance(leaf, Truncated)]
             if not wrong:

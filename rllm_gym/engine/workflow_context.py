@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.agents import BaseAgent, ChatAgent
-from rllm_gym.core import EnvironmentFault, Episode, StopReason, Task, Trajectory
-from rllm_gym.engine.agent_session import AgentSession, TokenBudget, Truncated, check_finite
-from rllm_gym.engine.engine_run import AgentError, SamplerClient
-from rllm_gym.engine.env_host import EnvironmentHost, resolve
+from rllm_gym.core import Episode, StopReason, Trajectory
+from rllm_gym.engine.agent_session import AgentSession, check_finite
+from rllm_gym.engine.attempt_state import AttemptState
+from rllm_gym.engine.conversation_sampler import ConversationSampler
+from rllm_gym.engine.env_host import EnvironmentHost
+from rllm_gym.engine.env_pool import EnvPool
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import GameHost, resolve_game
 from rllm_gym.engine.handles import EnvironmentHandle, GameHandle, WorkerHandle
-from rllm_gym.engine.spec import EpisodeSpec
-from rllm_gym.engine.task_cancellation import cancel_tasks
-from rllm_gym.engine.workflow import Role
-from rllm_gym.runtime import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError
-
-if TYPE_CHECKING:
-    from rllm_gym.engine.workflow_engine import AgentWorkflowEngine
+from rllm_gym.engine.roles import Role
+from rllm_gym.runtime.env_building import resolve
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_MAX_REFUSALS = 1_000  # number of refusals after which code that catches every exception is ended
 # The stop reasons that a workflow may set; the engine sets the others.
 _WORKFLOW_STOP_REASONS = frozenset(StopReason) - {
     StopReason.NONE,
@@ -50,19 +46,32 @@ class WorkflowContext:
         task: The task, as in the spec.
         roles: The configuration of each role.
         metrics: Metrics of the whole episode; the workflow writes them.
+
+    Args:
+        state: The state of the attempt, which its agents and environments share.
+        roles: The configuration of each role.
+        env: The environment that :meth:`env` and :meth:`game` create by default; ``None``: there is no default.
+        env_kwargs: Keyword arguments of ``env``.
+        envs: Holds the environments of the attempt.
+        env_pool: Runs the functions of :meth:`call`.
+        call_timeout: Deadline of :meth:`call` in seconds, if it is given none.
+        new_sampler: Connects an agent to the sampler, given its name and its role.
     """
 
     def __init__(
         self,
-        engine: AgentWorkflowEngine,
-        spec: EpisodeSpec,
+        state: AttemptState,
         *,
         roles: Mapping[str, Role],
+        env: EnvSpec | str | Callable[..., Any] | None,
+        env_kwargs: Mapping[str, Any],
         envs: EnvSet,
-        sampler_client: SamplerClient,
-        name: str,
+        env_pool: EnvPool,
+        call_timeout: float,
+        new_sampler: Callable[[str, str], ConversationSampler],
     ) -> None:
-        self.seed = spec.seed or 0
+        spec = state.spec
+        self.seed = state.seed
         self.greedy = spec.greedy
         self.group_id = spec.group_id
         self.episode_id = spec.episode_id
@@ -70,21 +79,19 @@ class WorkflowContext:
         self.roles = dict(roles)
         self.metrics: dict[str, float] = {}
         self.handles: list[WorkerHandle] = []
-        self.task_row = _row(spec.task)
-        self.task_id = str((self.task_row or {}).get("task_id", ""))
-        self.sampler_client = sampler_client
-        self.name = name
         self.sessions: dict[str, AgentSession] = {}
-        self.seconds = {"env": 0.0, "sample": 0.0, "render": 0.0, "agent": 0.0}
-        self.token_budget = TokenBudget(engine.max_episode_tokens, engine.budget.max_turns)
-        self.error: Exception | None = None
-        self.aborted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.close_timeout = engine.deadlines.close
-        self._refused = 0
-        self._engine = engine
+        self._state = state
+        self._env = env
+        self._env_kwargs = env_kwargs
         self._envs = envs
-        self._closed = False
-        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._env_pool = env_pool
+        self._call_timeout = call_timeout
+        self._new_sampler = new_sampler
+
+    @property
+    def task_row(self) -> dict[str, Any] | None:
+        """The task as JSON types: that of the spec, else the one that the first environment reported."""
+        return self._state.task_row
 
     # Agents
 
@@ -138,7 +145,15 @@ class WorkflowContext:
             agent = ChatAgent(system or "")
         if not isinstance(agent, BaseAgent):
             raise TypeError(f"agent {name!r}: agent= must be a BaseAgent; got {type(agent).__name__}")
-        session = AgentSession(self, name, role, agent, tools, self._engine.new_conversation_sampler(self, name, role))
+        session = AgentSession(
+            self._state,
+            name,
+            role,
+            agent,
+            tools,
+            self._new_sampler(name, role),
+            trainable=self.roles[role].trainable,
+        )
         self.sessions[name] = session
         return session
 
@@ -157,7 +172,9 @@ class WorkflowContext:
         """
         env_id, kwargs = self._resolve_env(env_id, kwargs)
         worker = self._envs.acquire(resolve(env_id), kwargs, name=_name(env_id), host=EnvironmentHost)
-        return EnvironmentHandle(self, worker, _name(env_id))
+        handle = EnvironmentHandle(self._state, worker, _name(env_id))
+        self.handles.append(handle)
+        return handle
 
     async def game(self, env_id: Any = None, **kwargs: Any) -> GameHandle:
         """Return a handle of a turn-based PettingZoo game in its own worker, ready to be reset.
@@ -171,7 +188,9 @@ class WorkflowContext:
         """
         env_id, kwargs = self._resolve_env(env_id, kwargs)
         worker = self._envs.acquire(resolve_game(env_id), kwargs, name=_name(env_id), host=GameHost)
-        return GameHandle(self, worker, _name(env_id))
+        handle = GameHandle(self._state, worker, _name(env_id))
+        self.handles.append(handle)
+        return handle
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> Any:  # noqa: ASYNC109
         """Run ``function(*args)`` in a worker. Use it for code that blocks or may hang.
@@ -186,32 +205,15 @@ class WorkflowContext:
                 of memory (``memory``). Catch it only if the model caused it; otherwise the episode restarts.
             Exception: Any exception that the function raised.
         """
-        seconds = self._engine.deadlines.call if timeout is None else timeout
-        self._engine.env_made.set()  # a fault in a call must not be reported as EnvironmentUnavailable
         began = time.perf_counter()
-        await self.check_running()
-        with self.sampler_client.busy():
+        await self._state.check_running()
+        with self._state.sampler_client.busy():
             try:
-                return await self._engine.pool().arun(function, *args, timeout=seconds)
-            except DeadlineExceeded:
-                self._engine.count_lost_worker()
-                raise EnvironmentFault(
-                    f"{_name(function)} did not finish within {seconds:g} s", kind="call_deadline"
-                ) from None
-            except MemoryExceeded as error:
-                self._engine.count_lost_worker()
-                raise EnvironmentFault(
-                    f"{_name(function)} exceeded its memory limit: {error}", kind="memory"
-                ) from error
-            except WorkerDied as error:
-                self._engine.count_lost_worker()
-                raise EnvironmentFault(
-                    f"the worker died during {_name(function)}: {error}", kind="worker_died"
-                ) from error
-            except WorkerError as error:
-                raise RuntimeError(f"{_name(function)}: {error}") from error
+                return await self._env_pool.call(
+                    function, args, name=_name(function), timeout=self._call_timeout if timeout is None else timeout
+                )
             finally:
-                self.seconds["env"] += time.perf_counter() - began
+                self._state.seconds["env"] += time.perf_counter() - began
 
     # Ending the episode
 
@@ -255,7 +257,7 @@ class WorkflowContext:
         success = bool(success)
         return Episode(
             episode_id=self.episode_id,
-            task_id=self.task_id,
+            task_id=self._state.task_id,
             trajectories=trajectories,
             reward=reward,
             success=success,
@@ -275,63 +277,7 @@ class WorkflowContext:
         """Return the trajectories so far, for the record of an episode without a result."""
         return [session.trajectory() for session in self._sorted_sessions()]
 
-    # Called by the engine and by the handles
-
-    async def check_running(self) -> None:
-        """Register the current task before it waits, and refuse if the episode is over or has failed.
-
-        Raises:
-            RuntimeError: The episode is over.
-            EnvironmentFault, SamplerError, AgentError: The error that ended the episode before.
-        """
-        if self._closed or self.error is not None:
-            await self._refuse()
-        if self._closed:
-            raise RuntimeError(f"episode {self.episode_id!r} is over: its context can no longer be used")
-        if self.error is not None:
-            raise self.error
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-
-    async def refuse_truncated(self, cut: Truncated) -> None:
-        """Count a request to an agent that a limit has stopped, to end code that repeats such requests forever."""
-        if self._refused == _MAX_REFUSALS:
-            self.fail(
-                AgentError(
-                    f"{cut}; the workflow requested a reply {_MAX_REFUSALS} times nevertheless: end the loop, or "
-                    "do not catch Truncated"
-                )
-            )
-        await self._refuse()
-
-    async def _refuse(self) -> None:
-        """Let other tasks run before the refusal. A task that ignores too many refusals waits until it is cancelled."""
-        self._refused += 1
-        if self._refused > 2 * _MAX_REFUSALS:
-            await asyncio.get_running_loop().create_future()
-        await asyncio.sleep(0)
-
-    def abort(self, error: Exception) -> None:
-        """Record that the attempt cannot continue. Only the first error is kept."""
-        self.error = self.error or error
-        if not self.aborted.done():
-            self.aborted.set_result(None)
-
-    def fail(self, error: Exception) -> None:
-        """Call :meth:`abort` for an error of the workflow, which does not mean that no environment can be made."""
-        self._engine.env_made.set()
-        self.abort(error)
-
-    def set_task(self, task_id: str, row: dict[str, Any] | None) -> None:
-        """Record the task that an environment reported. The first report is used if the spec does not name a task."""
-        self.task_id = self.task_id or task_id
-        self.task_row = self.task_row or row
-
-    async def aclose(self, work: asyncio.Task[Any]) -> None:
-        """Cancel the workflow and all of its tasks that still request something. Nothing continues afterwards."""
-        self._closed = True
-        await cancel_tasks({work, *self._tasks} - {asyncio.current_task()}, self.close_timeout)
+    # Called by the engine
 
     def final_info(self) -> dict[str, Any]:
         """Return the info of the first environment, and the weights of agents that do not use the policy's weights."""
@@ -350,9 +296,9 @@ class WorkflowContext:
     def _resolve_env(self, env_id: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if env_id is not None:
             return env_id, kwargs
-        if self._engine.env is None:
+        if self._env is None:
             raise ValueError("no environment: pass its id, or pass env= to the engine")
-        return self._engine.env, {**self._engine.env_kwargs, **kwargs}
+        return self._env, {**self._env_kwargs, **kwargs}
 
 
 def check_stop_reason(reason: StopReason) -> None:
@@ -366,12 +312,6 @@ def check_stop_reason(reason: StopReason) -> None:
             f"stop_reason={reason.value!r} can only be set by the engine: raise EnvironmentFault if the "
             "environment failed, and do not catch the exception of a bug"
         )
-
-
-def _row(task: Any) -> dict[str, Any] | None:
-    if isinstance(task, Task):
-        return task.to_json()
-    return dict(task) if isinstance(task, Mapping) else None
 
 
 def _natural_key(name: str) -> tuple[list[tuple[int, str]], str]:

@@ -11,19 +11,23 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.chat.renderer import ChatRenderer
+from rllm_gym.engine.attempt import AgentError
+from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.base import BaseEngine
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.engine_run import AgentError, SamplerClient
-from rllm_gym.engine.env_host import resolve
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import resolve_game
+from rllm_gym.engine.roles import Role
 from rllm_gym.engine.rollout import greedy
+from rllm_gym.engine.sampler_client import SamplerClient
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
-from rllm_gym.engine.workflow import Role, Workflow
+from rllm_gym.engine.token_budget import TokenBudget
+from rllm_gym.engine.workflow import Workflow
 from rllm_gym.engine.workflow_attempt import WorkflowAttempt
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.runtime import Kind
+from rllm_gym.runtime.env_building import resolve
 from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
 
 # Event loop iterations between resuming a task and its next request: a few per enclosing gather or TaskGroup.
@@ -136,46 +140,59 @@ class AgentWorkflowEngine(BaseEngine):
             )
 
     def new_lease(self) -> EnvSet:
-        return EnvSet(self)
+        return EnvSet(self.env_pool)
 
     def attempt(self, spec: EpisodeSpec, envs: EnvSet, name: str, sampler_client: SamplerClient) -> WorkflowAttempt:
         try:
             workflow = self.make_workflow()
         except Exception as error:
             raise AgentError(f"creating the workflow raised {type(error).__name__}: {error}") from error
-        context = WorkflowContext(self, spec, roles=self.roles, envs=envs, sampler_client=sampler_client, name=name)
-        return WorkflowAttempt(workflow, context, spec, envs)
+        state = AttemptState(
+            spec,
+            sampler_client=sampler_client,
+            token_budget=TokenBudget(self.max_episode_tokens, self.budget.max_turns),
+            env_made=self.env_pool.env_made,
+            close_timeout=self.deadlines.close,
+        )
+        roles = dict(self.roles)
 
-    # Called by WorkflowContext
+        def new_sampler(agent: str, role: str) -> ConversationSampler:
+            return self._new_conversation_sampler(state, f"{name}/{agent}", agent, role, roles[role])
 
-    def new_conversation_sampler(self, context: WorkflowContext, name: str, role: str) -> ConversationSampler:
-        """Create the connection to the sampler for an agent of this role."""
-        settings = context.roles[role]
+        context = WorkflowContext(
+            state,
+            roles=roles,
+            env=self.env,
+            env_kwargs=self.env_kwargs,
+            envs=envs,
+            env_pool=self.env_pool,
+            call_timeout=self.deadlines.call,
+            new_sampler=new_sampler,
+        )
+        return WorkflowAttempt(workflow, context, state, envs)
+
+    def _new_conversation_sampler(
+        self, state: AttemptState, conversation: str, agent: str, role: str, settings: Role
+    ) -> ConversationSampler:
+        """Connect an agent of this role to the sampler."""
         params = self.params if settings.params is None else self.with_turn_end(settings.params)
         budget = self.budget
         if settings.max_response_tokens is not None:
             budget = replace(budget, max_response_tokens=settings.max_response_tokens)
 
         async def sample(request: SamplingRequest) -> Completion:
-            return await context.sampler_client.sample(request, name)
+            return await state.sampler_client.sample(request, agent)
 
         return ConversationSampler(
             Conversation(self.renderer, budget, self.sampler.context_length),
             sample,
-            greedy(params) if context.greedy else params,
-            f"{context.name}/{name}",
-            f"{context.seed}/{name}/turn/",
+            greedy(params) if state.spec.greedy else params,
+            conversation,
+            f"{state.seed}/{agent}/turn/",
             self.sampler.returns_tokens,
-            settings.weights_for(role, context.group_id or context.episode_id),
-            seconds=context.seconds,
+            settings.weights_for(role, state.spec.group_id or state.spec.episode_id),
+            seconds=state.seconds,
         )
-
-    def count_lost_worker(self) -> None:
-        """Count a worker that was lost in a call."""
-        if self.workers == "thread":
-            self.stats.abandoned_threads += 1
-        else:
-            self.stats.killed_processes += 1
 
 
 def _factory(workflow: Any, kwargs: dict[str, Any]) -> Callable[[], Workflow]:

@@ -289,7 +289,7 @@ class RemoteGame:
         self._moves.append(action)
         for reward in position.rewards.values():
             if not math.isfinite(reward):
-                raise EnvironmentFault(f"{self.env} returned the reward {reward!r}", kind="garbage")
+                raise EnvironmentFault(f"{self.env} returned the reward {reward!r}", kind="invalid_result")
         if position.invalid and not position.done:
             raise InvalidAction(_new_text(position))
         return position

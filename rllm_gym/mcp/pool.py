@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.in_process import InProcessConnection
 from rllm_gym.mcp.protocol import MCPConnection
@@ -24,7 +25,6 @@ from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServe
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
 from rllm_gym.mcp.stdio import StdioConnection
 from rllm_gym.mcp.streamable_http import HttpConnection
-from rllm_gym.runtime.background_loop import BackgroundLoop
 from rllm_gym.runtime.scratch import scratch_root
 
 _PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")

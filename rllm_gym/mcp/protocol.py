@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
+from rllm_gym.version import __version__
 
 HANDSHAKE_VERSION = "2025-11-25"
 """The newest protocol that begins with ``initialize``; servers of older versions answer with theirs."""
@@ -171,8 +172,6 @@ class JsonRpcConnection(ABC):
 
 
 def _client_info() -> dict[str, str]:
-    from rllm_gym import __version__
-
     return {"name": "rllm-gym", "version": __version__}
 
 

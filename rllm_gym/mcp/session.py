@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import MAX_DEPTH, MCPConnection, depth, printable
 from rllm_gym.mcp.results import ToolResult, read_result, refusal
 from rllm_gym.mcp.servers import Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
-from rllm_gym.runtime.background_loop import BackgroundLoop
 
 T = TypeVar("T")
 

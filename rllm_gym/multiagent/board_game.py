@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal
 
 from rllm_gym.core import InvalidAction, Task, TaskError, TaskSource
+from rllm_gym.multiagent.board import MARKS, Board, best_moves
 from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.parsing.choices import parse_choice
 
 PLAYERS = ("player_0", "player_1")
-MARKS = ("X", "O")
-
-
-class Board(Protocol):
-    """A position of a deterministic two-player game with perfect information. Immutable."""
-
-    @property
-    def to_move(self) -> int:
-        """The player to move, 0 (``X``, who begins) or 1 (``O``); after the end, the player who would be next."""
-
-    @property
-    def winner(self) -> int | None: ...
-
-    @property
-    def is_over(self) -> bool: ...
-
-    def moves(self) -> tuple[int, ...]:
-        """Return the legal moves, counted from 1; none if the game is over."""
-
-    def after(self, move: int) -> Self:
-        """Return the position after a legal move."""
-
-    def text(self) -> str:
-        """Return one line with the name of the game and the rows; ``parse`` of the class reads it."""
-
-    def shown(self) -> str:
-        """Return the rows, for models and people."""
-
-    def value(self) -> int:
-        """Return the exact value for the player to move under optimal play: 1 win, 0 draw, -1 loss."""
 
 
 class BoardGame(TextGame):
@@ -152,13 +123,11 @@ class BoardGame(TextGame):
     # For people, tests and baselines
 
     def oracle(self) -> str:
-        """Return an optimal move now: the first of :func:`~rllm_gym.multiagent.opponents.best_moves`.
+        """Return an optimal move now: the first of :func:`~rllm_gym.multiagent.board.best_moves`.
 
         Raises:
             TaskError: The game is over, or no episode has begun.
         """
-        from rllm_gym.multiagent.opponents import best_moves
-
         if self.board.is_over:
             raise TaskError(f"the game is over, so there is no move: {self.board.text()}")
         return str(best_moves(self.board)[0])

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rllm_gym.core import TaskError, TaskSource
-from rllm_gym.multiagent.board_game import MARKS, BoardGame
+from rllm_gym.multiagent.board import MARKS
+from rllm_gym.multiagent.board_game import BoardGame
 from rllm_gym.multiagent.connect_four_solver import Shape, Solver
 from rllm_gym.multiagent.openings import opening_tasks
 

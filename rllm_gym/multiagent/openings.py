@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from rllm_gym.core import Task, TaskError, TaskSource, split_of
 from rllm_gym.data import ProceduralTaskset, Taskset, load_tasks
-from rllm_gym.multiagent.board_game import Board
+from rllm_gym.multiagent.board import Board
 
 _ATTEMPTS = 10_000
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rllm_gym.core import TaskError
-from rllm_gym.multiagent.board_game import Board
+from rllm_gym.multiagent.board import Board, best_moves
 from rllm_gym.multiagent.connect_four import ConnectFourBoard
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
@@ -29,17 +29,6 @@ def board_in(info: Mapping[str, Any]) -> Board:
     if not isinstance(text, str):
         raise TaskError(f"info has no 'position' (its keys are {sorted(info)}); opponents support only board games")
     return TicTacToeBoard.parse(text) if text.startswith("tic-tac-toe") else ConnectFourBoard.parse(text)
-
-
-def best_moves(board: Board) -> tuple[int, ...]:
-    """Return every move that keeps the value of the position. Exact.
-
-    Raises:
-        TooManyPositions: The position is too early on too large a board of connect-four.
-    """
-    values = {move: -board.after(move).value() for move in board.moves()}
-    best = max(values.values(), default=0)
-    return tuple(move for move, value in values.items() if value == best)
 
 
 def random_player(info: Mapping[str, Any], rng: random.Random) -> str:

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rllm_gym.core import TaskError, TaskSource
-from rllm_gym.multiagent.board_game import MARKS, BoardGame
+from rllm_gym.multiagent.board import MARKS
+from rllm_gym.multiagent.board_game import BoardGame
 from rllm_gym.multiagent.openings import opening_tasks
 
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))

@@ -334,7 +334,7 @@ class Containers:
 
 
 class ContainerScheduler:
-    """The runner of a pool's programs, each in its own container. Has the interface of ``WorkerScheduler``.
+    """The runner of a pool's programs, each in its own container; a ``Scheduler``.
 
     Args:
         containers: Opens the sessions.

@@ -19,7 +19,7 @@ from rllm_gym.sandbox.local_session import SessionPool
 from rllm_gym.sandbox.program import Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.scheduler import ProgramJob, WorkerScheduler
+from rllm_gym.sandbox.scheduler import ProgramJob, Scheduler, WorkerScheduler, submit_program
 from rllm_gym.sandbox.session import PendingSession, SandboxSession, SessionLimits
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import check
@@ -59,7 +59,7 @@ class SandboxPool:
         self._pid = os.getpid()
         # The scheduler and its thread hold no reference to the pool, so that an unclosed pool can be garbage-collected.
         name = f"rllm-gym sandbox {self.tier.value}"
-        self._scheduler: WorkerScheduler | ContainerScheduler
+        self._scheduler: Scheduler
         self._sessions: SessionPool | Containers
         if self.tier is Tier.DOCKER:
             self._sessions = Containers()
@@ -120,11 +120,23 @@ class SandboxPool:
         image: str | None = None,
         workdir: str | None = None,
     ) -> PendingSession:
-        """Open a workspace for many commands, with ``await`` or ``async with``; see :meth:`SandboxSession.open`.
+        """Open a session, a workspace for many commands, with ``await`` or ``async with``.
 
-        With ``sandbox="docker"`` the container runs ``image``, which replaces the runtime, and ``workdir`` names the
-        directory of the image that is the workspace. Sessions do not count as workers of the pool, and closing the pool
-        does not close them.
+        Sessions do not count as workers of the pool, and closing the pool does not close them.
+
+        Args:
+            base: A directory of this machine whose content the workspace starts with. It must not change meanwhile;
+                the session does not change it. ``None``: the workspace starts empty.
+            limits: Limits of its commands.
+            runtime: The Python and packages that are visible inside; by default as in :class:`SandboxPool`.
+            environment: Variables for its commands, in addition to ``PATH``, ``HOME`` and similar ones.
+            image: With ``sandbox="docker"``: the image that the container runs, which replaces the runtime.
+            workdir: With ``sandbox="docker"``: the directory of the image that is the workspace.
+
+        Raises:
+            NotADirectoryError: ``base`` is not a directory.
+            SandboxFault: The session could not be started.
+            ValueError: An ``image`` or ``workdir`` without Docker, or a ``runtime`` with it.
         """
         return PendingSession(
             lambda: self.open_session_sync(
@@ -142,11 +154,7 @@ class SandboxPool:
         image: str | None = None,
         workdir: str | None = None,
     ) -> SandboxSession:
-        """Run :meth:`open_session` from code without an event loop.
-
-        Raises:
-            ValueError: An ``image`` or ``workdir`` without Docker, or a ``runtime`` with it.
-        """
+        """Run :meth:`open_session` from code without an event loop."""
         self._check_owner()
         limits, environment = limits or SessionLimits(), environment or {}
         if isinstance(self._sessions, Containers):
@@ -164,17 +172,7 @@ class SandboxPool:
     def _submit(self, program: Program) -> Future[ProgramResult]:
         check(program)
         self._check_owner()
-        running = RunningProgram(program)
-        job = ProgramJob([running])
-        scheduler = self._scheduler
-        scheduler.loop.call(lambda: scheduler.submit(job))
-
-        def left(future: Future[ProgramResult]) -> None:
-            if future.cancelled():
-                scheduler.loop.call(lambda: scheduler.drop(job))
-
-        running.outcome.add_done_callback(left)
-        return running.outcome
+        return submit_program(self._scheduler, program)
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
@@ -265,7 +263,7 @@ def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
         return pool
 
 
-def _close(scheduler: WorkerScheduler | ContainerScheduler, sessions: SessionPool | Containers, pid: int) -> None:
+def _close(scheduler: Scheduler, sessions: SessionPool | Containers, pid: int) -> None:
     if os.getpid() == pid:
         sessions.close()
         scheduler.close()

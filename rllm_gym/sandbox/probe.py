@@ -6,6 +6,7 @@ tier failed and how to fix it. Results are cached for the life of the process, e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rllm_gym.core import RllmGymError
+from rllm_gym.sandbox.docker import require_engine
 from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.inside import landlock, probe_inside
 from rllm_gym.sandbox.program import Limits, Program, ProgramResult
+from rllm_gym.sandbox.scheduler import WorkerScheduler, submit_program
 from rllm_gym.sandbox.tier import SANDBOXES, Tier
 
 AUTOMATIC = (Tier.NAMESPACES, Tier.LANDLOCK)
@@ -122,8 +125,6 @@ def _probe(tier: Tier) -> TierProbe:
         return TierProbe(tier, True)
     try:
         if tier is Tier.DOCKER:
-            from rllm_gym.sandbox.docker import require_engine  # docker.py imports the pool, as below
-
             require_engine()  # the container engine provides the isolation
             return TierProbe(tier, True)
         could = _escapes(tier)
@@ -139,14 +140,12 @@ def _probe(tier: Tier) -> TierProbe:
 
 def _escapes(tier: Tier) -> list[str]:
     """Run everything that must fail in a sandbox of that tier; return what did not fail."""
-    from rllm_gym.sandbox.pool import SandboxPool  # the pool imports this module to choose its tier
-
     with (
         tempfile.TemporaryDirectory(prefix="rllm-gym-probe-") as folder,
         socket.create_server(("127.0.0.1", 0)) as tcp,
         socket.socket(socket.AF_UNIX) as unix,
         subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE) as witness,
-        SandboxPool(tier, max_workers=1) as pool,
+        contextlib.closing(WorkerScheduler(tier, 1, f"rllm-gym probe of {tier.value}")) as scheduler,
     ):
         try:
             # The mode of the folder gives no protection, as for a dataset or a configuration file.
@@ -157,14 +156,13 @@ def _escapes(tier: Tier) -> list[str]:
             os.chmod(unix_path, 0o777)
             unix.listen()
             arguments = (str(file), str(unix_path), str(tcp.getsockname()[1]), str(witness.pid))
-            could = _printed(
-                pool.run_sync(Program(Path(probe_inside.__file__).read_text(), args=arguments, limits=_LIMITS))
-            )
+            probing = Program(Path(probe_inside.__file__).read_text(), args=arguments, limits=_LIMITS)
+            could = _printed(submit_program(scheduler, probing).result())
             if witness.poll() is not None:
                 could.append("end a process outside")
             for excess, source in _EXCESSES.items():
                 program = f"import os, time\n{source}\ntime.sleep(3)"
-                if pool.run_sync(Program(program, limits=_LIMITS)).exit_code == 0:
+                if submit_program(scheduler, Program(program, limits=_LIMITS)).result().exit_code == 0:
                     could.append(excess)
         finally:
             witness.kill()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Protocol
 
 from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox.errors import SandboxFault
+from rllm_gym.sandbox.program import Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, end, resolve_future
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.selector_loop import SelectorLoop
@@ -24,6 +26,35 @@ class ProgramJob:
         self.runs = list(runs)
         self.assigned: Future[None] = Future()
         self.dropped = False
+
+
+class Scheduler(Protocol):
+    """Runs the programs of a pool. Methods without a note run in the thread of ``loop``."""
+
+    @property
+    def loop(self) -> SelectorLoop: ...
+
+    def submit(self, job: ProgramJob) -> None: ...
+
+    def drop(self, job: ProgramJob) -> None:
+        """Cancel a job that has no caller any more."""
+
+    def close(self) -> None:
+        """End all programs, reject queued jobs, and wait. Callable from any thread."""
+
+
+def submit_program(scheduler: Scheduler, program: Program) -> Future[ProgramResult]:
+    """Run one program. Cancelling the future stops the program. Callable from any thread."""
+    running = RunningProgram(program)
+    job = ProgramJob([running])
+    scheduler.loop.call(lambda: scheduler.submit(job))
+
+    def left(future: Future[ProgramResult]) -> None:
+        if future.cancelled():
+            scheduler.loop.call(lambda: scheduler.drop(job))
+
+    running.outcome.add_done_callback(left)
+    return running.outcome
 
 
 class WorkerScheduler:

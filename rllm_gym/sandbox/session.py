@@ -11,19 +11,14 @@ import concurrent.futures
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rllm_gym.sandbox.program import Ended
-from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Changes, Tree
-
-if TYPE_CHECKING:
-    from rllm_gym.sandbox.pool import SandboxPool
 
 _T = TypeVar("_T")
 
@@ -83,7 +78,8 @@ class ExecResult:
 
 
 class SandboxSession(ABC):
-    """An agent's workspace and its processes. Open it with :meth:`open`; close it, or use ``with``/``async with``.
+    """An agent's workspace and its processes. Open it with
+    :meth:`~rllm_gym.sandbox.SandboxPool.open_session`; close it, or use ``with``/``async with``.
 
     **Commands** run as ``bash -c`` (``sh`` if there is no bash) in :attr:`workdir`, each in a fresh shell: variables
     and ``cd`` last for one command, files and background processes (``server &``) for the session. Standard input is
@@ -110,52 +106,7 @@ class SandboxSession(ABC):
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
 
-    # Opening and closing
-
-    @staticmethod
-    def open(
-        base: Path | None = None,
-        *,
-        sandbox: str | SandboxPool = "auto",
-        limits: SessionLimits | None = None,
-        runtime: Runtime | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> PendingSession:
-        """Open a session whose workspace starts as ``base``. Use it with ``await`` or ``async with``.
-
-        Args:
-            base: A directory of this machine that must not change meanwhile; the session does not change it. ``None``:
-                the workspace starts empty.
-            sandbox: As in :class:`SandboxPool`, or a pool.
-            limits: Limits of its commands.
-            runtime: The Python and packages that are visible inside; by default as in :class:`SandboxPool`.
-            environment: Variables for its commands, in addition to ``PATH``, ``HOME`` and similar ones.
-
-        Raises:
-            SandboxUnavailable: The sandbox does not work here.
-            NotADirectoryError: ``base`` is not a directory.
-            SandboxFault: The session could not be started.
-        """
-        return PendingSession(
-            lambda: SandboxSession.open_sync(
-                base, sandbox=sandbox, limits=limits, runtime=runtime, environment=environment
-            )
-        )
-
-    @staticmethod
-    def open_sync(
-        base: Path | None = None,
-        *,
-        sandbox: str | SandboxPool = "auto",
-        limits: SessionLimits | None = None,
-        runtime: Runtime | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> SandboxSession:
-        """Run :meth:`open`, blocking."""
-        from rllm_gym.sandbox.pool import SandboxPool, shared_pool
-
-        pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
-        return pool.open_session_sync(base, limits=limits, runtime=runtime, environment=environment)
+    # Closing
 
     def close_sync(self) -> None:
         """End all processes of the session and remove what it wrote. May be called twice, and while a command runs."""

@@ -22,16 +22,17 @@ from rllm_gym.runtime import (
     WorkerError,
     WorkerPool,
 )
+from rllm_gym.runtime.env_building import EnvBuildSpec, async_env, build_env
+from rllm_gym.runtime.env_checks import as_fault, checked_reset, checked_step
 from rllm_gym.vector.env_commands import (
     MAX_ATTEMPTS,
-    EnvBuildSpec,
     EnvCommand,
     EnvDeadlines,
     EnvResult,
     ResetResult,
     StepResult,
 )
-from rllm_gym.vector.env_host import EnvDescription, EnvHost, as_fault, async_env, build, checked_reset, checked_step
+from rllm_gym.vector.env_host import EnvDescription, EnvHost
 from rllm_gym.vector.result_queue import ResultQueue
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ class WorkerEnvBackend(EnvBackend):
             raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
         except WorkerError as error:
             raise EnvironmentFault(
-                f"the result of {phase} cannot be sent between processes: {error}", kind="garbage"
+                f"the result of {phase} cannot be sent between processes: {error}", kind="invalid_result"
             ) from error
 
 
@@ -150,7 +151,7 @@ class CoroutineEnvBackend(EnvBackend):
             try:
                 # No wrapper may change ``step``, so the limit of steps is counted here.
                 env = await self._pool.arun(
-                    partial(build, limit_steps=False), self.build_specs[member], timeout=seconds
+                    partial(build_env, limit_steps=False), self.build_specs[member], timeout=seconds
                 )
             except DeadlineExceeded:
                 raise EnvironmentFault(f"make did not finish within {seconds:g} s", kind="make_deadline") from None
@@ -165,12 +166,12 @@ class CoroutineEnvBackend(EnvBackend):
         env = self._envs[member]
         result = await self._awaited("reset", env.unwrapped.async_reset(seed=seed, options=options))  # type: ignore[attr-defined]
         self._member, self._elapsed = member, 0
-        return checked_reset(result, env, _is_text(env))
+        return checked_reset(result, env.observation_space)
 
     async def step(self, action: Any) -> StepResult:
         env = self._envs[self._member]
         result = await self._awaited("step", env.unwrapped.async_step(action))  # type: ignore[attr-defined]
-        observation, reward, terminated, truncated, info = checked_step(result, env, _is_text(env))
+        observation, reward, terminated, truncated, info = checked_step(result, env.observation_space)
         self._elapsed += 1
         limit = self.build_specs[self._member].max_episode_steps
         if limit is not None and self._elapsed >= limit:
@@ -341,7 +342,3 @@ async def _remake(backend: EnvBackend, member: str) -> None:
         raise EnvironmentFault(
             f"creating the environment raised {type(error).__name__}: {error}", kind="make"
         ) from error
-
-
-def _is_text(env: gymnasium.Env[Any, Any]) -> bool:
-    return isinstance(env.observation_space, gymnasium.spaces.Text)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
-
-from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.core import EnvironmentFault, stream_seed
 
@@ -18,16 +16,6 @@ StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
 
 MAX_ATTEMPTS = 3
 """Number of attempts at a reset, each on a new environment, before the episode counts as not begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnvBuildSpec:
-    """How to create one kind of environment: from a registered spec or a callable, with its wrappers."""
-
-    source: EnvSpec | Callable[..., Any]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: tuple[Callable[[Any], Any], ...] = ()
-    max_episode_steps: int | None = None
 
 
 def checked_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:

@@ -10,8 +10,9 @@ from typing import Protocol
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.runtime import WorkerPool
+from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvBackend, WorkerEnvBackend
-from rllm_gym.vector.env_commands import EnvBuildSpec, EnvCommand, EnvDeadlines
+from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines
 from rllm_gym.vector.result_queue import ResultQueue
 from rllm_gym.vector.thread_executor import ThreadExecutor
 

@@ -19,6 +19,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.vector.batching import (
     Options,
     Seeds,
@@ -33,7 +34,7 @@ from rllm_gym.vector.batching import (
     split_seeds,
 )
 from rllm_gym.vector.bookkeeping import Bookkeeping, EnvSchedule, VectorStats
-from rllm_gym.vector.env_commands import EnvBuildSpec, EnvCommand, EnvDeadlines, EnvResult, StepResult, checked_wrappers
+from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult, StepResult, checked_wrappers
 from rllm_gym.vector.env_host import EnvDescription
 from rllm_gym.vector.env_source import Env, common_space, resolve
 from rllm_gym.vector.errors import VectorTimeout

@@ -19,7 +19,8 @@ from contextlib import suppress
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvBuildSpec, EnvCommand, EnvDeadlines, EnvResult
+from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvCommand, EnvDeadlines, EnvResult
 from rllm_gym.vector.env_host import EnvHost
 from rllm_gym.vector.result_queue import ResultQueue
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -484,6 +486,75 @@ def test_code_that_catches_all_exceptions_delays_neither_other_episodes_nor_the_
         return reasons
 
     assert asyncio.run(go()) == {"0": reason, "1": StopReason.SUCCESS}
+
+
+def test_a_task_of_the_workflow_that_catches_every_cancellation_never_continues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    iterations: list[int] = []
+
+    async def run(self: Any, task: Any, context: WorkflowContext) -> Any:
+        spinning = asyncio.Event()
+
+        async def spin() -> None:
+            await context.agent("agent_0").generate("hello")
+            spinning.set()
+            while True:
+                iterations.append(len(iterations))
+                try:
+                    await asyncio.sleep(0)
+                except BaseException:
+                    continue
+
+        async def fail() -> None:
+            await spinning.wait()
+            raise ValueError("wrong")
+
+        await asyncio.gather(spin(), fail())
+
+    async def go() -> Episode:
+        (episode,) = await engine_of(run, deadlines=Deadlines(close=0.2)).run([EpisodeSpec(seed=1)])
+        count = len(iterations)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(iterations) == count
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return episode
+
+    assert asyncio.run(go()).stop_reason is StopReason.AGENT_ERROR
+    assert caplog.text.count("was abandoned") == 1
+
+
+EXITS = """
+import asyncio
+from rllm_gym.engine import AgentWorkflowEngine, Deadlines, Workflow
+from rllm_gym.samplers import ScriptedSampler
+
+class Stubborn(Workflow):
+    async def run(self, task, context):
+        child = asyncio.create_task(self.ask(context, "agent_1"))
+        await self.ask(context, "agent_0")
+
+    async def ask(self, context, name):
+        while True:
+            try:
+                await context.agent(name).generate("go on")
+            except BaseException:
+                continue
+
+engine = AgentWorkflowEngine(
+    Stubborn, sampler=ScriptedSampler(lambda request: "1"), max_turns=2, deadlines=Deadlines(close=0.2)
+)
+(episode,) = engine.run_sync([0])
+print(episode.stop_reason.value)
+"""
+
+
+def test_the_process_exits_after_a_workflow_that_catches_every_exception() -> None:
+    """A coroutine that catches ``GeneratorExit`` would loop forever if the interpreter collected it."""
+    ran = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=240)
+    assert (ran.returncode, ran.stdout.strip()) == (0, StopReason.AGENT_ERROR.value), ran.stderr
+    assert ran.stderr.count("was abandoned") == 2
 
 
 def test_a_deadline_during_clean_up_does_not_replace_the_stop_reason(

@@ -80,7 +80,7 @@ def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
     assert faults["raise"] + faults["exception"] == expected["raise"] == 80
     assert faults["step_deadline"] == expected["hang_step"]
     assert faults["close_deadline"] == expected["hang_close"]
-    assert faults["garbage"] == expected["garbage"]
+    assert faults["invalid_result"] == expected["garbage"]
     assert faults["worker_died"] == expected["die"]
     assert sum(faults.values()) == sum(expected.values())
     assert engine.stats.dropped == 200
@@ -102,7 +102,7 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog: pytest.Lo
     assert faults["raise"] + faults["exception"] == expected["raise"]
     assert faults["step_deadline"] == expected["hang_step"] == 50
     assert faults["close_deadline"] == expected["hang_close"] == 50
-    assert faults["garbage"] == expected["garbage"]
+    assert faults["invalid_result"] == expected["garbage"]
     assert engine.stats.abandoned_threads == 100
     assert "was abandoned" in caplog.text
     assert "fault (step_deadline)" in caplog.text
@@ -113,7 +113,7 @@ PHASES = {
     ("make", "raise"): "make",
     ("reset", "hang"): "reset_deadline",
     ("reset", "raise"): "exception",
-    ("reset", "garbage"): "garbage",
+    ("reset", "garbage"): "invalid_result",
     ("close", "hang"): "close_deadline",
     ("close", "raise"): "exception",
 }

@@ -244,7 +244,7 @@ def test_global_random_state_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"dataset": "chain_sums"}, ValueError, "near it: chain_sum"),
+        ({"dataset": "chain_sums"}, ValueError, "similar names: chain_sum"),
         ({"config": {"min_terms": -1}}, ValueError, "rejects config"),
         ({"config": {"no_such": 1}}, ValueError, "rejects config"),
         ({"config": {"seed": 1}}, ValueError, "sets itself"),

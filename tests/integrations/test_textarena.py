@@ -173,7 +173,7 @@ def test_a_reply_that_crashes_the_game_is_an_invalid_action(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"env": "Mastermin-v0"}, "near it: Mastermind-v0"),
+        ({"env": "Mastermin-v0"}, "similar names: Mastermind-v0"),
         ({"env": "TicTacToe-v0"}, "cannot be played by 1"),
         ({"env": "TwentyQuestions-v0"}, "API key"),
         ({"config": {"no_such": 1}}, "no_such"),

@@ -392,7 +392,7 @@ class TestLifecycle:
                 assert (await session.exec("cat f")).output == b"1"
                 assert await session.read("f") == b"1"
                 assert set(await session.read_tree()) == set((await session.changes()).written) == {"f"}
-            session = await SandboxSession.open(sandbox=namespaces)
+            session = await namespaces.open_session()
             async with session:
                 assert (await session.exec("echo 2")).output == b"2\n"
             with pytest.raises(RuntimeError, match="closed"):

@@ -6,7 +6,7 @@ import pytest
 
 from rllm_gym.sites.errors import FormError
 from rllm_gym.sites.forum import TEMPLATES
-from rllm_gym.sites.forum.state import build
+from rllm_gym.sites.forum.generate import build
 from rllm_gym.sites.http import Request
 from rllm_gym.sites.task import Click, Fill, Goto
 from tests.sites.html_walker import SiteDriver

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.config import TrainConfig
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.tiny_model import make_tiny_model
 
 

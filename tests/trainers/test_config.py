@@ -16,16 +16,9 @@ from refused_options import not_raised
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate, validate_sft
+from trainers.config.mapping import from_mapping, known_keys, to_mapping
 from trainers.config.other_names import OTHER_NAMES
-from trainers.config_loading import (
-    RECIPES,
-    from_mapping,
-    known_keys,
-    load_yaml,
-    read_command_line,
-    to_mapping,
-    write_yaml,
-)
+from trainers.config_loading import RECIPES, load_yaml, read_command_line, write_yaml
 
 GOOD: dict[str, Any] = {"env": {"id": "rllm/Math-v0"}, "model": {"path": "somewhere"}}
 

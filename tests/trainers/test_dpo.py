@@ -20,7 +20,7 @@ from rllm_gym.chat import ChatRenderer
 from trainers import commands
 from trainers.config import ConfigError, DpoConfig, LengthConfig, ModelConfig, OptimizerConfig, PreferenceConfig
 from trainers.config.dpo import validate_dpo
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.fine_tuning import offline_run
 from trainers.fine_tuning.dpo import dpo
 from trainers.fine_tuning.pair_batches import PairBatches

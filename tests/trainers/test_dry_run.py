@@ -17,7 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, TrainConfig
-from trainers.config_loading import from_mapping, to_mapping, write_yaml
+from trainers.config.mapping import from_mapping, to_mapping
+from trainers.config_loading import write_yaml
 from trainers.dry_run import dry_run, report
 from trainers.loop import train
 from trainers.memory import model_shape, shares_prompts

@@ -24,7 +24,7 @@ from trainers.config import (
     ValueConfig,
     validate,
 )
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.learner import Learner
 from trainers.model import Policy
 from trainers.run.rollout_prefetcher import RolloutBatch

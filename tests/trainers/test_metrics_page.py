@@ -15,7 +15,7 @@ from echo_workflow import EchoTeam
 from rllm_gym.core import EnvironmentFault, Episode, Outcome
 from rllm_gym.engine import WorkflowContext
 from trainers.config import DpoConfig, SftConfig
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.fine_tuning.dpo import dpo
 from trainers.fine_tuning.sft import sft
 from trainers.loop import train

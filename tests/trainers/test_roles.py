@@ -21,7 +21,7 @@ from rllm_gym.core import Episode
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import TorchSampler, WeightUpdate
 from trainers.config import ConfigError, TrainConfig, validate
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.dry_run import dry_run, report
 from trainers.fine_tuning.demonstrations import read_demonstrations
 from trainers.loop import train

@@ -17,7 +17,7 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
 from rllm_gym.engine import save_episodes
 from trainers.config import ConfigError, EnvConfig, SftConfig
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
     DemonstrationCollector,

@@ -18,7 +18,7 @@ from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine import save_episodes
 from trainers import commands
 from trainers.config import ConfigError, ModelConfig, OptimizerConfig, SftConfig, validate_sft
-from trainers.config_loading import from_mapping
+from trainers.config.mapping import from_mapping
 from trainers.fine_tuning import offline_run
 from trainers.fine_tuning.sft import sft, sft_step
 from trainers.fine_tuning.sft_dataset import FileSftDataset

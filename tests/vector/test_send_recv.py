@@ -277,7 +277,8 @@ def assert_a_fault_affects_only_its_environment(vector, kind, mode):
     envs.step(["a"] * 6)
     actions = ["a", "fault", "bug", "garbage", "nan", "exit" if kind == "process" else "bug"]
     observations, rewards, terminated, truncated, infos = envs.step(actions)
-    kinds = ["", "test", "exception", "garbage", "garbage", "worker_died" if kind == "process" else "exception"]
+    last = "worker_died" if kind == "process" else "exception"
+    kinds = ["", "test", "exception", "invalid_result", "invalid_result", last]
     assert rewards.tolist() == [2, 0, 0, 0, 0, 0]
     assert not terminated.any()
     assert truncated.tolist() == [False] + [True] * 5

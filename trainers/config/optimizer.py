@@ -69,7 +69,7 @@ def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: 
 def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:
     """Return warnings about unusual learning rates. Rates for full fine-tuning are checked in
     :func:`trainers.optimizers.rate_warning`, where the model size is known: a tiny model learns at rates that would
-    ruin a large one."""
+    degrade a large one."""
     if model.tuning != "full" and optimizer.lr < 1e-6:
         return [
             f"optimizer.lr={optimizer.lr:g} with LoRA is too low to have a visible effect; typical are 1e-5 to 1e-3"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from trainers.config.checks import ConfigError, idle, positive
+from trainers.config.mapping import from_mapping
 from trainers.config.model import ModelConfig
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -58,8 +59,6 @@ def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
         raise ValueError(f"{words[0]!r} is not JSON ({error}); use for example {_EXAMPLE}") from error
     if not isinstance(value, dict) or not all(isinstance(role, dict) for role in value.values()):
         raise ValueError(f"{words[0]!r} is not an object with options by role; use for example {_EXAMPLE}")
-    from trainers.config_loading import from_mapping
-
     try:
         return {name: from_mapping(RoleConfig, role, where=f"roles.{name}") for name, role in value.items()}
     except ConfigError as error:

@@ -12,7 +12,8 @@ from typing import Any, Self
 from rllm_gym.core import stream_seed
 from rllm_gym.engine import write_manifest
 from trainers.config import ConfigError, DpoConfig, SftConfig
-from trainers.config_loading import to_mapping, write_yaml
+from trainers.config.mapping import to_mapping
+from trainers.config_loading import write_yaml
 from trainers.curriculum import shuffled
 from trainers.learner import Learner, UpdateStats
 from trainers.run.checkpoint import load_checkpoint, save_checkpoint

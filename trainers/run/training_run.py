@@ -20,8 +20,9 @@ from rllm_gym.engine import EngineStats, save_episodes, write_manifest
 from rllm_gym.samplers.protocol import Sampler, SamplerError
 from trainers.algorithms import RolloutRequest, make_algorithm
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
+from trainers.config.mapping import to_mapping
 from trainers.config.roles import check_role_assignment
-from trainers.config_loading import to_mapping, write_yaml
+from trainers.config_loading import write_yaml
 from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
 from trainers.learner import TrainingDiverged, UpdateStats

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rllm_gym.core import Episode, StopReason
-from rllm_gym.engine.agent_session import AgentSession, Truncated
+from rllm_gym.engine.agent_session import AgentSession
 from rllm_gym.engine.handles import GameHandle
-from rllm_gym.engine.workflow import WorkflowTask, hash_choice
+from rllm_gym.engine.roles import hash_choice
+from rllm_gym.engine.token_budget import Truncated
+from rllm_gym.engine.workflow import WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.engine.workflows.base import Agents, RoleWorkflow
 

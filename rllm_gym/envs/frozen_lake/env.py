@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from rllm_gym.core import Outcome, Task, TaskError, TaskSource, TextEnv
-from rllm_gym.envs.frozen_lake import rendering as looks
+from rllm_gym.envs.frozen_lake import rendering
 from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values
 from rllm_gym.envs.frozen_lake.tasks import (
     LakeRules,
@@ -136,7 +136,7 @@ class FrozenLakeEnv(TextEnv):
         view: View = "grid",
         window_size: int = 5,
         coordinates: bool = False,
-        symbols: looks.Symbols | Mapping[str, str] | str | None = None,
+        symbols: rendering.Symbols | Mapping[str, str] | str | None = None,
         rules: bool = True,
         split: str | None = None,
         task_seed: int = 0,
@@ -180,7 +180,7 @@ class FrozenLakeEnv(TextEnv):
         self.view: View = view
         self.window_size = window_size
         self.coordinates = coordinates
-        self.symbols = looks.Symbols.of(symbols)
+        self.symbols = rendering.Symbols.of(symbols)
         self.rules = rules
         self._lake: Lake | None = None
         self._optimal_values: OptimalValues | None = None
@@ -246,8 +246,8 @@ class FrozenLakeEnv(TextEnv):
             return None
         lake, _ = self._lake_and_values()
         if self.render_mode == "ansi":
-            return looks.marked_board(lake, self._player, self.symbols)
-        return looks.picture(lake, self._player)
+            return rendering.marked_board(lake, self._player, self.symbols)
+        return rendering.picture(lake, self._player)
 
     # For users, tests and baselines
 
@@ -277,7 +277,7 @@ class FrozenLakeEnv(TextEnv):
             raise ValueError(f"the saved player position {player} is outside the map of {len(lake.cells)} cells")
         self._lake, self._player, self._regret = lake, player, 0.0
         self._optimal_values = optimal_values(lake, self.slip_probability, self.max_turns)
-        self._bare = looks.bare_board(lake, self.symbols)
+        self._bare = rendering.bare_board(lake, self.symbols)
         self._chance = self._optimal_values.success(player, self.max_turns - self._turn)
 
     def _slip(self, move: Move) -> Move:
@@ -289,11 +289,11 @@ class FrozenLakeEnv(TextEnv):
     def _look(self) -> str:
         assert self._lake is not None
         if self.view == "window":
-            return looks.window(self._lake, self._player, self.symbols, self.window_size)
-        shown = looks.board(self._bare, self._player, self.symbols)
+            return rendering.window(self._lake, self._player, self.symbols, self.window_size)
+        shown = rendering.board(self._bare, self._player, self.symbols)
         if self.coordinates:
-            shown = looks.with_coordinates(shown)
-        return f"{shown}\n{looks.neighbours(self._lake, self._player)}" if self.view == "neighbours" else shown
+            shown = rendering.with_coordinates(shown)
+        return f"{shown}\n{rendering.neighbours(self._lake, self._player)}" if self.view == "neighbours" else shown
 
     def _rules_text(self) -> str:
         signs = self.symbols

@@ -98,7 +98,7 @@ class Relay:
 
     def _from_code(self, frame: bytes) -> None:
         if frame[:_TOKEN_BYTES] != self._token:
-            raise ProtocolViolation("the program answered what it was not asked")
+            raise ProtocolViolation("the program sent an answer without a request")
         message = frame[_TOKEN_BYTES:]
         if message.count(b",") + message.count(b"[") > _MAX_VALUES:
             raise ProtocolViolation(f"the program sent a message of more than {_MAX_VALUES:,} values")
@@ -114,7 +114,7 @@ class Relay:
         elif kind == b"!" and self._open_questions and self._open_questions[-1] != side:
             self._open_questions.pop()
         else:
-            raise ProtocolViolation("the program's side lost its place")
+            raise ProtocolViolation("the program's side is out of sync")
 
     def _on_message(self, frame: bytes) -> None:
         """Handle a message of the test side, whose process also runs test code and is therefore not fully trusted."""
@@ -141,4 +141,4 @@ class Relay:
             else:
                 reported.broken = str(message["text"]) or "the program's side broke the rules"
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ProtocolViolation("the side of the tests lost its place") from error
+            raise ProtocolViolation("the side of the tests is out of sync") from error

@@ -109,7 +109,7 @@ class _Parser:
             if not (token.kind == "op" and token.text in _SEPARATORS):
                 break
         if not items:
-            raise MathSyntaxError("nothing where an expression should be")
+            raise MathSyntaxError("expected an expression")
         return items
 
     def statement(self) -> MathNode:
@@ -229,7 +229,7 @@ class _Parser:
         if value.op == "text":
             return MathNode("text", (f"{value.args[0]} {words}",))
         if refuses_as_unit(words):
-            raise MathSyntaxError(f"{words!r} is no unit")
+            raise MathSyntaxError(f"{words!r} is not a unit")
         return MathNode("unit", (value, words.strip()))
 
     def after_words(self, words: MathNode, value: MathNode) -> MathNode:
@@ -489,7 +489,7 @@ class _Parser:
             return MathNode("sym", (f"{name}({self.spelled_name()})",))
         if name.startswith("bb"):
             return MathNode("sym", (name,))
-        raise MathSyntaxError(f"\\{name} is not read here")
+        raise MathSyntaxError(f"\\{name} is not supported")
 
     def spelled_name(self) -> str:
         if self.sees("{"):
@@ -498,7 +498,7 @@ class _Parser:
         while self.peek().kind == "letter":
             letters += self.next().text
         if not letters:
-            raise MathSyntaxError("a mark over nothing")
+            raise MathSyntaxError("an accent without an argument")
         return letters
 
     def environment(self) -> MathNode:
@@ -506,7 +506,7 @@ class _Parser:
         if name == "array" and self.sees("{"):
             self.spelled_argument()
         if name not in ("pmatrix", "bmatrix", "matrix", "Bmatrix", "vmatrix", "smallmatrix", "array"):
-            raise MathSyntaxError(f"\\begin{{{name}}} is not read here")
+            raise MathSyntaxError(f"\\begin{{{name}}} is not supported")
         rows: list[tuple[MathNode, ...]] = []
         row: list[MathNode] = []
         while not (self.peek().kind == "cmd" and self.peek().text == "end"):
@@ -579,7 +579,7 @@ class _Parser:
             self.open_bars = bars
             self.expect("\\}")
             if not all(item.op == "rel" for item in conditions):
-                raise MathSyntaxError("a set given by something that is no condition")
+                raise MathSyntaxError("the definition of a set is not a condition")
             return conditions[0] if len(conditions) == 1 else MathNode("list", tuple(conditions))
         self.open_bars = bars
         self.expect("\\}")
@@ -588,7 +588,7 @@ class _Parser:
 
 def _determinant(rows: tuple[tuple[MathNode, ...], ...]) -> MathNode:
     if len(rows) != len(rows[0]) or len(rows) > 4:
-        raise MathSyntaxError("a determinant of no small square matrix")
+        raise MathSyntaxError("a determinant of a matrix that is not small and square")
     if len(rows) == 1:
         return rows[0][0]
     terms = []

@@ -4,8 +4,8 @@ Product code and test runner share a process, so the result of a single run can 
 several times, each in a fresh session over a fresh base. From inside, the runs look alike:
 
 - the unchanged tests, with sentinels between them, which must fail;
-- the same files, where the expected values of each hidden test are withheld and must be computed
-  (:mod:`rllm_gym.grading.swe.withheld_values`), or else is mutated at one place, where it must fail
+- the same files, where each hidden test either has its expected values withheld, which must be computed
+  (:mod:`rllm_gym.grading.swe.withheld_values`), or is mutated at one place, where it must fail
   (:mod:`rllm_gym.grading.swe.mutated_tests`);
 - the files that only contain tests which must continue to pass;
 - a few of the tests that the agent could read before, also mutated.

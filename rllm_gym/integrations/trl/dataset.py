@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.core import Task
-from rllm_gym.engine.env_host import build
+from rllm_gym.runtime.env_building import EnvBuildSpec, build_env
 
 Env = str | EnvSpec | Callable[..., Any]
 Tasks = int | Iterable[int | str]
@@ -29,7 +29,7 @@ def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wa
         TaskError: There is no such task.
         ValueError: The environment has no task set, or no task is selected.
     """
-    env = build(source, kwargs)
+    env = build_env(EnvBuildSpec(source, kwargs))
     try:
         tasks = getattr(env.unwrapped, "tasks", None)
         if tasks is None:

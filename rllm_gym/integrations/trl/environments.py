@@ -14,10 +14,10 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.agents import default_agent
 from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
-from rllm_gym.engine.env_host import resolve
 from rllm_gym.engine.env_worker import EnvWorker
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
 from rllm_gym.runtime import BackgroundLoop, WorkerPool
+from rllm_gym.runtime.env_building import resolve
 
 
 class EnvironmentFactory:

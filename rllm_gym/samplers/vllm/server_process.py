@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import rllm_gym
 from rllm_gym.samplers.protocol import SamplerError
 
 _LINES = 30
@@ -38,7 +37,7 @@ class ServerProcess:
         self._log = log
         command = [sys.executable, "-m", "rllm_gym.samplers.vllm.server_main", str(os.getpid())]
         command += ["--uds", str(socket), "--disable-uvicorn-access-log", *_flags(arguments)]
-        code = str(Path(rllm_gym.__file__).resolve().parents[1])
+        code = str(Path(__file__).resolve().parents[3])
         path = os.pathsep.join(filter(None, [code, os.environ.get("PYTHONPATH", "")]))
         with log.open("ab") as stream:
             self._log_begin = stream.tell()

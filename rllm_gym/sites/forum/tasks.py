@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from rllm_gym.sites.forum.generate import build
 from rllm_gym.sites.forum.moderation_tasks import delete_adverts, move_thread, report, subscribe, upvote
 from rllm_gym.sites.forum.reading_tasks import posts_since, recommends, top_post
-from rllm_gym.sites.forum.state import build
 from rllm_gym.sites.forum.with_wiki import ask_wiki, build_with_question
 from rllm_gym.sites.forum.writing_tasks import edit_own, message, new_thread, reply, reply_latest
 from rllm_gym.sites.task import WebTaskTemplate

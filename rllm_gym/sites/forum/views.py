@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from rllm_gym.sites import pages
 from rllm_gym.sites.errors import FormError, NotFound
 from rllm_gym.sites.forum import state
 from rllm_gym.sites.forum.content import Post, Thread
-from rllm_gym.sites.forum.state import Forum
-from rllm_gym.sites.http import Response
+from rllm_gym.sites.forum.state import ORIGIN, Forum
+from rllm_gym.sites.http import Handler, Response
 from rllm_gym.sites.markup import Content, Markup, h, join, url
 from rllm_gym.sites.pages import Frame, HtmlPage, form
 from rllm_gym.sites.site import Redirect, Site, Visit, json_response, whole_number
@@ -31,6 +32,14 @@ def _frame(forum: Forum) -> Frame:
 
 
 SITE: Site[Forum] = Site(_frame)
+
+
+@dataclass
+class ForumApp(Forum):
+    """The forum with its pages."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {ORIGIN: SITE.handler(self)}
 
 
 # Boards

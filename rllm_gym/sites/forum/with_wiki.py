@@ -9,22 +9,23 @@ from random import Random
 from typing import Any
 
 from rllm_gym.sites.forum.content import Post, Thread
+from rllm_gym.sites.forum.generate import build
 from rllm_gym.sites.forum.navigation import DONE, START_URL, Moves, open_thread
-from rllm_gym.sites.forum.state import Forum, build
+from rllm_gym.sites.forum.views import ForumApp
 from rllm_gym.sites.http import Handler
 from rllm_gym.sites.task import Click, Fill, Goto, WebTask
+from rllm_gym.sites.wiki.generate import build as build_wiki
 from rllm_gym.sites.wiki.navigation import clean_pages, look_alike, open_page
 from rllm_gym.sites.wiki.state import ORIGIN as WIKI
-from rllm_gym.sites.wiki.state import Wiki
-from rllm_gym.sites.wiki.state import build as build_wiki
+from rllm_gym.sites.wiki.views import WikiApp
 
 
 @dataclass
 class ForumAndWiki:
     """Both sites and the question: its thread, and the title and the fact that it asks for."""
 
-    forum: Forum
-    wiki: Wiki
+    forum: ForumApp
+    wiki: WikiApp
     question: Thread
     title: str
     fact: str

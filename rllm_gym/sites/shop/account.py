@@ -1,21 +1,31 @@
-"""The customer pages of the shop: orders, wish list and addresses."""
+"""The customer pages of the shop (orders, wish list and addresses), and the shop with all its pages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from rllm_gym.sites import pages
 from rllm_gym.sites.errors import NotFound
+from rllm_gym.sites.http import Handler
 from rllm_gym.sites.markup import Content, Markup, h, join, url
 from rllm_gym.sites.pages import HtmlPage, form
 from rllm_gym.sites.shop import state
-from rllm_gym.sites.shop.state import Address, Line, Order, Shop
+from rllm_gym.sites.shop.state import ORIGIN, Address, Line, Order, Shop
 from rllm_gym.sites.shop.views import SITE, availability, product_of
-
-__all__ = ["SITE"]
-
 from rllm_gym.sites.site import Redirect, Visit
 from rllm_gym.sites.wording import long_date, money, short_date
 
 ORDERS_PER_PAGE = 8
+
+
+@dataclass
+class ShopApp(Shop):
+    """The shop with its pages."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {ORIGIN: SITE.handler(self)}
+
 
 # Orders
 

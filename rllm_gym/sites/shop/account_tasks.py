@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from rllm_gym.sites.shop.account import ShopApp
 from rllm_gym.sites.shop.catalogue import Product
+from rllm_gym.sites.shop.generate import CITIES, STREETS, build
 from rllm_gym.sites.shop.navigation import (
     DONE,
     START_URL,
@@ -17,13 +19,10 @@ from rllm_gym.sites.shop.navigation import (
     pick,
 )
 from rllm_gym.sites.shop.state import (
-    CITIES,
     RETURN_REASONS,
-    STREETS,
     Address,
     Order,
     Shop,
-    build,
 )
 from rllm_gym.sites.task import Click, Fill, Move, ReportInfeasible, Select, WebTask
 from rllm_gym.sites.wording import long_date, people
@@ -200,7 +199,7 @@ def wish_brand(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     )
 
 
-def build_with_wishes(seed: int, difficulty: int) -> Shop:
+def build_with_wishes(seed: int, difficulty: int) -> ShopApp:
     """Build a shop in which some products on the wish list are sold out."""
     shop = build(seed, difficulty)
     rng = Random(f"wishes/{seed}/{difficulty}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from rllm_gym.sites.shop.account import ShopApp
 from rllm_gym.sites.shop.catalogue import Product
+from rllm_gym.sites.shop.generate import build
 from rllm_gym.sites.shop.navigation import (
     DONE,
     START_URL,
@@ -18,7 +20,6 @@ from rllm_gym.sites.shop.navigation import (
 from rllm_gym.sites.shop.state import (
     SHIPPING,
     Shop,
-    build,
 )
 from rllm_gym.sites.task import Click, Fill, Move, ReportInfeasible, Select, WebTask
 from rllm_gym.sites.wording import listed
@@ -159,7 +160,7 @@ def buy_cheapest(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     )
 
 
-def build_with_basket(seed: int, difficulty: int) -> Shop:
+def build_with_basket(seed: int, difficulty: int) -> ShopApp:
     """Build a shop whose basket already contains a few products."""
     shop = build(seed, difficulty)
     rng = Random(f"basket/{seed}/{difficulty}")

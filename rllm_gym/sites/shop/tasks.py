@@ -13,8 +13,8 @@ from rllm_gym.sites.shop.account_tasks import (
     wish_sold_out,
 )
 from rllm_gym.sites.shop.buying_tasks import basket, build_with_basket, buy, buy_cheapest
+from rllm_gym.sites.shop.generate import build
 from rllm_gym.sites.shop.reading_tasks import cheapest, count, specification, spent
-from rllm_gym.sites.shop.state import build
 from rllm_gym.sites.task import WebTaskTemplate
 
 LEVELS = (1, 2, 3, 4, 5)

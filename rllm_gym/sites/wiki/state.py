@@ -6,30 +6,14 @@ the watch list and, if the tasks specify one, the summary of the visitor's last 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, time, timedelta
-from random import Random
+from datetime import datetime, timedelta
 from typing import Any
 
 from rllm_gym.sites.errors import FormError, NotFound
-from rllm_gym.sites.http import Handler
-from rllm_gym.sites.wiki.content import KINDS, NONSENSE, NUMBERS, Content, make_pages, number_in, with_number
-from rllm_gym.sites.wording import any_day
+from rllm_gym.sites.wiki.content import KINDS, Content
 
 ORIGIN = "http://wiki.test"
-EDITORS = (
-    "Aldous", "Birgit", "Cato", "Delphine", "Edda", "Fabio", "Greta", "Hector", "Ilse", "Jorge",
-    "Katja", "Ludo", "Merle", "Nestor", "Orla", "Piet", "Quentin", "Renata", "Silas", "Thea",
-)  # fmt: skip
-SUMMARIES = (
-    "newer source",
-    "corrected a number",
-    "checked in the archive",
-    "typo",
-    "better wording",
-    "after the survey",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +54,6 @@ class Wiki:
     next_revision: int
     summaries_count: bool
     watched: list[str] = field(default_factory=list)
-
-    def handlers(self) -> Mapping[str, Handler]:
-        from rllm_gym.sites.wiki.views import SITE
-
-        return {ORIGIN: SITE.handler(self)}
 
     def facts(self) -> Any:
         pages = {
@@ -180,72 +159,6 @@ class Wiki:
         self.now += timedelta(minutes=1)
         self.next_revision += 1
         return Revision(self.next_revision, self.user, self.now, summary, content)
-
-
-def build(seed: int, difficulty: int, *, summaries_count: bool = False) -> Wiki:
-    """Build a wiki with a history: corrected numbers, a few protected pages, and vandalism."""
-    rng = Random(f"wiki/{seed}/{difficulty}")
-    now = datetime.combine(any_day(rng), time(12, 0))
-    editors = rng.sample(EDITORS, min(len(EDITORS), 6 + 2 * difficulty))
-    contents = make_pages(rng, difficulty)
-    lengths = {title: rng.randint(2, 4 + 2 * difficulty) for title in contents}
-    ages = iter(rng.sample(range(60 * 24, 60 * 24 * 900), sum(lengths.values())))
-    pages = {}
-    drafts: list[tuple[datetime, WikiPage, str, str, Content]] = []
-    for title, content in contents.items():
-        page = pages[title] = WikiPage(title, [])
-        times = sorted(next(ages) for _ in range(lengths[title]))  # the smallest age is the newest version
-        for place, age in enumerate(times):
-            author = rng.choice(editors[:-2])
-            last = place == len(times) - 1
-            summary = "new page" if last else rng.choice(SUMMARIES)
-            drafts.append((now - timedelta(minutes=age), page, author, summary, content))
-            content = _older(rng, content)
-    wiki = Wiki(now, editors[-2], editors, editors[-1], pages, 20_000, summaries_count)
-    for when, page, author, summary, content in sorted(drafts, key=lambda draft: draft[0]):
-        wiki.next_revision += rng.randint(1, 9)
-        page.revisions.append(Revision(wiki.next_revision, author, when, summary, content))
-    shuffled = rng.sample(sorted(pages), len(pages))
-    _vandalise(wiki, rng, shuffled[: 1 + difficulty], difficulty)
-    for title in shuffled[1 + difficulty : 3 + 2 * difficulty]:
-        pages[title].protected = True
-    for title in shuffled[-2 - difficulty :]:
-        _rename_in_the_past(wiki, rng, title)
-        wiki.pages[title].talk.append((rng.choice(editors[:-2]), "Sources", "Where do these numbers come from?"))
-    wiki.watched = rng.sample(sorted(pages), 2)
-    return wiki
-
-
-def _older(rng: Random, content: Content) -> Content:
-    """Return the previous version of a page, in which one number was different."""
-    name = rng.choice([name for name, _ in content.facts if name in NUMBERS])
-    value = content.fact(name)
-    number = number_in(value)
-    return content.with_fact(name, with_number(value, number + rng.randint(1, 3 + number // 50)))
-
-
-def _vandalise(wiki: Wiki, rng: Random, titles: list[str], difficulty: int) -> None:
-    for title in titles:
-        page = wiki.pages[title]
-        for _ in range(1 + rng.randrange(1 + difficulty // 2)):
-            heading = rng.choice(page.content.sections)[0]
-            text = f"{rng.choice(NONSENSE)} {rng.randint(10, 99)}"
-            wiki.next_revision += 1
-            # Vandalism happens within the last day, after all legitimate edits.
-            when = wiki.now - timedelta(minutes=1_400 - (wiki.next_revision * 7) % 1_300)
-            when = max(when, page.revisions[-1].when + timedelta(minutes=1))
-            content = page.content.with_section(heading, text)
-            page.revisions.append(Revision(wiki.next_revision, wiki.vandal, when, "", content))
-
-
-def _rename_in_the_past(wiki: Wiki, rng: Random, title: str) -> None:
-    """Add a redirect from an older title to the page."""
-    old = f"{rng.choice(('Castle', 'Saint', 'Great'))} {title.removeprefix('River ')}"
-    if old not in wiki.pages:
-        wiki.next_revision += 1
-        when = wiki.now - timedelta(days=rng.randint(10, 800), minutes=wiki.next_revision % 1_000)
-        revision = Revision(wiki.next_revision, wiki.editors[0], when, "older name", Content(redirect=title))
-        wiki.pages[old] = WikiPage(old, [revision])
 
 
 def kind_of(page: WikiPage) -> str | None:

@@ -15,8 +15,8 @@ from rllm_gym.sites.wiki.editing_tasks import (
     redirect,
     revert,
 )
+from rllm_gym.sites.wiki.generate import build
 from rllm_gym.sites.wiki.reading_tasks import count, extreme, fact, first_editor, linking, old_value
-from rllm_gym.sites.wiki.state import build
 
 LEVELS = (1, 2, 3, 4, 5)
 build_with_summaries = partial(build, summaries_count=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rllm_gym.sites import pages
 from rllm_gym.sites.errors import FormError, NotFound
+from rllm_gym.sites.http import Handler
 from rllm_gym.sites.markup import Content as Html
 from rllm_gym.sites.markup import Markup, h, join, url
 from rllm_gym.sites.pages import Frame, HtmlPage, form
 from rllm_gym.sites.site import Redirect, Site, Visit, one_line, whole_number
 from rllm_gym.sites.wiki.content import KINDS, NUMBERS, Content, number_in
-from rllm_gym.sites.wiki.state import Wiki, WikiPage
+from rllm_gym.sites.wiki.state import ORIGIN, Wiki, WikiPage
 from rllm_gym.sites.wording import plural, short_date
 
 TITLES_PER_PAGE = 20
@@ -28,6 +29,14 @@ def _frame(wiki: Wiki) -> Frame:
 
 
 SITE: Site[Wiki] = Site(_frame)
+
+
+@dataclass
+class WikiApp(Wiki):
+    """The wiki with its pages."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {ORIGIN: SITE.handler(self)}
 
 
 # Search and lists

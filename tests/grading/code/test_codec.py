@@ -70,7 +70,7 @@ class Pair:
 
     def _run(self) -> None:
         try:
-            self.code.serve_for_ever()
+            self.code.serve_forever()
         except ConversationError:
             return
 

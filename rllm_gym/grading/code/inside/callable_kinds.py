@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .codec import MalformedMessage
-
-if TYPE_CHECKING:
-    from .peer import Peer
+from .proxies import RemoteOperations
 
 
 def callable_kind(value: Any) -> str:
@@ -19,7 +17,7 @@ def callable_kind(value: Any) -> str:
     return "coroutine function" if flags & 0x80 else ""
 
 
-def wrap_proxy(peer: Peer, flavour: Any, proxy: Any) -> Any:
+def wrap_proxy(peer: RemoteOperations, flavour: Any, proxy: Any) -> Any:
     """Return a generator, coroutine or coroutine function of this side that forwards to the stand-in's object."""
     if flavour == "generator":
         return _generator(peer, proxy)
@@ -33,10 +31,10 @@ def wrap_proxy(peer: Peer, flavour: Any, proxy: Any) -> Any:
             return await peer.call(proxy, args, kwargs)
 
         return function
-    raise MalformedMessage("an object of no known flavour")
+    raise MalformedMessage("unknown kind of callable")
 
 
-def _generator(peer: Peer, proxy: Any) -> Any:
+def _generator(peer: RemoteOperations, proxy: Any) -> Any:
     step: tuple[str, tuple[Any, ...]] = ("next", ())
     while True:
         try:
@@ -53,11 +51,11 @@ def _generator(peer: Peer, proxy: Any) -> Any:
             step = ("throw", (error,))
 
 
-async def _coroutine(peer: Peer, proxy: Any) -> Any:
+async def _coroutine(peer: RemoteOperations, proxy: Any) -> Any:
     return peer.ask("await", proxy)
 
 
-async def _async_generator(peer: Peer, proxy: Any) -> Any:
+async def _async_generator(peer: RemoteOperations, proxy: Any) -> Any:
     while True:
         try:
             value = peer.ask("await_anext", proxy)

@@ -127,7 +127,7 @@ class Codec:
 
     def decode_all(self, trees: Any) -> list[Any]:
         if type(trees) is not list:
-            raise MalformedMessage("values that are no list")
+            raise MalformedMessage("the values are not a list")
         decode = self.decode
         return [decode(tree) if type(tree) is list or type(tree) is dict else tree for tree in trees]
 
@@ -217,7 +217,7 @@ def _read_pattern(codec: Codec, pattern: Any, flags: Any) -> re.Pattern[Any]:
 def _read_pairs(codec: Codec, trees: Any) -> Any:
     pairs = codec.decode_nested(trees)
     if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
-        raise MalformedMessage("items that are no pairs")
+        raise MalformedMessage("the items are not pairs")
     return dict(pairs).items()
 
 
@@ -345,7 +345,7 @@ def _read_path(codec: Codec, name: Any, text: Any) -> Any:
     import pathlib
 
     if name not in _PATHS:
-        raise MalformedMessage("a path of no known kind")
+        raise MalformedMessage("unknown kind of path")
     return getattr(pathlib, name)(expect(codec.decode(text), str))
 
 
@@ -373,7 +373,7 @@ def _read_timezone(codec: Codec, offset: Any, name: Any) -> Any:
 def _zone_of(codec: Codec, tree: Any) -> Any:
     zone = codec.decode(tree)
     if zone is not None and type(zone).__module__ not in ("datetime", "zoneinfo"):
-        raise MalformedMessage("a time zone that is none")
+        raise MalformedMessage("invalid time zone")
     return zone
 
 

@@ -173,7 +173,7 @@ class GuardedPeer(Peer):
         _random.shuffle(candidates)
         answers = self.ask("equals", left, [item for item, _ in candidates])
         if type(answers) is not list or [type(item) for item in answers] != [bool] * len(candidates):
-            raise self._break("a comparison answered by something else than true and false")
+            raise self._break("a comparison must return True or False")
         if not next(answer for answer, (_, is_right) in zip(answers, candidates) if is_right):
             return False
         fooled = [answer for answer, (_, is_right) in zip(answers, candidates) if not is_right]

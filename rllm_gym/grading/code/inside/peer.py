@@ -111,13 +111,13 @@ class Peer:
                 self._turn.acquire()
             self._send_answer(*outcome)
 
-    def serve_for_ever(self) -> None:
+    def serve_forever(self) -> None:
         """Answer requests until the channel closes."""
         while True:
             with self._turn:
                 question, data = self._received()
                 if not question:
-                    raise self._break("an answer that nobody asked for")
+                    raise self._break("unexpected answer: no request is pending")
                 message = self._parsed(data)
             outcome = self._answer(message)
             with self._turn:
@@ -173,7 +173,7 @@ class Peer:
             message: dict[str, Any] = expect(loads(data), dict)
             return message
         except (ValueError, RecursionError, MalformedMessage) as error:
-            raise self._break(f"a message that is none: {type(error).__name__}") from error
+            raise self._break(f"invalid message: {type(error).__name__}") from error
 
     def _break(self, what: str) -> ConversationError:
         self.broken = self.broken or what
@@ -201,12 +201,12 @@ class Peer:
     def _result(self, message: dict[str, Any], operation: str) -> Any:
         kind, values = self._opened(message, "answer")
         if len(values) != 1:
-            raise self._break("an answer of several values")
+            raise self._break("expected one value, got several")
         value = values[0]
         if kind == "ok":
             return value
         if kind != "error" or not isinstance(value, BaseException):
-            raise self._break("an error that is none")
+            raise self._break("invalid error value")
         if isinstance(value, _ENDS_OF_ITERATION) and operation not in _ITERATING:
             # Within map() or zip() the original exception would end the iteration, and skip the remaining cases.
             raise RuntimeError(f"{type(value).__name__} was raised by {operation}") from None
@@ -215,7 +215,7 @@ class Peer:
     def _release(self, number: int, count: int) -> None:
         entry = self._exports.get(number)
         if entry is None or count < 1:
-            raise MalformedMessage("an object that nobody has is released")
+            raise MalformedMessage("release of an unknown object id")
         entry[1] -= count
         if entry[1] <= 0:
             del self._exports[number]
@@ -243,7 +243,7 @@ class Peer:
 
     def _home(self, link: Link | None) -> Tree:
         if link is None or link.peer is not self:
-            raise Uncodable("a stand-in of nothing")
+            raise Uncodable("proxy without an object")
         return ["o", link.number]
 
     def object_to_tree(self, value: Any) -> Tree:
@@ -278,7 +278,7 @@ class Peer:
     def exported(self, number: Any) -> Any:
         entry = self._exports.get(expect(number, int))
         if entry is None:
-            raise MalformedMessage("an object that nobody has")
+            raise MalformedMessage("unknown object id")
         return entry[0]
 
     def _class_to_tree(self, cls: type) -> Tree:
@@ -336,7 +336,7 @@ class Peer:
             return self._library_error(*rest)
         if tag == "xe" and len(rest) == 5:
             return self._error(*rest)
-        raise MalformedMessage("a value of no known tag")
+        raise MalformedMessage("unknown tag")
 
     def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None) -> RemoteType:
         known = self._classes.get(expect(number, int))
@@ -357,14 +357,14 @@ class Peer:
         if isinstance(base, RemoteType):
             return base
         if not isinstance(base, type) or not issubclass(base, BaseException):
-            raise MalformedMessage("a base that is no class")
+            raise MalformedMessage("the base of a class is not a class")
         forbidden = not issubclass(base, Exception) or issubclass(base, _ENDS_OF_ITERATION)
         return Exception if self._guarded and forbidden else base
 
     def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, Remote):
-            raise MalformedMessage("an object of no class")
+            raise MalformedMessage("the class of an object is not a class")
         held = self._proxies.get(expect(number, int))
         if held is not None:
             link = self._wrapped.get(held) if not isinstance(held, Remote) else link_of(held)
@@ -387,7 +387,7 @@ class Peer:
     def _named_tuple(self, cls: Any, trees: Any) -> Any:
         kind = self._codec.decode(cls)
         if not (isinstance(kind, type) and issubclass(kind, tuple)):
-            raise MalformedMessage("a named tuple of no class")
+            raise MalformedMessage("the class of a named tuple is not a class")
         items = self._codec.decode_nested(trees)
         if len(items) != len(_fields_of(kind) or ()):
             raise MalformedMessage("a named tuple of the wrong length")
@@ -396,7 +396,7 @@ class Peer:
     def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
-            raise MalformedMessage("an exception of no known name")
+            raise MalformedMessage("unknown name of an exception")
         if self._guarded and issubclass(kind, _NEVER_CROSS):
             kind = RuntimeError
         return self._completed(_new_exception(kind, self._codec.decode_nested(arguments)), cause, trace)
@@ -404,7 +404,7 @@ class Peer:
     def _library_error(self, cls: Any, arguments: Any, cause: Any, trace: Any, state: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, type) or not issubclass(kind, Exception) or isinstance(kind, RemoteType):
-            raise MalformedMessage("an exception of no class")
+            raise MalformedMessage("the class of an exception is not a class of exceptions")
         error = _new_exception(kind, self._codec.decode_nested(arguments))
         for name, value in dict(self._codec.decode(state)).items():
             if type(name) is str and not name.startswith("__") and is_simple(value):
@@ -414,7 +414,7 @@ class Peer:
     def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, trace: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, BaseException):
-            raise MalformedMessage("an exception of no class")
+            raise MalformedMessage("the class of an exception is not a class of exceptions")
         values = self._codec.decode_nested(arguments)
         held = self._proxies.get(expect(number, int))
         link = None if held is None else link_of(held)
@@ -433,7 +433,7 @@ class Peer:
         if cause is not None:
             found = self._codec.decode(cause)
             if not isinstance(found, BaseException):
-                raise MalformedMessage("a cause that is no exception")
+                raise MalformedMessage("the cause of an exception is not an exception")
             error.__cause__ = found
         error._rllm_trace = expect(trace, str)[:2000]  # type: ignore[attr-defined]
         return error

@@ -103,7 +103,7 @@ class ProgramSide:
             setattr(builtins, name, self._builtin(name, getattr(builtins, name)))
 
     def run(self) -> None:
-        self._peer.serve_for_ever()
+        self._peer.serve_forever()
 
     def _attach(self) -> dict[str, Any]:
         return self._printed.take() | (self._files.changes() if self._files is not None else {})

@@ -9,12 +9,41 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from .codec import MalformedMessage
 
-if TYPE_CHECKING:
-    from .peer import Peer
+
+class RemoteOperations(Protocol):
+    """The operations that stand-ins request of the other side; :class:`~peer.Peer` implements them.
+
+    Attributes:
+        released: Numbers of deleted stand-ins, and how often each was received.
+        unsupported: Features that the test needs and this grader does not support.
+    """
+
+    released: list[tuple[int, int]]
+    unsupported: list[str]
+
+    def ask(self, operation: str, *operands: Any) -> Any: ...
+
+    def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def close(self, generator: Any) -> None: ...
+
+    def operate(self, operation: str, target: Any, *args: Any) -> Any: ...
+
+    def signature(self, target: Any) -> Any: ...
+
+    def awaited(self, target: Any) -> Any: ...
+
+    def equal(self, left: Any, right: object) -> Any: ...
+
+    def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any: ...
+
+    def contains(self, target: Any, item: Any) -> bool: ...
 
 
 class Constructed(NamedTuple):
@@ -31,7 +60,7 @@ class Link:
 
     __slots__ = ("constructed", "contents", "named", "number", "owned", "peer", "received")
 
-    def __init__(self, peer: Peer, number: int) -> None:
+    def __init__(self, peer: RemoteOperations, number: int) -> None:
         self.peer = peer
         self.number = number
         self.received = 0
@@ -79,7 +108,7 @@ class RemoteType(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         link = cls._rllm_class_link
         if link is None:
-            raise TypeError(f"{cls.__name__} cannot be made here")
+            raise TypeError(f"{cls.__name__} cannot be created here")
         return link.peer.construct(cls, args, kwargs)
 
     def __getattr__(cls, name: str) -> Any:
@@ -137,7 +166,7 @@ class RemoteType(type):
 def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
     link = cls._rllm_class_link
     if link is None:
-        raise TypeError(f"{cls.__name__} is no class of the other side")
+        raise TypeError(f"{cls.__name__} is not a class of the other process")
     return link.peer.ask(operation, cls, *args)
 
 
@@ -174,7 +203,7 @@ class _Attributes:
 def _link(value: Any) -> Link:
     found: Link | None = link_of(value)
     if found is None:
-        raise AttributeError(f"{type(value).__name__!r} object was never made")
+        raise AttributeError(f"{type(value).__name__!r} object was not created")
     return found
 
 
@@ -381,6 +410,6 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
     try:
         created = RemoteType(facts["name"], bases, names)
     except (TypeError, ValueError) as error:
-        raise MalformedMessage(f"a class {facts['name'][:40]!r} that cannot be: {error}") from error
+        raise MalformedMessage(f"class {facts['name'][:40]!r} cannot be recreated: {error}") from error
     type.__setattr__(created, "_rllm_class_link", link)
     return created

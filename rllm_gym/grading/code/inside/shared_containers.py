@@ -86,7 +86,7 @@ class SharedContainers:
     def named(self, number: Any) -> Any:
         entry = self._entries.get(expect(number, int))
         if entry is None:
-            raise MalformedMessage("a container that nobody has")
+            raise MalformedMessage("unknown container id")
         return entry.obj
 
     # Writing
@@ -126,7 +126,7 @@ class SharedContainers:
         for item in expect(message.get("new", []), list):
             number, kind, *rest = expect(item, list)
             if expect(number, int) in self._entries or number % 2 == self._first or number < 0:
-                raise MalformedMessage("a container with a number that is taken")
+                raise MalformedMessage("a new container with an id that is in use")
             if len(self._entries) >= MAX_CONTAINERS:
                 raise MalformedMessage(f"more than {MAX_CONTAINERS:,} containers")
             entry = _ContainerEntry(_empty(codec, kind, rest), _MISSING)
@@ -137,7 +137,7 @@ class SharedContainers:
             number, kind, *rest = expect(item, list)
             changed = self._entries.get(expect(number, int))
             if changed is None:
-                raise MalformedMessage("a change of a container that nobody has")
+                raise MalformedMessage("change of an unknown container id")
             if _KINDS.get(type(changed.obj)) != kind and not (kind == "nd" and _is_array(changed.obj)):
                 raise MalformedMessage("a change of a container into another type")
             if number % 2 == self._first:
@@ -156,7 +156,7 @@ class SharedContainers:
         self._reading -= 1
         for number in expect(message.get("gone", []), list):
             if expect(number, int) not in self._entries or number in self._gone:
-                raise MalformedMessage("a container that nobody has is gone")
+                raise MalformedMessage("deletion of an unknown container id")
             self._gone.add(number)
         # Not while another message is being read, which may still refer to them.
         if not self._reading:
@@ -285,19 +285,19 @@ def _empty(codec: Codec, kind: Any, rest: list[Any]) -> Any:
         import array
 
         if len(rest) != 2 or rest[1] not in _ARRAY_TYPES:
-            raise MalformedMessage("an array of no known type")
+            raise MalformedMessage("unknown type of array")
         return array.array(rest[1])
     if kind == "nd":
         return _empty_array(rest)
     if kind == "deque":
         maxlen = rest[1] if len(rest) == 2 else _MISSING
         if maxlen is not None and (type(maxlen) is not int or maxlen < 0):
-            raise MalformedMessage("a deque of no length")
+            raise MalformedMessage("invalid maximum length of a deque")
         return deque(maxlen=maxlen)
     for container_type, name in _KINDS.items():
         if name == kind:
             return container_type()
-    raise MalformedMessage("a container of no known type")
+    raise MalformedMessage("unknown type of container")
 
 
 def _empty_array(rest: list[Any]) -> Any:

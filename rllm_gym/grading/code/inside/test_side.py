@@ -197,13 +197,13 @@ class TestSide:
     def names(self) -> list[str]:
         names = self.peer.ask("names")
         if type(names) is not list or not all(type(name) is str for name in names):
-            raise ConversationError("names that are none")
+            raise ConversationError("invalid names")
         return [name for name in names if name.isidentifier()]
 
     def solution_value(self, name: str) -> tuple[bool, Any]:
         answer = self.peer.ask("module", name)
         if type(answer) is not tuple or len(answer) != 2:
-            raise ConversationError("a global that is none")
+            raise ConversationError("invalid global")
         kind, value = answer
         if kind == "module":
             module = module_named(value) if type(value) is str else None
@@ -286,7 +286,7 @@ def _path_of(entry: str) -> list[tuple[str, bool]]:
     try:
         node: ast.AST = ast.parse(entry, mode="eval").body
     except SyntaxError as error:
-        raise TaskRowError(f"entry_point {entry!r} is no name") from error
+        raise TaskRowError(f"entry_point {entry!r} is not a name") from error
     path: list[tuple[str, bool]] = []
     while True:
         called = isinstance(node, ast.Call) and not node.args and not node.keywords
