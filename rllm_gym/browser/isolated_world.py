@@ -196,6 +196,7 @@ def _navigated(error: Exception) -> bool:
     """Return whether an error of the protocol means that the document was replaced or its scripts were stopped."""
     lost = (
         "context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong",
-        "Not attached to an active page", "Execution was terminated",
+        "Not attached to an active page",
+        "Execution was terminated", "Internal error",  # V8 has no other words for a script that was stopped
     )  # fmt: skip
     return isinstance(error, ProtocolError) and any(mark in str(error) for mark in lost)

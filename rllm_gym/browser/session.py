@@ -297,7 +297,8 @@ class BrowserSession:
         if await page.loaded(LOAD_S):
             # Scripts often add content, and style sheets request images, only after the document is loaded.
             since = replace(tab.activity.mark(), requests=requests)
-            with contextlib.suppress(BrowserFault):  # a page that does not answer: the observation deals with it
+            # A page that does not answer, or whose tab is closing, is the observation's to deal with.
+            with contextlib.suppress(BrowserFault, ProtocolError):
                 if note := await wait_until_settled(tab.isolated, tab.activity, since):
                     self.tabs.note(note)
 
