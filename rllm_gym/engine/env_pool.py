@@ -9,8 +9,8 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.engine.env_host import EnvironmentHost
-from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.env_host import TaskEnvHost
+from rllm_gym.engine.env_worker import EpisodeEnvWorker
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.runtime import DeadlineExceeded, Kind, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
@@ -58,11 +58,11 @@ class EnvPool:
         kwargs: Mapping[str, Any],
         *,
         env_id: str,
-        host: Callable[..., Any] = EnvironmentHost,
-    ) -> EnvWorker:
+        host: Callable[..., Any] = TaskEnvHost,
+    ) -> EpisodeEnvWorker:
         """Create the handle of a worker for one environment."""
         reuse = env_id.startswith("rllm/") if self._reuse is None else self._reuse
-        return EnvWorker(
+        return EpisodeEnvWorker(
             self._workers(),
             source,
             kwargs,

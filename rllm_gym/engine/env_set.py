@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.engine.env_pool import EnvPool
-from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.env_worker import EpisodeEnvWorker
 
 _MAX_IDLE = 16  # maximum number of idle environments
 
@@ -23,12 +23,12 @@ class EnvSet:
 
     def __init__(self, pool: EnvPool) -> None:
         self._pool = pool
-        self._in_use: list[tuple[tuple[Any, ...], EnvWorker]] = []  # in use by this episode
-        self._idle: list[tuple[tuple[Any, ...], EnvWorker]] = []  # most recently used first
+        self._in_use: list[tuple[tuple[Any, ...], EpisodeEnvWorker]] = []  # in use by this episode
+        self._idle: list[tuple[tuple[Any, ...], EpisodeEnvWorker]] = []  # most recently used first
 
     def acquire(
         self, source: EnvSpec | Callable[..., Any] | str, kwargs: Mapping[str, Any], *, name: str, host: Any
-    ) -> EnvWorker:
+    ) -> EpisodeEnvWorker:
         """Return a worker for this environment: an idle one with the same arguments if there is one, else a new one."""
         kind = (host, source, dict(kwargs))
         for position, (arguments, idle) in enumerate(self._idle):

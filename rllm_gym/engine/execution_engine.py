@@ -16,7 +16,7 @@ from rllm_gym.engine.base import BaseEngine
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.engine_run import Result
-from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.env_worker import EpisodeEnvWorker
 from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.sampler_client import SamplerClient
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, Specs
@@ -127,10 +127,10 @@ class AgentExecutionEngine(BaseEngine):
             async for result in results:
                 yield result
 
-    def new_lease(self) -> EnvWorker:
+    def new_lease(self) -> EpisodeEnvWorker:
         return self.env_pool.new_env_worker(self.source, self.env_kwargs, env_id=self.env_id)
 
-    def attempt(self, spec: EpisodeSpec, worker: EnvWorker, name: str, sampler_client: SamplerClient) -> Rollout:
+    def attempt(self, spec: EpisodeSpec, worker: EpisodeEnvWorker, name: str, sampler_client: SamplerClient) -> Rollout:
         try:
             agent = self.make_agent()
         except Exception as error:

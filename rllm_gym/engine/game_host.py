@@ -129,9 +129,9 @@ class GameHost:
             with as_faults("close"):
                 game.close()
 
-    def async_env(self) -> None:
-        """Return ``None``: games have no coroutines."""
-        return
+    def async_env(self) -> Any:
+        """Raise ``TypeError``: games have no coroutines."""
+        raise TypeError("a PettingZoo game has no coroutines")
 
     def _require_game(self) -> Any:
         if self._game is None:

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from rllm_gym.core import EnvironmentFault, StopReason, Task
 from rllm_gym.engine.attempt_state import AttemptState
-from rllm_gym.engine.env_host import ActionTypeError, StepResult
-from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.env_host import ActionTypeError
+from rllm_gym.engine.env_worker import EpisodeEnvWorker
 from rllm_gym.engine.game_host import GameState
 from rllm_gym.engine.rollout import ENVIRONMENT_REASONS
+from rllm_gym.runtime.env_host import StepResult
 
 TaskLike = int | str | Task | Mapping[str, Any]
 
@@ -25,7 +26,7 @@ class WorkerHandle:
         info: The latest info; for a game, the info of its first agent.
     """
 
-    def __init__(self, state: AttemptState, worker: EnvWorker, env_id: str) -> None:
+    def __init__(self, state: AttemptState, worker: EpisodeEnvWorker, env_id: str) -> None:
         self.env_id = env_id
         self.info: dict[str, Any] = {}
         self._state = state
@@ -59,7 +60,7 @@ class EnvironmentHandle(WorkerHandle):
         tools: The tools it offers, a JSON list of OpenAI tool schemas.
     """
 
-    def __init__(self, state: AttemptState, worker: EnvWorker, env_id: str) -> None:
+    def __init__(self, state: AttemptState, worker: EpisodeEnvWorker, env_id: str) -> None:
         super().__init__(state, worker, env_id)
         self._clear()
 
@@ -108,7 +109,7 @@ class EnvironmentHandle(WorkerHandle):
         """
         async with self._busy():
             try:
-                stepped = await self._worker.step(action)
+                stepped: StepResult = await self._worker.step(action)
             except ActionTypeError as error:
                 raise TypeError(f"{self.env_id}: {error}") from error
         _, reward, terminated, truncated, info = stepped
@@ -133,7 +134,7 @@ class GameHandle(WorkerHandle):
         stop_reason: Why the game ended; ``StopReason.NONE`` while it is running.
     """
 
-    def __init__(self, state: AttemptState, worker: EnvWorker, env_id: str) -> None:
+    def __init__(self, state: AttemptState, worker: EpisodeEnvWorker, env_id: str) -> None:
         super().__init__(state, worker, env_id)
         self._update(GameState("", "", {}, {}))
         self.agents: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine.attempt import AgentError, empty_episode
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.env_host import ActionTypeError
-from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.env_worker import EpisodeEnvWorker
 from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.samplers.protocol import SamplingParams
 
@@ -33,7 +33,7 @@ class Rollout:
 
     spec: EpisodeSpec
     agent: BaseAgent
-    worker: EnvWorker
+    worker: EpisodeEnvWorker
     sampler: ConversationSampler
     max_turns: int | None
     steps: list[Step] = field(default_factory=list)

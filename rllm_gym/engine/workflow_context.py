@@ -14,7 +14,7 @@ from rllm_gym.core import Episode, StopReason, Trajectory
 from rllm_gym.engine.agent_session import AgentSession, check_finite
 from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.env_host import EnvironmentHost
+from rllm_gym.engine.env_host import TaskEnvHost
 from rllm_gym.engine.env_pool import EnvPool
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import GameHost, resolve_game
@@ -171,7 +171,7 @@ class WorkflowContext:
             ValueError: The engine has no environment.
         """
         env_id, kwargs = self._resolve_env(env_id, kwargs)
-        worker = self._envs.acquire(resolve(env_id), kwargs, name=_name(env_id), host=EnvironmentHost)
+        worker = self._envs.acquire(resolve(env_id), kwargs, name=_name(env_id), host=TaskEnvHost)
         handle = EnvironmentHandle(self._state, worker, _name(env_id))
         self.handles.append(handle)
         return handle

@@ -36,7 +36,7 @@ def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None
         numpy.random.seed()  # forks would otherwise share one global generator's state
     if memory_mb is not None:
         cap_memory(memory_mb)
-    connection = FramedConnection(sock)
+    connection = FramedConnection(sock, blocking=True)
     handler = RequestHandler()
     try:
         connection.send(HELLO + str(os.getpid()).encode(), None)

@@ -23,8 +23,9 @@ class FramedConnection:
     (``time.monotonic()`` seconds, ``None`` for none) passes; after either, the connection cannot be used any more.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
+    def __init__(self, sock: socket.socket, *, blocking: bool = False) -> None:
+        # A worker has nothing else to wait for: a blocking socket saves two system calls per frame.
+        sock.setblocking(blocking)
         self._sock = sock
         self._buffer = bytearray()
 
@@ -40,23 +41,37 @@ class FramedConnection:
         """Return whether there is nothing to read and the other end is open, as for an idle worker."""
         return not _poll(self._sock, select.POLLIN, 0)
 
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
     def send(self, payload: bytes, deadline: float | None) -> None:
-        view = memoryview(_HEADER.pack(len(payload)) + payload)
-        while view:
-            try:
-                view = view[self._sock.send(view) :]
-            except BlockingIOError:
-                _wait(self._sock, select.POLLOUT, deadline)
-            except OSError as error:
-                raise EOFError(str(error)) from error
+        rest = frame(payload)
+        while rest := self.try_send(rest):
+            _wait(self._sock, select.POLLOUT, deadline)
 
     def recv(self, deadline: float | None) -> bytes:
+        while (payload := self.try_recv()) is None:
+            _wait(self._sock, select.POLLIN, deadline)
+        return payload
+
+    def try_send(self, data: memoryview) -> memoryview:
+        """Send what is possible without waiting, and return the rest."""
+        try:
+            while data:
+                data = data[self._sock.send(data) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise EOFError(str(error)) from error
+        return data
+
+    def try_recv(self) -> bytes | None:
+        """Return the payload of the next frame if it has arrived, without waiting."""
         while (payload := self._frame()) is None:
             try:
                 data = self._sock.recv(self._missing())
             except BlockingIOError:
-                _wait(self._sock, select.POLLIN, deadline)
-                continue
+                return None
             except OSError as error:
                 raise EOFError(str(error)) from error
             self._feed(data)
@@ -64,7 +79,7 @@ class FramedConnection:
 
     async def asend(self, payload: bytes) -> None:
         try:
-            await asyncio.get_running_loop().sock_sendall(self._sock, _HEADER.pack(len(payload)) + payload)
+            await asyncio.get_running_loop().sock_sendall(self._sock, frame(payload))
         except OSError as error:
             raise EOFError(str(error)) from error
 
@@ -101,6 +116,11 @@ class FramedConnection:
         payload = bytes(memoryview(self._buffer)[_HEADER.size : end])
         del self._buffer[:end]
         return payload
+
+
+def frame(payload: bytes) -> memoryview:
+    """Return the bytes to send for a payload."""
+    return memoryview(_HEADER.pack(len(payload)) + payload)
 
 
 def _poll(sock: socket.socket, event: int, timeout_ms: float | None) -> bool:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
-from rllm_gym.runtime.process_worker import ForkServerClient, ProcessWorker
+from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
 from rllm_gym.runtime.request_handler import WorkRequest
 from rllm_gym.runtime.thread_worker import ThreadWorker
@@ -406,6 +406,20 @@ class Actor:
             return await self._worker.aask(WorkRequest("call", method, args, kwargs), timeout)
         finally:
             self._end()
+
+    def start(self, method: str, *args: Any, timeout: float) -> PendingCall:
+        """As :meth:`call`, without waiting. Only for the actor of a process, and not for its first call.
+
+        The actor is busy until the result was fetched, or the call cancelled.
+        """
+        _check_timeout(timeout)
+        assert isinstance(self._worker, ProcessWorker)
+        self._begin(method)
+        try:
+            return PendingCall(self._worker, WorkRequest("call", method, args), timeout, self._end)
+        except BaseException:
+            self._end()
+            raise
 
     def close(self, timeout: float = 10.0) -> None:
         """Call the object's ``close()``, if it has one, and end the worker in any case. A late or busy one is killed.

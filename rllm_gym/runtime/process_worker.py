@@ -7,18 +7,19 @@ import asyncio
 import itertools
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rllm_gym.runtime.connection import FramedConnection
+from rllm_gym.runtime.connection import FramedConnection, frame
 from rllm_gym.runtime.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
-from rllm_gym.runtime.request_handler import HELLO, WorkRequest, decode_reply, encode_request
+from rllm_gym.runtime.request_handler import HELLO, RESULT, WorkRequest, decode_reply, encode_request
 
 START_TIMEOUT = 120.0
 """Seconds that a worker may take to start, including the import of its modules. Generous, for busy machines."""
@@ -268,6 +269,84 @@ class ProcessWorker:
             )
         hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
         return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_describe_status(status)}{hint})")
+
+
+class PendingCall:
+    """A request that was sent to a worker process, for callers that wait for many workers at once.
+
+    The caller waits until the worker's socket (:meth:`fileno`) is ready for :attr:`events`, calls :meth:`advance` then
+    and when the deadline passes, and once that returns True :meth:`result` or :meth:`aresult`.
+
+    Attributes:
+        deadline: When the reply is late, in seconds of ``time.monotonic()``.
+    """
+
+    def __init__(self, worker: ProcessWorker, request: WorkRequest, timeout: float, on_end: Callable[[], None]) -> None:
+        self._worker = worker
+        self._request = request
+        self._timeout = timeout
+        self._on_end: Callable[[], None] | None = on_end
+        self._reply: bytes | None = None
+        self._hung_up = False
+        rest = frame(encode_request(request))
+        worker._request_pending = True
+        self.deadline = time.monotonic() + timeout
+        # The reply is not read here: whoever waits for the socket to be readable would wait in vain.
+        try:
+            self._unsent = worker._connection.try_send(rest)
+        except EOFError:
+            self._unsent = rest
+
+    def fileno(self) -> int:
+        return self._worker._connection.fileno()
+
+    @property
+    def events(self) -> int:
+        return select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN
+
+    @property
+    def returned(self) -> bool:
+        """Whether the worker has returned a result, and not an exception."""
+        return self._reply is not None and self._reply[:1] == RESULT
+
+    def advance(self) -> bool:
+        """Send and read what is possible without waiting. Returns whether the call has ended or is late."""
+        if self._reply is not None or self._hung_up:
+            return True
+        connection = self._worker._connection
+        try:
+            if self._unsent:
+                self._unsent = connection.try_send(self._unsent)
+            self._reply = connection.try_recv()
+        except EOFError:
+            self._hung_up = True
+        return self._reply is not None or self._hung_up or time.monotonic() >= self.deadline
+
+    def result(self) -> Any:
+        """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.ask`."""
+        try:
+            if self._reply is not None:
+                return self._worker._decode(self._reply, self._request)
+            if self._hung_up:
+                raise self._worker._death_error(self._request)
+            raise self._worker._deadline_error(self._request, self._timeout)
+        finally:
+            self._end()
+
+    async def aresult(self) -> Any:
+        """As :meth:`result`, awaited: why a process ended takes time to find out."""
+        return await asyncio.to_thread(self.result) if self._hung_up else self.result()
+
+    def cancel(self) -> None:
+        """Kill the worker."""
+        self._worker.kill()
+        self._end()
+
+    def _end(self) -> None:
+        self._worker._answered()
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()
 
 
 def _describe_status(status: int | None) -> str:

@@ -1,245 +1,87 @@
-"""Places driven by coroutines: environments in workers of a pool (processes, Ray actors), or asynchronous ones."""
+"""Environments driven by coroutines: in workers of a pool (processes, Ray actors), or asynchronous ones."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
-
-import gymnasium
+from typing import Any
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.runtime import (
-    Actor,
-    BackgroundLoop,
-    DeadlineExceeded,
-    MemoryExceeded,
-    WorkerDied,
-    WorkerError,
-    WorkerPool,
-)
-from rllm_gym.runtime.env_building import EnvBuildSpec, async_env, build_env
-from rllm_gym.runtime.env_checks import as_fault, checked_reset, checked_step
-from rllm_gym.vector.env_commands import (
-    MAX_ATTEMPTS,
-    EnvCommand,
-    EnvDeadlines,
-    EnvResult,
-    ResetResult,
-    StepResult,
-)
-from rllm_gym.vector.env_host import EnvDescription, EnvHost
+from rllm_gym.runtime import BackgroundLoop, WorkerPool
+from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_host import EnvHost, StepResult
+from rllm_gym.runtime.env_worker import EnvWorker, close_quietly
+from rllm_gym.runtime.process_worker import PendingCall
+from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvCommand, EnvDeadlines, EnvResult, ResetResult
 from rllm_gym.vector.result_queue import ResultQueue
 
-T = TypeVar("T")
 
+class VectorEnvWorker(EnvWorker):
+    """The environments of one slot.
 
-class EnvBackend(ABC):
-    """One slot with its environment. Methods raise :class:`EnvironmentFault` when it fails or exceeds a deadline."""
-
-    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines) -> None:
-        self.build_specs = build_specs
-        self.deadlines = deadlines
-        self.settings: dict[str, Any] = {}
-
-    @abstractmethod
-    async def make(self, member: str) -> EnvDescription:
-        """Create this environment, unless it exists. Exceptions of its constructor are not converted."""
-
-    @abstractmethod
-    async def reset(self, member: str, seed: int | None, options: dict[str, Any] | None) -> ResetResult: ...
-
-    @abstractmethod
-    async def step(self, action: Any) -> StepResult: ...
-
-    @abstractmethod
-    async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
-
-    @abstractmethod
-    async def set(self, name: str, value: Any) -> None: ...
-
-    @abstractmethod
-    def discard(self) -> Coroutine[Any, Any, None]:
-        """Empty the slot at once; the returned coroutine then closes its environments, within the deadline."""
-
-
-class WorkerEnvBackend(EnvBackend):
-    """In a separate worker: a process, or whatever the pool provides."""
-
-    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
-        super().__init__(build_specs, deadlines)
-        self._pool = pool
-        self._actor: Actor | None = None
-        self._descriptions: dict[str, EnvDescription] = {}
-
-    async def make(self, member: str) -> EnvDescription:
-        if member not in self._descriptions:
-            seconds = self.deadlines.make
-            if self._actor is None:
-                self._descriptions.clear()
-                try:
-                    self._actor = await self._pool.aactor(EnvHost, self.build_specs, timeout=seconds)
-                except (DeadlineExceeded, WorkerDied) as error:
-                    raise EnvironmentFault(f"no worker could be started: {error}", kind="worker_died") from error
-            self._descriptions[member] = await self._ask("make", "make", member)
-            for name, value in self.settings.items():
-                await self._ask("make", "set", name, value)
-        return self._descriptions[member]
-
-    async def reset(self, member: str, seed: int | None, options: dict[str, Any] | None) -> ResetResult:
-        return await self._ask("reset", "reset", member, seed, options)  # type: ignore[no-any-return]
-
-    async def step(self, action: Any) -> StepResult:
-        return await self._ask("step", "step", action)  # type: ignore[no-any-return]
-
-    async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return await self._ask("step", "call", name, args, kwargs)
-
-    async def set(self, name: str, value: Any) -> None:
-        await self._ask("step", "set", name, value)
-
-    def discard(self) -> Coroutine[Any, Any, None]:
-        actor, self._actor = self._actor, None
-        self._descriptions.clear()
-        return self._end(actor)
-
-    async def _end(self, actor: Actor | None) -> None:
-        if actor is not None:
-            with suppress(Exception):
-                await actor.aclose(self.deadlines.close)
-
-    async def _ask(self, phase: str, method: str, *args: Any) -> Any:
-        seconds = getattr(self.deadlines, phase)
-        actor = self._actor
-        if actor is None:
-            raise EnvironmentFault("the environment is closed", kind="closed")
-        try:
-            return await actor.acall(method, *args, timeout=seconds)
-        except DeadlineExceeded:
-            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
-        except MemoryExceeded as error:
-            raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
-        except WorkerDied as error:
-            raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
-        except WorkerError as error:
-            raise EnvironmentFault(
-                f"the result of {phase} cannot be sent between processes: {error}", kind="invalid_result"
-            ) from error
-
-
-class CoroutineEnvBackend(EnvBackend):
-    """On the event loop itself: the environment's own coroutines are awaited.
-
-    The constructor is a blocking function: it runs in a thread of ``pool``.
+    Attributes:
+        settings: Attributes that were set on the environments, and are set on those that replace them.
     """
 
     def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
-        super().__init__(build_specs, deadlines)
-        self._pool = pool
-        self._envs: dict[str, gymnasium.Env[Any, Any]] = {}
-        self._member = ""
+        super().__init__(pool, partial(EnvHost, build_specs), deadlines)
+        self.settings: dict[str, Any] = {}
+
+    async def make(self, member: str = "") -> None:
+        if not self.has_env(member):
+            await super().make(member)
+            for name, value in self.settings.items():
+                await self.call("set", name, value)
+
+
+class CoroutineEnvWorker(VectorEnvWorker):
+    """The environments of one slot, whose coroutines are awaited."""
+
+    needs_coroutines = True
+
+    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], deadlines: EnvDeadlines, pool: WorkerPool) -> None:
+        super().__init__(build_specs, deadlines, pool)
+        # No wrapper may change ``step``, so the limit of steps is counted here.
+        self._new_host = partial(EnvHost, build_specs, limit_steps=False)
+        self._limits = {name: spec.max_episode_steps for name, spec in build_specs.items()}
+        self._limit: int | None = None
         self._elapsed = 0
 
-    async def make(self, member: str) -> EnvDescription:
-        env = self._envs.get(member)
-        if env is None:
-            seconds = self.deadlines.make
-            try:
-                # No wrapper may change ``step``, so the limit of steps is counted here.
-                env = await self._pool.arun(
-                    partial(build_env, limit_steps=False), self.build_specs[member], timeout=seconds
-                )
-            except DeadlineExceeded:
-                raise EnvironmentFault(f"make did not finish within {seconds:g} s", kind="make_deadline") from None
-            async_env(env)
-            self._envs[member] = env
-            for name, value in self.settings.items():
-                env.set_wrapper_attr(name, value)
-        self._member = self._member or member
-        return EnvDescription.of(env)
-
-    async def reset(self, member: str, seed: int | None, options: dict[str, Any] | None) -> ResetResult:
-        env = self._envs[member]
-        result = await self._awaited("reset", env.unwrapped.async_reset(seed=seed, options=options))  # type: ignore[attr-defined]
-        self._member, self._elapsed = member, 0
-        return checked_reset(result, env.observation_space)
+    async def reset(self, seed: int | None, options: dict[str, Any] | None, member: str = "") -> ResetResult:
+        result: ResetResult = await super().reset(seed, options, member)
+        self._limit, self._elapsed = self._limits[member], 0
+        return result
 
     async def step(self, action: Any) -> StepResult:
-        env = self._envs[self._member]
-        result = await self._awaited("step", env.unwrapped.async_step(action))  # type: ignore[attr-defined]
-        observation, reward, terminated, truncated, info = checked_step(result, env.observation_space)
+        observation, reward, terminated, truncated, info = await super().step(action)
         self._elapsed += 1
-        limit = self.build_specs[self._member].max_episode_steps
-        if limit is not None and self._elapsed >= limit:
-            truncated = True
-        return observation, reward, terminated, truncated, info
-
-    async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        env = self._envs[self._member]
-        found = getattr(env, name) if name == "render" else env.get_wrapper_attr(name)
-        if not callable(found):
-            return found
-        result = found(*args, **kwargs)
-        return await self._within("step", result) if asyncio.iscoroutine(result) else result
-
-    async def set(self, name: str, value: Any) -> None:
-        for env in self._envs.values():
-            env.set_wrapper_attr(name, value)
-
-    def discard(self) -> Coroutine[Any, Any, None]:
-        envs, self._envs, self._member = self._envs, {}, ""
-        return self._end(envs)
-
-    async def _end(self, envs: Mapping[str, gymnasium.Env[Any, Any]]) -> None:
-        for env in envs.values():
-            with suppress(Exception):
-                await self._within("close", env.unwrapped.async_close())  # type: ignore[attr-defined]
-
-    async def _awaited(self, phase: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        try:
-            return await self._within(phase, coroutine)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            raise as_fault(error, phase) from error
-
-    async def _within(self, phase: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        seconds = getattr(self.deadlines, phase)
-        try:
-            async with asyncio.timeout(seconds) as deadline:
-                return await coroutine
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
+        return observation, reward, terminated, truncated or self._elapsed == self._limit, info
 
 
 class AsyncExecutor:
     """Executes commands on an event loop in a separate thread.
 
     Args:
-        backend: Creates a slot.
+        new_worker: Creates the worker of a slot, without starting it.
         count: Number of slots.
         deadlines: Deadlines of each call.
-        results: Receives results.
         pool: The pool of the workers, closed with this object.
     """
 
     def __init__(
         self,
-        backend: Callable[[], EnvBackend],
+        new_worker: Callable[[], VectorEnvWorker],
         count: int,
         deadlines: EnvDeadlines,
-        results: ResultQueue,
         pool: WorkerPool,
     ) -> None:
-        self._backends = [backend() for _ in range(count)]
+        self._new_worker = new_worker
+        self._workers = [new_worker() for _ in range(count)]
         self._deadlines = deadlines
-        self._results = results
+        self._results = ResultQueue()
         self._pool = pool
         self._pid = os.getpid()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -255,6 +97,14 @@ class AsyncExecutor:
     def submit(self, commands: Sequence[EnvCommand]) -> None:
         """Start commands without waiting. Each slot may have at most one command in progress."""
         self._loop.call_soon(partial(self._begin, list(commands)))
+
+    def put(self, result: EnvResult) -> None:
+        """Add a result."""
+        self._results.put(result)
+
+    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
+        """As :meth:`ResultQueue.take`."""
+        return self._results.take(at_least, timeout)
 
     def close(self) -> None:
         """Close every environment and end its worker, within the deadline. Work in progress is cancelled."""
@@ -273,56 +123,66 @@ class AsyncExecutor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # Environments that broke before are not cancelled: each closes within its own deadline.
-        await asyncio.gather(*map(self._give_up, self._backends), *self._closing, return_exceptions=True)
+        await asyncio.gather(*map(self._replace, range(len(self._workers))), *self._closing, return_exceptions=True)
 
-    def _begin(self, commands: Sequence[EnvCommand]) -> None:
+    def _begin(self, commands: Sequence[EnvCommand], call: PendingCall | None = None) -> None:
+        """Start commands; with ``call``, one command whose first attempt is that call, which has ended."""
         for command in commands:
-            _start(self._serve(self._backends[command.index], command), self._tasks)
+            _start(self._serve(command, call), self._tasks)
 
-    def _give_up(self, backend: EnvBackend) -> asyncio.Task[None]:
-        """Empty a slot at once. The task closes what was in it, also if whoever waits for it is cancelled."""
-        return _start(backend.discard(), self._closing)
+    def _replace(self, index: int) -> asyncio.Task[None]:
+        """Give a slot a new worker at once. The task closes the old one, also if whoever waits for it is cancelled."""
+        old = self._workers[index]
+        self._workers[index] = new = self._new_worker()
+        new.settings = old.settings
+        return _start(close_quietly(old), self._closing)
 
-    async def _serve(self, backend: EnvBackend, command: EnvCommand) -> None:
+    async def _serve(self, command: EnvCommand, call: PendingCall | None) -> None:
         try:
-            outcome = await self._execute(backend, command)
+            outcome = await self._execute(command, call)
         except EnvironmentFault as fault:
-            self._give_up(backend)
+            self._replace(command.index)
             outcome = EnvResult(command.index, command.final, fault=fault, replacements=command.replacements + 1)
         except Exception as error:
             outcome = EnvResult(command.index, command.final, error=error, replacements=command.replacements)
-        self._results.put(outcome)
+        self.put(outcome)
 
-    async def _execute(self, backend: EnvBackend, command: EnvCommand) -> EnvResult:
+    async def _execute(self, command: EnvCommand, call: PendingCall | None) -> EnvResult:
+        worker = self._workers[command.index]
         if command.op == "step":
-            stepped = await backend.step(command.action)
-            if command.retry is None or not (stepped[2] or stepped[3]):
+            stepped = await (worker.step(command.action) if call is None else worker.finish("step", call))
+            following = command.reset_after(stepped)
+            if following is None:
                 return EnvResult(command.index, stepped)
-            command.final = stepped
-            command.op, (command.member, command.seed) = "reset", command.retry
+            command, call = following, None
         if command.op == "reset":
-            return await self._reset(backend, command)
-        description = await backend.make(command.member)
+            return await self._reset(command, call)
+        await worker.make(command.member)
         if command.op == "make":
-            return EnvResult(command.index, value=description)
+            return EnvResult(command.index, value=await worker.call("describe", command.member))
         if command.op == "set":
             name, value = command.arguments
-            backend.settings[name] = value
-            await backend.set(name, value)
+            worker.settings[name] = value
+            await worker.call("set", name, value)
             return EnvResult(command.index)
-        return EnvResult(command.index, value=await backend.call(*command.arguments))
+        return EnvResult(command.index, value=await worker.call("call", *command.arguments))
 
-    async def _reset(self, backend: EnvBackend, command: EnvCommand) -> EnvResult:
+    async def _reset(self, command: EnvCommand, call: PendingCall | None) -> EnvResult:
         while True:
+            worker = self._workers[command.index]
             try:
-                await _remake(backend, command.member)
-                reset = await backend.reset(command.member, command.effective_seed(), command.options)
+                if call is not None:
+                    reset = await worker.finish("reset", call)
+                else:
+                    await worker.remake(command.member)
+                    reset = await worker.reset(command.effective_seed(), command.options, command.member)
                 return EnvResult(command.index, command.final, reset, replacements=command.replacements)
             except EnvironmentFault:
                 if command.replacements + 1 >= MAX_ATTEMPTS:
                     raise
+            call = None
             command.replacements += 1
-            await asyncio.shield(self._give_up(backend))
+            await asyncio.shield(self._replace(command.index))
 
 
 def _start(coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
@@ -331,14 +191,3 @@ def _start(coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]])
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return task
-
-
-async def _remake(backend: EnvBackend, member: str) -> None:
-    try:
-        await backend.make(member)
-    except EnvironmentFault:
-        raise
-    except Exception as error:
-        raise EnvironmentFault(
-            f"creating the environment raised {type(error).__name__}: {error}", kind="make"
-        ) from error

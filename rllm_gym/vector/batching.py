@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from rllm_gym.vector.env_commands import StepResult
+from rllm_gym.runtime.env_host import StepResult
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 Seeds = int | Sequence[int | None] | np.ndarray | None
@@ -48,17 +48,19 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     batched: dict[str, Any] = {}
     count = len(infos)
-    alike = all(info.keys() == infos[0].keys() for info in infos)
-    for key in infos[0] if alike else dict.fromkeys(key for info in infos for key in info):
+    keys = infos[0].keys()
+    alike = all(info.keys() == keys for info in infos)
+    masks = iter(np.ones((len(keys), count), dtype=np.bool_))  # one array: they cost more than the values
+    for key in keys if alike else dict.fromkeys(key for info in infos for key in info):
         indices: np.ndarray | None = None
         if alike:
-            mask = np.ones(count, dtype=np.bool_)
+            mask = next(masks)
             values = [info[key] for info in infos]
         else:
             mask = np.array([key in info for info in infos], dtype=np.bool_)
             indices = np.flatnonzero(mask)
             values = [info[key] for info in infos if key in info]
-        if key != "final_obs" and all(isinstance(value, dict) for value in values):
+        if isinstance(values[0], dict) and key != "final_obs" and all(isinstance(value, dict) for value in values):
             batched[key] = batch_infos([info.get(key, {}) for info in infos])
         else:
             batched[key] = _column(values, indices, count, objects=key == "final_obs")
@@ -71,22 +73,28 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _column(values: list[Any], indices: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
     kinds = set(map(type, values))
+    if kinds == {str} and indices is None:
+        column = np.empty(count, dtype=object)
+        column[:] = values
+        return column
     # An array of the first value's type, as Gymnasium makes it, would truncate floats.
     kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else None
-    column: np.ndarray | None = None
+    column = None
     if objects or kind is None:
         pass
     elif kind in (int, float, bool) or issubclass(kind, np.number):
         try:
+            if indices is None:
+                return np.array(values, dtype=kind)
             column = np.zeros(count, dtype=kind)
-            column[slice(None) if indices is None else indices] = values
+            column[indices] = values
         except OverflowError:  # an integer beyond 64 bits
             column = None
     elif issubclass(kind, np.ndarray) and len({(value.shape, value.dtype) for value in values}) == 1:
         column = np.zeros((count, *values[0].shape), dtype=values[0].dtype)
         column[slice(None) if indices is None else indices] = values
     if column is None:
-        column = np.full(count, None, dtype=object)
+        column = np.empty(count, dtype=object)  # of None
         for index, value in zip(range(count) if indices is None else indices, values):
             column[index] = value
     return column

@@ -11,7 +11,8 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rllm_gym.core import EnvironmentFault, StopReason
-from rllm_gym.vector.env_commands import EnvCommand, EnvResult, StepResult, fresh_seed
+from rllm_gym.runtime.env_host import StepResult
+from rllm_gym.vector.env_commands import EnvCommand, EnvResult, fresh_seed
 
 _log = logging.getLogger(__name__)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, stream_seed
+from rllm_gym.runtime.env_host import StepResult
 
 ResetResult = tuple[Any, dict[str, Any]]
 """Result of ``reset``: observation and info."""
-StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
-"""Result of ``step``: observation, reward, terminated, truncated, info."""
 
 MAX_ATTEMPTS = 3
 """Number of attempts at a reset, each on a new environment, before the episode counts as not begun."""
@@ -105,6 +104,13 @@ class EnvCommand:
     arguments: tuple[Any, ...] = ()
     final: StepResult | None = None
     replacements: int = 0
+
+    def reset_after(self, stepped: StepResult) -> EnvCommand | None:
+        """Return the reset that follows a step at once, if there is one."""
+        if self.retry is None or not (stepped[2] or stepped[3]):
+            return None
+        member, seed = self.retry
+        return replace(self, op="reset", member=member, seed=seed, final=stepped)
 
     def effective_seed(self) -> int | None:
         """Return the seed of this attempt: a given seed also gives the same episode on a replaced environment."""

@@ -11,28 +11,32 @@ from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
-from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvBackend, WorkerEnvBackend
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines
-from rllm_gym.vector.result_queue import ResultQueue
+from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvWorker, VectorEnvWorker
+from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult
+from rllm_gym.vector.process_executor import ProcessExecutor
 from rllm_gym.vector.thread_executor import ThreadExecutor
 
 WORKERS = ("thread", "process", "asyncio", "ray")
 
 
 class Executor(Protocol):
-    """Executes commands; results go to the result queue that it was created with."""
+    """Executes commands, and keeps their results until they are taken."""
 
     @property
     def abandoned(self) -> int: ...
 
     def submit(self, commands: Sequence[EnvCommand]) -> None: ...
 
+    def put(self, result: EnvResult) -> None:
+        """Add a result."""
+
+    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
+        """Return all results, once there are ``at_least`` so many, or ``timeout`` seconds have passed."""
+
     def close(self) -> None: ...
 
 
-def open_executor(
-    workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines, results: ResultQueue
-) -> Executor:
+def open_executor(workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines) -> Executor:
     """Return an executor for a kind of worker.
 
     Raises:
@@ -41,13 +45,14 @@ def open_executor(
     if workers not in WORKERS:
         raise ValueError(f"workers={workers!r} must be one of {', '.join(map(repr, WORKERS))}")
     if workers == "thread":
-        return ThreadExecutor(specs, count, deadlines, results)
+        return ThreadExecutor(specs, count, deadlines)
     if workers == "asyncio":
         pool = WorkerPool("thread", max_workers=count, name="vector-make")
-        return AsyncExecutor(partial(CoroutineEnvBackend, specs, deadlines, pool), count, deadlines, results, pool)
+        return AsyncExecutor(partial(CoroutineEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     preload = ("rllm_gym.vector", *_modules(specs)) if workers == "process" else ()
     pool = WorkerPool(workers, max_workers=count, name="vector", preload=preload)  # type: ignore[arg-type]
-    return AsyncExecutor(partial(WorkerEnvBackend, specs, deadlines, pool), count, deadlines, results, pool)
+    executor = ProcessExecutor if workers == "process" else AsyncExecutor
+    return executor(partial(VectorEnvWorker, specs, deadlines, pool), count, deadlines, pool)
 
 
 def _modules(specs: Mapping[str, EnvBuildSpec]) -> list[str]:

@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_host import EnvDescription, StepResult
 from rllm_gym.vector.batching import (
     Options,
     Seeds,
@@ -34,12 +35,10 @@ from rllm_gym.vector.batching import (
     split_seeds,
 )
 from rllm_gym.vector.bookkeeping import Bookkeeping, EnvSchedule, VectorStats
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult, StepResult, checked_wrappers
-from rllm_gym.vector.env_host import EnvDescription
+from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult, checked_wrappers
 from rllm_gym.vector.env_source import Env, common_space, resolve
 from rllm_gym.vector.errors import VectorTimeout
 from rllm_gym.vector.executors import open_executor
-from rllm_gym.vector.result_queue import ResultQueue
 
 
 class RecvResult(NamedTuple):
@@ -138,13 +137,12 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.num_envs = int(num_envs)
         self._pid = os.getpid()
         self._deadlines = deadlines
-        self._results = ResultQueue()
         self._receiving = threading.Lock()
         self._unresolved: list[EnvResult] = []
         self._arrived: list[tuple[int, StepResult | Exception]] = []
         self._pending = ""
         self._requested: list[int] = []
-        self._executor = open_executor(workers, build_specs, self.num_envs, deadlines, self._results)
+        self._executor = open_executor(workers, build_specs, self.num_envs, deadlines)
         self._bookkeeping = Bookkeeping(self.num_envs, self._mode, schedule, self._executor.submit)
         self._states = self._bookkeeping.states
         # A vector environment that is garbage-collected leaves no thread, process or browser behind.
@@ -305,7 +303,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         busy = [slot for slot in self._states if slot.busy]
         if busy and not terminate and self._finalizer.alive and os.getpid() == self._pid:
             missing = len(busy) - len(self._arrived) - len(self._unresolved)
-            self._results.take(missing, self._deadlines.close if timeout is None else timeout)
+            self._executor.take(missing, self._deadlines.close if timeout is None else timeout)
         self._finalizer()
 
     # Asynchronous interface
@@ -439,7 +437,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if len(commands) < len(requests):
             for request in requests:
                 if isinstance(request, EnvResult):
-                    self._results.put(request)
+                    self._executor.put(request)
 
     def _finish(self, what: str, timeout: float | None) -> dict[int, StepResult]:
         self._assert_open()
@@ -460,7 +458,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         shown = self._pending != "reset"
         while (missing := count - len(self._arrived)) > 0:
             left = None if give_up is None else max(0.0, give_up - time.monotonic())
-            outcomes = self._results.take(missing - len(self._unresolved), left)
+            outcomes = self._executor.take(missing - len(self._unresolved), left)
             self._unresolved += outcomes
             if not self._pending or len(self._unresolved) >= missing:
                 ready, self._unresolved = self._unresolved, []
@@ -487,7 +485,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._executor.submit(commands)
         outcomes: list[EnvResult] = []
         while len(outcomes) < len(commands):
-            outcomes += self._results.take(len(commands) - len(outcomes), None)
+            outcomes += self._executor.take(len(commands) - len(outcomes), None)
         for outcome in outcomes:
             slot = self._states[outcome.index]
             slot.busy = ""

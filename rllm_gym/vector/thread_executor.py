@@ -20,8 +20,8 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_host import EnvHost
 from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvCommand, EnvDeadlines, EnvResult
-from rllm_gym.vector.env_host import EnvHost
 from rllm_gym.vector.result_queue import ResultQueue
 
 _log = logging.getLogger(__name__)
@@ -78,18 +78,15 @@ class ThreadExecutor:
         build_specs: The environments that a slot can create, by name.
         count: Number of slots.
         deadlines: Seconds that each call may take.
-        results: Receives results.
     """
 
-    def __init__(
-        self, build_specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines, results: ResultQueue
-    ) -> None:
+    def __init__(self, build_specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines) -> None:
         self._build_specs = build_specs
         self._deadlines = deadlines
         self._seconds = {name: getattr(deadlines, name) for name in ("make", "reset", "step", "close")}
         self._shortest = min(self._seconds.values())
         self._seconds |= {"call": deadlines.step, "set": deadlines.step}
-        self._results = results
+        self._results = ResultQueue()
         self._closed = ResultQueue()
         self._name = f"vector-{next(_numbers)}"
         self._pid = os.getpid()
@@ -123,6 +120,14 @@ class ThreadExecutor:
             with self._wake_watch:
                 self._watch_sleeps = False
                 self._wake_watch.notify()
+
+    def put(self, result: EnvResult) -> None:
+        """Add a result."""
+        self._results.put(result)
+
+    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
+        """As :meth:`ResultQueue.take`."""
+        return self._results.take(at_least, timeout)
 
     def close(self) -> None:
         """Close every idle environment and end the threads; busy threads close theirs when they return."""
@@ -267,10 +272,10 @@ class ThreadExecutor:
                 if host is None:
                     raise EnvironmentFault("the environment is closed", kind="closed")
                 stepped = host.step(command.action)
-                if command.retry is None or not (stepped[2] or stepped[3]):
+                following = command.reset_after(stepped)
+                if following is None:
                     return EnvResult(command.index, stepped), None
-                command.final = stepped
-                command.op, (command.member, command.seed) = "reset", command.retry
+                command = thread.command = following
                 self._enter(thread, "reset")
             if command.op == "reset":
                 return self._reset(thread, env, command)
@@ -287,7 +292,7 @@ class ThreadExecutor:
         while True:
             try:
                 host = self._host_for(thread, env, command.member, "reset")
-                reset = host.reset(command.member, command.effective_seed(), command.options)
+                reset = host.reset(command.effective_seed(), command.options, command.member)
                 return EnvResult(command.index, command.final, reset, replacements=command.replacements), None
             except EnvironmentFault:
                 if command.replacements + 1 >= MAX_ATTEMPTS:
@@ -302,7 +307,7 @@ class ThreadExecutor:
 
     def _call_or_set(self, thread: _ExecutorThread, env: _ThreadEnv, command: EnvCommand) -> Any:
         if command.op == "make":
-            return self._host_for(thread, env, command.member, "make").make(command.member)
+            return self._host_for(thread, env, command.member, "make").describe(command.member)
         if command.op == "close":
             host, env.host = env.host, None
             thread.host = host

@@ -41,14 +41,14 @@ class Returning(gymnasium.Env[Any, Any]):
 
 
 def in_engine(make: Callable[[], Returning]) -> str:
-    from rllm_gym.engine.env_worker import EnvWorker
+    from rllm_gym.engine.env_worker import EpisodeEnvWorker
     from rllm_gym.engine.spec import Deadlines
     from rllm_gym.engine.stats import EngineStats
     from rllm_gym.runtime import WorkerPool
 
     async def run() -> str:
         with WorkerPool("thread", max_workers=1) as pool:
-            worker = EnvWorker(
+            worker = EpisodeEnvWorker(
                 pool, make, {}, Deadlines(), reuse=False, env_made=threading.Event(), stats=EngineStats()
             )
             try:

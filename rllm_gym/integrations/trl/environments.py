@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.agents import default_agent
 from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
-from rllm_gym.engine.env_worker import EnvWorker
+from rllm_gym.engine.env_worker import EpisodeEnvWorker
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
 from rllm_gym.runtime import BackgroundLoop, WorkerPool
 from rllm_gym.runtime.env_building import resolve
@@ -83,12 +83,12 @@ class EnvironmentFactory:
         ]
         return dataset_of(rows)
 
-    def env_worker(self) -> tuple[EnvWorker, BackgroundLoop]:
+    def env_worker(self) -> tuple[EpisodeEnvWorker, BackgroundLoop]:
         """Return the worker of one environment, and the loop it belongs to."""
         if self._env_workers is None:
             self._env_workers = _EnvWorkers(self._workers, self.env_id)
         env_workers = self._env_workers
-        worker = EnvWorker(
+        worker = EpisodeEnvWorker(
             env_workers.pool,
             self._source,
             self._env_kwargs,
@@ -106,7 +106,7 @@ class EnvironmentFactory:
         if env_workers is not None:
             env_workers.close()
 
-    def is_open(self, worker: EnvWorker) -> bool:
+    def is_open(self, worker: EpisodeEnvWorker) -> bool:
         """Return whether the worker is still open."""
         return self._env_workers is not None and worker in self._env_workers.workers
 
@@ -130,7 +130,7 @@ class _EnvWorkers:
             preload=("rllm_gym.engine.env_host",) if workers == "process" else (),
         )
         self.loop = BackgroundLoop("trl-environments")
-        self.workers: list[EnvWorker] = []
+        self.workers: list[EpisodeEnvWorker] = []
 
     def close(self) -> None:
         try:
@@ -148,7 +148,7 @@ class TRLToolEnvironment:
         self._factory = factory
         self._number = number
         self._resets = 0
-        self._worker: EnvWorker | None = None
+        self._worker: EpisodeEnvWorker | None = None
         self._loop: BackgroundLoop | None = None
         self._reward: float | None = 0.0
         self._done = True
@@ -223,7 +223,7 @@ class TRLToolEnvironment:
         """Return the sum of the rewards of the episode's steps; ``None`` if the environment failed."""
         return self._reward
 
-    def _env_worker(self) -> tuple[EnvWorker, BackgroundLoop]:
+    def _env_worker(self) -> tuple[EpisodeEnvWorker, BackgroundLoop]:
         if self._worker is None or not self._factory.is_open(self._worker):
             self._worker, self._loop = self._factory.env_worker()
         assert self._loop is not None

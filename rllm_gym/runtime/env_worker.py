@@ -1,0 +1,258 @@
+"""The owner's side of an environment in a worker: a deadline for every call, and a fault for every failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+from rllm_gym.core.errors import EnvironmentFault
+from rllm_gym.runtime.env_checks import as_fault
+from rllm_gym.runtime.env_host import StepResult
+from rllm_gym.runtime.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError
+from rllm_gym.runtime.pool import Actor, WorkerPool
+from rllm_gym.runtime.process_worker import PendingCall
+
+T = TypeVar("T")
+
+
+class PhaseDeadlines(Protocol):
+    """Seconds that each call of an environment may take."""
+
+    @property
+    def make(self) -> float: ...
+    @property
+    def reset(self) -> float: ...
+    @property
+    def step(self) -> float: ...
+    @property
+    def close(self) -> float: ...
+
+
+class EnvWorker:
+    """Environments in one worker, which is started for the first of them, and again after it was lost.
+
+    Used from one event loop at a time, one call at a time. In a thread, an environment with coroutines is created
+    there; then its coroutines are awaited on the caller's loop, and the thread is free.
+
+    Args:
+        pool: Provides the worker.
+        new_host: Creates the object that holds the environments in the worker: an
+            :class:`~rllm_gym.runtime.env_host.EnvHost`, or an object with the same methods.
+        deadlines: Seconds that each call may take.
+    """
+
+    needs_coroutines = False
+    """Whether an environment without coroutines is an error."""
+
+    def __init__(self, pool: WorkerPool, new_host: Callable[[], Any], deadlines: PhaseDeadlines) -> None:
+        self.deadlines = deadlines
+        self._pool = pool
+        self._new_host = new_host
+        self._actor: Actor | None = None
+        self._made: set[str] = set()
+        self._host: Any = None  # set while coroutines are awaited here
+
+    def has_env(self, member: str = "") -> bool:
+        """Return whether an environment exists."""
+        return member in self._made
+
+    async def make(self, member: str = "") -> None:
+        """Create an environment, unless it exists.
+
+        Raises:
+            EnvironmentFault: No worker could be started, it died, or it exceeded the deadline.
+            Exception: Raised by the constructor.
+        """
+        if member in self._made:
+            return
+        names = (member,) if member else ()
+        if self._host is not None:
+            with self._faults("make"):
+                await self._pool.arun(self._host.make, *names, timeout=self.deadlines.make)
+            self._host.use(member)
+            self._host.async_env()
+        else:
+            local = await self._start()
+            await self._ask("make", "make", *names)
+            if local is not None:
+                self._await_coroutines(local)
+        self._made.add(member)
+
+    async def remake(self, member: str = "") -> None:
+        """As :meth:`make`, but an exception of the constructor is a fault: it has succeeded before."""
+        try:
+            await self.make(member)
+        except EnvironmentFault:
+            raise
+        except Exception as error:
+            raise EnvironmentFault(
+                f"creating the environment raised {type(error).__name__}: {error}", kind="make"
+            ) from error
+
+    async def reset(self, seed: int | None, options: dict[str, Any] | None, member: str = "") -> Any:
+        """Reset an environment that exists.
+
+        Raises:
+            EnvironmentFault: It failed, took too long, died, or returned an invalid result.
+            TaskError: There is no such task.
+        """
+        if self._host is None:
+            return await self._ask("reset", "reset", seed, options, *((member,) if member else ()))
+        self._host.use(member)
+        coroutine = self._host.async_env().async_reset(seed=seed, options=options)
+        return self._host.checked_reset(await self._awaited("reset", coroutine))
+
+    async def step(self, action: Any) -> Any:
+        """Step the environment that was reset last. Raises the same faults as :meth:`reset`."""
+        if self._host is None:
+            return await self._ask("step", "step", action)
+        result: StepResult = self._host.checked_step(
+            await self._awaited("step", self._host.async_env().async_step(action))
+        )
+        return result
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call another method of the host, within the deadline of a step. Raises the same faults as :meth:`step`."""
+        if self._host is None:
+            return await self._ask("step", method, *args)
+        result = getattr(self._host, method)(*args)
+        return await self._within("step", result) if asyncio.iscoroutine(result) else result
+
+    def start(self, method: str, *args: Any) -> PendingCall | None:
+        """Send a reset or a step to the process of the worker without waiting; ``None`` if there is none."""
+        actor = self._actor
+        if actor is None or not actor.alive:
+            return None
+        return actor.start(method, *args, timeout=getattr(self.deadlines, method))
+
+    async def finish(self, phase: str, call: PendingCall) -> Any:
+        """Return the result of a call that :meth:`start` began, and that has ended. Raises as :meth:`step`."""
+        with self._faults(phase):
+            return await call.aresult()
+
+    async def close_envs(self) -> None:
+        """Close the environments, and keep the worker.
+
+        Raises:
+            EnvironmentFault: Closing one raised, or took too long.
+        """
+        made, self._made = self._made, set()
+        host, self._host = self._host, None
+        if host is not None:
+            envs = [env.unwrapped for env in host.detach()]
+            closed = await asyncio.gather(
+                *(self._awaited("close", env.async_close()) for env in envs), return_exceptions=True
+            )
+            for error in closed:
+                if error is not None:
+                    raise error
+        elif made and self._actor is not None and self._actor.alive:
+            await self._ask("close", "close")
+
+    async def aclose(self) -> None:
+        """Close the environments, and end the worker in any case.
+
+        Raises:
+            EnvironmentFault: Closing an environment raised, or took too long.
+        """
+        try:
+            await self.close_envs()
+        finally:
+            actor, self._actor = self._actor, None
+            if actor is not None:
+                actor.kill()
+
+    # Implementation
+
+    async def _start(self) -> Any:
+        """Start a worker, if there is none. Returns its host if that is a new one in this process."""
+        if self._actor is not None and self._actor.alive:
+            return None
+        self._made.clear()
+        local = self._new_host() if self._pool.kind == "thread" else None
+        try:
+            self._actor = await self._pool.aactor(
+                self._new_host if local is None else lambda: local, timeout=self.deadlines.make
+            )
+        except (DeadlineExceeded, WorkerDied) as error:
+            raise EnvironmentFault(f"no worker could be started: {error}", kind="worker_died") from error
+        return local
+
+    def _await_coroutines(self, local: Any) -> None:
+        """Await the coroutines of the environment that ``local`` has created, if it has any, and free its thread."""
+        try:
+            local.async_env()
+        except TypeError:
+            if self.needs_coroutines:
+                raise
+            return
+        self._host = local.moved()
+        assert self._actor is not None
+        self._actor.kill()
+        self._actor = None
+
+    async def _ask(self, phase: str, method: str, *args: Any) -> Any:
+        actor = self._actor
+        if actor is None:
+            raise EnvironmentFault("the environment is closed", kind="closed")
+        try:
+            with self._faults(phase):
+                return await actor.acall(method, *args, timeout=getattr(self.deadlines, phase))
+        except asyncio.CancelledError:
+            self._on_lost_worker()  # the call was still running
+            raise
+
+    @contextmanager
+    def _faults(self, phase: str) -> Iterator[None]:
+        """Convert errors of the worker to faults."""
+        seconds = getattr(self.deadlines, phase)
+        try:
+            yield
+        except DeadlineExceeded:
+            self._on_lost_worker()
+            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
+        except MemoryExceeded as error:
+            self._on_lost_worker()
+            raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
+        except MemoryError as error:
+            raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
+        except WorkerDied as error:
+            self._on_lost_worker()
+            raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
+        except WorkerError as error:
+            raise EnvironmentFault(
+                f"the result of {phase} cannot be sent between processes: {error}", kind="invalid_result"
+            ) from error
+
+    def _on_lost_worker(self) -> None:
+        """Forget a worker that was killed, died, or was abandoned."""
+        self._made.clear()
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            actor.kill()
+
+    async def _awaited(self, phase: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await self._within(phase, coroutine)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            raise as_fault(error, phase) from error
+
+    async def _within(self, phase: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        seconds = getattr(self.deadlines, phase)
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                return await coroutine
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
+
+
+async def close_quietly(worker: EnvWorker) -> None:
+    """Close a worker whose environment has failed. Further failures are of no interest."""
+    with suppress(Exception):
+        await worker.aclose()
