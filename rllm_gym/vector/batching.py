@@ -74,12 +74,12 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _column(values: list[Any], indices: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
     kinds = set(map(type, values))
     if kinds == {str} and indices is None:
-        column = np.empty(count, dtype=object)
-        column[:] = values
-        return column
+        texts = np.empty(count, dtype=object)
+        texts[:] = values
+        return texts
     # An array of the first value's type, as Gymnasium makes it, would truncate floats.
     kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else None
-    column = None
+    column: np.ndarray | None = None
     if objects or kind is None:
         pass
     elif kind in (int, float, bool) or issubclass(kind, np.number):
