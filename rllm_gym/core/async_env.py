@@ -51,11 +51,11 @@ class AsyncTextEnv(TextEnv):
             self._check_length(action)
             outcome = await self._async_act(action)
         except InvalidAction as error:
-            return self._record(error)
+            return self._record(action, error)
         except BaseException:  # the state of the environment is unknown
             self._done = True
             raise
-        return self._record(outcome)
+        return self._record(action, outcome)
 
     async def async_close(self) -> None:
         """Close the environment, as :meth:`close`, but as a coroutine."""

@@ -203,11 +203,11 @@ class TextEnv(gymnasium.Env[str, str]):
             self._check_length(action)
             outcome = self._act(action)
         except InvalidAction as error:
-            return self._record(error)
+            return self._record(action, error)
         except BaseException:  # the state of the environment is unknown
             self._done = True
             raise
-        return self._record(outcome)
+        return self._record(action, outcome)
 
     def render(self) -> str | np.ndarray | None:
         """Return the latest observation if ``render_mode`` is ``"ansi"``, else ``None``."""
@@ -296,7 +296,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if len(action) > longest:
             raise InvalidAction(f"The reply has {len(action)} characters; at most {longest} are read.")
 
-    def _record(self, outcome: Outcome | InvalidAction) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def _record(self, action: str, outcome: Outcome | InvalidAction) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Count the turn and return the result of ``step``."""
         invalid = isinstance(outcome, InvalidAction)
         if isinstance(outcome, InvalidAction):

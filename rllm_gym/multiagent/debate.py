@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from rllm_gym.core import Task, TaskError, TaskSource, stream_seed
-from rllm_gym.envs.math.env import choose_tasks
+from rllm_gym.envs.math.env import choose_math_tasks
 from rllm_gym.envs.math.rows import math_task
 from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.multiagent.quoting import fenced, visible
@@ -114,7 +114,14 @@ class DebateGame(TextGame):
             families = FAMILIES
         super().__init__(
             agents=(*DEBATERS, JUDGE),
-            tasks=choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            tasks=choose_math_tasks(
+                tasks=tasks,
+                families=families,
+                difficulty=difficulty,
+                split=split,
+                task_seed=task_seed,
+                num_tasks=num_tasks,
+            ),
             max_turns=max_turns,
             max_cycles=max_cycles,
             max_message_chars=max_message_chars,

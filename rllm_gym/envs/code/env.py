@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-
-from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
-from rllm_gym.data import Taskset, load_tasks
+from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
+from rllm_gym.envs.built_in import choose_tasks
 from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import error_alone, error_feedback, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
-from rllm_gym.envs.code.rows import MEMORY_LIMITS_MB, TIME_LIMITS_S, code_task, row_to_code_task
+from rllm_gym.envs.code.rows import code_task, row_to_code_task
+from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
+from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, TestOutcome, grade_program
 from rllm_gym.parsing.program import program_of
 from rllm_gym.sandbox import Ended, Limits, SandboxPool, shared_pool
 
-_RENDERED_CHARS = 4_000
 _PROGRAM_CHARS = 10_000
 
 _BATCH_SIZE = 4
@@ -28,7 +27,7 @@ _OUT_OF_TIME = (Ended.CPU, Ended.WALL)
 Tests = StdioTests | FunctionTests
 
 
-class CodeEnv(AsyncTextEnv):
+class CodeEnv(QuestionEnv, AsyncTextEnv):
     """Solve a programming problem in one reply.
 
     ## Description
@@ -110,7 +109,6 @@ class CodeEnv(AsyncTextEnv):
     v0: first release.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
     bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
 
     def __init__(
@@ -134,12 +132,20 @@ class CodeEnv(AsyncTextEnv):
     ) -> None:
         if max_turns != 1 and type(self) is CodeEnv:
             raise ValueError(f"max_turns={max_turns!r}: rllm/Code-v0 has a single turn; use rllm/CodeMultiTurn-v0")
-        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         if not isinstance(partial, bool):
             raise ValueError(f"partial={partial!r} must be True or False")
         super().__init__(
-            tasks=_choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            tasks=choose_tasks(
+                code_tasks,
+                row_to_code_task,
+                "code",
+                tasks=tasks,
+                families=families,
+                difficulty=difficulty,
+                split=split,
+                task_seed=task_seed,
+                num_tasks=num_tasks,
+            ),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
@@ -147,12 +153,10 @@ class CodeEnv(AsyncTextEnv):
             render_mode=render_mode,
         )
         self.partial = partial
-        self.time_limit_s = _in_bounds("time_limit_s", time_limit_s, TIME_LIMITS_S)
-        self.memory_mb = int(_in_bounds("memory_mb", memory_mb, MEMORY_LIMITS_MB))
+        self.time_limit_s = check_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
+        self.memory_mb = int(check_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
         self._sandbox = sandbox
         self.metadata = {**type(self).metadata, "sandbox_tier": self._pool().tier.value}  # type: ignore[misc]
-        self._log: list[tuple[str, str]] = []
-        self._program, self._passed, self._total = "", 0, 0
 
     def _pool(self) -> SandboxPool:
         # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
@@ -160,20 +164,8 @@ class CodeEnv(AsyncTextEnv):
 
     # Episode
 
-    async def _async_begin(self, task: Task) -> str:
+    def _question(self, task: Task) -> str:
         task = code_task(task)
-        limits = self._read_task(task)
-        self._log, self._program, self._passed, self._total = [], "", 0, 0
-        observation = self._first_observation(task, limits)
-        if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
-            raise TaskError(
-                f"task {task.task_id!r} needs an observation of {len(observation)} characters, which exceeds "
-                f"max_observation_chars={self.observation_space.max_length}; increase it"  # type: ignore[attr-defined]
-            )
-        return observation
-
-    def _read_task(self, task: Task) -> Limits:
-        """Prepare the tests and limits of a task; return the limits."""
         data = self._data = task.data
         cpu_s = data["time_limit_s"] or self.time_limit_s
         limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=data["memory_mb"] or self.memory_mb)
@@ -195,43 +187,41 @@ class CodeEnv(AsyncTextEnv):
             if data["public_tests"]:
                 shown_code = "\n".join(data["public_tests"])
                 self._public = FunctionTests(data["entry_point"], shown_code, "assert", data["setup"], limits)
-        return limits
-
-    def _first_observation(self, task: Task, limits: Limits) -> str:
         return format_problem(task, time_limit_s=limits.cpu_s, memory_mb=limits.memory_mb)
 
-    async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._program, self._passed, self._total = "", 0, 0
-        result = await super().async_step(action)
-        self._log.append((action, result[0]))
-        return result
-
     async def _async_act(self, action: str) -> Outcome:
-        source = self._read_reply(action)
-        verdict = await self._grade(source, self._all, everything=self.partial)
-        share = self._count(verdict, shown=self._shown)
-        feedback = await self._hidden_feedback(source, verdict)
-        return Outcome(feedback, {"tests": self._reward(verdict, share)}, terminated=True, success=verdict.correct)
-
-    def _read_reply(self, action: str) -> str:
         program = program_of(action)
-        self._program = program[:_PROGRAM_CHARS]
-        return assemble_source(program, self._data)
+        verdict = await self._grade(program, self._all, everything=self.partial)
+        return await self._judged(program, verdict, shown=self._shown)
 
-    def _count(self, verdict: CodeVerdict, *, shown: int) -> float:
-        """Record how many hidden tests exist and how many passed; return the passed fraction.
+    async def _judged(self, program: str, verdict: CodeVerdict, *, shown: int) -> Outcome:
+        """Return the outcome of a program that was graded with the hidden tests.
 
         Args:
-            shown: How many of the verdict's first tests are public.
+            program: The program in the reply.
+            verdict: The verdict.
+            shown: How many of its first tests are public.
         """
-        outcomes, total = verdict.outcomes[shown:], verdict.total - shown
-        if not total:  # all tests are public, and count
-            outcomes, total = verdict.outcomes, verdict.total
-        self._passed, self._total = sum(outcome.passed for outcome in outcomes), max(total, 0)
-        return self._passed / self._total if self._total else 0.0
+        passed, total = _count(verdict, shown)
+        if verdict.error:
+            # The program may have written the error text after it saw a hidden test. So the error is reproduced without
+            # one.
+            source = assemble_source(program, self._data)
+            feedback = error_feedback(await error_alone(self._pool(), source, self._data["kind"]))
+        else:
+            feedback = hidden_feedback(verdict, passed, total, counted=self.partial)
+        share = passed / total if self.partial and total else 0.0
+        return Outcome(
+            feedback,
+            {"tests": 1.0 if verdict.correct else share},
+            terminated=True,
+            success=verdict.correct,
+            info=_info_of(program, passed, total),
+        )
 
-    async def _grade(self, source: str, tests: Tests, *, everything: bool, reveal: bool = False) -> CodeVerdict:
+    async def _grade(self, program: str, tests: Tests, *, everything: bool, reveal: bool = False) -> CodeVerdict:
         """Grade with all tests, or, without ``everything``, up to the first failure."""
+        source = assemble_source(program, self._data)
         if everything and isinstance(tests, StdioTests):
             return await self._grade_all(source, tests, reveal)
         return await grade_program(
@@ -257,43 +247,21 @@ class CodeEnv(AsyncTextEnv):
             )
         return CodeVerdict(outcomes, len(tests.tests), output=output)
 
-    async def _hidden_feedback(self, source: str, verdict: CodeVerdict) -> str:
-        if verdict.error:
-            # The program may have written the error text after it saw a hidden test. So the error is reproduced without
-            # one.
-            return error_feedback(await error_alone(self._pool(), source, self._data["kind"]))
-        return hidden_feedback(verdict, self._passed, self._total, counted=self.partial)
-
-    def _reward(self, verdict: CodeVerdict, share: float) -> float:
-        return 1.0 if verdict.correct else share if self.partial else 0.0
-
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["program"] = self._program
-        info["tests_passed"] = self._passed
-        info["tests_total"] = self._total
+        info.update(_info_of("", 0, 0))  # the outcome of a graded program overwrites it
         info["sandbox_tier"] = self.metadata["sandbox_tier"]
 
-    def render(self) -> str | np.ndarray | None:
-        """Return the problem and each reply with its feedback, for ``render_mode="ansi"``."""
-        if self.render_mode != "ansi":
-            return None
-        lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
-        for turn, (reply, answer) in enumerate(self._log, start=1):
-            lines += [f"Reply {turn}", _indent(reply), "Verdict", _indent(answer)]
-        return "\n".join(lines)
 
-    def _env_state(self) -> dict[str, Any]:
-        return {
-            "log": [list(entry) for entry in self._log],
-            "program": self._program,
-            "passed": self._passed,
-            "total": self._total,
-        }
+def _count(verdict: CodeVerdict, shown: int) -> tuple[int, int]:
+    """Return how many hidden tests passed, and how many there are; ``shown`` of the verdict's first are public."""
+    outcomes, total = verdict.outcomes[shown:], verdict.total - shown
+    if not total:  # all tests are public, and count
+        outcomes, total = verdict.outcomes, verdict.total
+    return sum(outcome.passed for outcome in outcomes), max(total, 0)
 
-    def _restore_env_state(self, state: dict[str, Any]) -> None:
-        self._read_task(code_task(self.task))
-        self._log = [(str(reply), str(answer)) for reply, answer in state["log"]]
-        self._program, self._passed, self._total = str(state["program"]), int(state["passed"]), int(state["total"])
+
+def _info_of(program: str, passed: int, total: int) -> dict[str, Any]:
+    return {"program": program[:_PROGRAM_CHARS], "tests_passed": passed, "tests_total": total}
 
 
 class CodeMultiTurnEnv(CodeEnv):
@@ -341,44 +309,39 @@ class CodeMultiTurnEnv(CodeEnv):
 
     def __init__(self, *, max_turns: int = 3, **arguments: Any) -> None:
         super().__init__(max_turns=max_turns, **arguments)
-        self._best = 0.0
 
-    async def _async_begin(self, task: Task) -> str:
+    def _question(self, task: Task) -> str:
         self._best = 0.0
-        return await super()._async_begin(task)
-
-    def _first_observation(self, task: Task, limits: Limits) -> str:
         turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; a program that fails may be revised."
-        return f"{super()._first_observation(task, limits)} {turns}"
+        return f"{super()._question(task)} {turns}"
 
     async def _async_act(self, action: str) -> Outcome:
+        turns_left = self._turns_left("revise it and reply with the whole program.")
         try:
-            source = self._read_reply(action)
+            program = program_of(action)
         except InvalidAction as error:
-            raise InvalidAction(f"{error} {self._turns_left()}") from error
+            raise InvalidAction(f"{error} {turns_left}") from error
+        outcome = await self._tested(program)
+        reward = outcome.rewards["tests"]
+        outcome.rewards["tests"], self._best = max(0.0, reward - self._best), max(reward, self._best)
+        if outcome.success:
+            return outcome
+        return replace(outcome, observation=f"{outcome.observation}\n\n{turns_left}", terminated=False)
+
+    async def _tested(self, program: str) -> Outcome:
         if self._public is not None:
-            public = await self._grade(source, self._public, everything=True, reveal=True)
+            public = await self._grade(program, self._public, everything=True, reveal=True)
             if not public.correct or self._hidden is None:
-                if self._hidden is None:
-                    self._count(public, shown=0)
-                return self._outcome(public, public_feedback(public))
+                return Outcome(
+                    public_feedback(public),
+                    {"tests": float(public.correct)},
+                    terminated=True,
+                    success=public.correct,
+                    info=_info_of(program, *(_count(public, 0) if self._hidden is None else (0, 0))),
+                )
         assert self._hidden is not None
-        hidden = await self._grade(source, self._hidden, everything=self.partial)
-        share = self._count(hidden, shown=0)
-        return self._outcome(hidden, await self._hidden_feedback(source, hidden), share)
-
-    def _outcome(self, verdict: CodeVerdict, feedback: str, share: float = 0.0) -> Outcome:
-        reward = self._reward(verdict, share)
-        earned, self._best = max(0.0, reward - self._best), max(reward, self._best)
-        if verdict.correct:
-            return Outcome(feedback, {"tests": earned}, terminated=True, success=True)
-        return Outcome(f"{feedback}\n\n{self._turns_left()}", {"tests": earned})
-
-    def _turns_left(self) -> str:
-        left = self.max_turns - self._turn - 1
-        if not left:
-            return "No turns are left."
-        return f"You have {left} turn{'s' * (left > 1)} left: revise it and reply with the whole program."
+        hidden = await self._grade(program, self._hidden, everything=self.partial)
+        return await self._judged(program, hidden, shown=0)
 
     def _env_state(self) -> dict[str, Any]:
         return super()._env_state() | {"best": self._best}
@@ -386,32 +349,3 @@ class CodeMultiTurnEnv(CodeEnv):
     def _restore_env_state(self, state: dict[str, Any]) -> None:
         super()._restore_env_state(state)
         self._best = float(state["best"])
-
-
-def _in_bounds(name: str, value: float, bounds: tuple[float, float]) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not bounds[0] <= value <= bounds[1]:
-        raise ValueError(f"{name}={value!r} must be a number from {bounds[0]:g} to {bounds[1]:g}")
-    return float(value)
-
-
-def _indent(text: str) -> str:
-    if len(text) > _RENDERED_CHARS:
-        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
-    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
-
-
-def _choose_tasks(
-    tasks: Any, families: Any, difficulty: Any, split: str | None, seed: int, num_tasks: int | None
-) -> TaskSource:
-    if tasks is None:
-        return code_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
-    for name, value in (("families", families), ("difficulty", difficulty)):
-        if value is not None:
-            raise TaskError(f"{name}={value!r} selects built-in problems; it cannot be combined with tasks=")
-    source = load_tasks(tasks, name="code" if not isinstance(tasks, str | os.PathLike) else None, split=split,
-                        convert=row_to_code_task)  # fmt: skip
-    if num_tasks is None:
-        return source
-    if not isinstance(source, Taskset):
-        source = Taskset.from_rows(source, convert=row_to_code_task)
-    return source.take(num_tasks)

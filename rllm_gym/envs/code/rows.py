@@ -15,6 +15,7 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.code.contests import contest_data
+from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S
 from rllm_gym.grading.python_source import parse_python
 
 PROMPT_KEYS = (
@@ -27,8 +28,6 @@ MAX_PROMPT_CHARS = 90_000
 MAX_TESTS = 10_000
 MAX_TEST_CHARS = 64_000_000
 MAX_PARSED_CHARS = 200_000
-TIME_LIMITS_S = (0.1, 60.0)
-MEMORY_LIMITS_MB = (32, 4_096)
 
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(?:(?:\(\))?\.[A-Za-z_]\w*)*")
 _IMPORTED = re.compile(r"^\s*from\s+solution\s+import\s+\(?\s*([A-Za-z_]\w*)", re.MULTILINE)

@@ -5,26 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from rllm_gym.core import InvalidAction, Outcome, Task, TaskError, TaskSource, TextEnv
-from rllm_gym.data import ProceduralTaskset, Taskset, load_tasks
+from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
+from rllm_gym.data import ProceduralTaskset
+from rllm_gym.envs.built_in import choose_tasks, difficulty_range, select_families
 from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
-from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES, MathTaskMixture
-from rllm_gym.envs.math.feedback import answer_feedback, grader_fault
-from rllm_gym.envs.math.rows import math_task, row_to_math_task
+from rllm_gym.envs.math.families import FAMILIES, MathTaskMixture
+from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
+from rllm_gym.envs.math.rows import gold_and_form, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
+from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
-_RENDERED_CHARS = 4_000
-_EXTRACTED_CHARS = 1_000
 
-
-class MathEnv(TextEnv):
+class MathEnv(QuestionEnv):
     r"""Solve a math problem in one reply.
 
     ## Description
@@ -89,8 +87,6 @@ class MathEnv(TextEnv):
     v0: first release.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
-
     def __init__(
         self,
         *,
@@ -111,10 +107,15 @@ class MathEnv(TextEnv):
             raise ValueError(f"max_turns={max_turns!r}: rllm/Math-v0 has a single turn; use rllm/MathMultiTurn-v0")
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
             raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
-        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         super().__init__(
-            tasks=choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            tasks=choose_math_tasks(
+                tasks=tasks,
+                families=families,
+                difficulty=difficulty,
+                split=split,
+                task_seed=task_seed,
+                num_tasks=num_tasks,
+            ),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
@@ -122,73 +123,23 @@ class MathEnv(TextEnv):
             render_mode=render_mode,
         )
         self.grading_timeout = grading_timeout
-        self._log: list[tuple[str, str]] = []
-        self._gold, self._form, self._extracted = "", "expression", ""
 
-    def _begin(self, task: Task) -> str:
-        self._read_task(task)
-        self._log, self._extracted = [], ""
-        observation = f"{task.content}\n\n{self._rule()}"
-        if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
-            raise TaskError(
-                f"task {task.task_id!r} has a problem of {len(task.content)} characters, which exceeds "
-                f"max_observation_chars={self.observation_space.max_length}; increase it"  # type: ignore[attr-defined]
-            )
-        return observation
-
-    def _read_task(self, task: Task) -> None:
-        task = math_task(task)
-        form = task.data.get("form")
-        self._gold, self._form = task.data["gold"], form if isinstance(form, str) and form in RULES else "expression"
+    def _question(self, task: Task) -> str:
+        self._gold, self._form = gold_and_form(task)
+        return f"{task.content}\n\n{self._rule()}"
 
     def _rule(self) -> str:
         return RULES[self._form]
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._extracted = ""
-        result = super().step(action)
-        self._log.append((action, result[0]))
-        return result
-
     def _act(self, action: str) -> Outcome:
-        fault = self._feedback(action)
-        if fault is None:
-            return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
-        return Outcome(fault, {"correct": 0.0}, terminated=True)
-
-    def _feedback(self, action: str) -> str | None:
-        """Return feedback for the model on a wrong answer, ``None`` if it is right.
-
-        Raises:
-            InvalidAction: The reply contains no answer.
-            EnvironmentFault: The grader failed.
-        """
         try:
             verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
-        self._extracted = (verdict.extracted or "")[:_EXTRACTED_CHARS]
-        return answer_feedback(verdict, action, gold=self._gold, form=self._form)
+        return answer_outcome(verdict, action, gold=self._gold, form=self._form)
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["extracted"] = self._extracted
-
-    def render(self) -> str | np.ndarray | None:
-        """Return the problem and each reply with its feedback, for ``render_mode="ansi"``."""
-        if self.render_mode != "ansi":
-            return None
-        lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
-        for turn, (reply, answer) in enumerate(self._log, start=1):
-            lines += [f"Reply {turn}", _indent(reply), "Verdict", _indent(answer)]
-        return "\n".join(lines)
-
-    def _env_state(self) -> dict[str, Any]:
-        return {"log": [list(entry) for entry in self._log], "extracted": self._extracted}
-
-    def _restore_env_state(self, state: dict[str, Any]) -> None:
-        self._read_task(self.task)
-        self._log = [(str(reply), str(answer)) for reply, answer in state["log"]]
-        self._extracted = str(state["extracted"])
+        info["extracted"] = ""  # the outcome of a graded answer overwrites it
 
 
 class MathMultiTurnEnv(MathEnv):
@@ -249,19 +200,14 @@ class MathMultiTurnEnv(MathEnv):
     def _act(self, action: str) -> Outcome:
         if self.calculator and (calls := _calls_in(action)) is not None:
             return Outcome(self._calculated(calls), {"correct": 0.0})
+        turns_left = self._turns_left("revise it and give the answer in \\boxed{}.")
         try:
-            fault = self._feedback(action)
+            outcome = super()._act(action)
         except InvalidAction as error:
-            raise InvalidAction(f"{error} {self._turns_left()}") from error
-        if fault is None:
-            return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
-        return Outcome(f"{fault} {self._turns_left()}", {"correct": 0.0})
-
-    def _turns_left(self) -> str:
-        left = self.max_turns - self._turn - 1
-        if not left:
-            return "No turns are left."
-        return f"You have {left} turn{'s' * (left > 1)} left: revise it and give the answer in \\boxed{{}}."
+            raise InvalidAction(f"{error} {turns_left}") from error
+        if outcome.success:
+            return outcome
+        return replace(outcome, observation=f"{outcome.observation} {turns_left}", terminated=False)
 
     def _calculated(self, expressions: list[str]) -> str:
         lines = []
@@ -281,12 +227,6 @@ def _calls_in(action: str) -> list[str] | None:
     if text is None or OPEN not in text or text.rfind("\\boxed") > max(text.rfind(OPEN), text.rfind(CLOSE)):
         return None
     return expressions_asked(text)
-
-
-def _indent(text: str) -> str:
-    if len(text) > _RENDERED_CHARS:
-        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
-    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
 
 
 def math_tasks(
@@ -312,46 +252,10 @@ def math_tasks(
     >>> math_tasks(families="counting", difficulty=1, split="test")[5].task_id
     'math.counting.d1-1/test/0/5'
     """
-    chosen = tuple(FAMILIES) if families is None else (families,) if isinstance(families, str) else tuple(families)
-    unknown = [family for family in chosen if family not in FAMILIES]
-    if unknown or not chosen:
-        raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
-    # Ordered as in the table, so that the order in which families are given has no effect.
-    mixture = MathTaskMixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
+    mixture = MathTaskMixture(select_families(families, FAMILIES), *difficulty_range(difficulty))
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 
-def _levels(difficulty: Any) -> tuple[int, int]:
-    if difficulty is None:
-        return DIFFICULTIES[0], DIFFICULTIES[-1]
-    if isinstance(difficulty, range):
-        difficulty = (difficulty[0], difficulty[-1]) if len(difficulty) else ()
-    try:
-        low, high = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
-    except (TypeError, ValueError):
-        low, high = 0, 0
-    if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
-        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
-    return int(low), int(high)
-
-
-def choose_tasks(
-    tasks: Any, families: Any, difficulty: Any, split: str | None, seed: int, num_tasks: int | None
-) -> TaskSource:
-    """Return the task set described by an environment's arguments of these names.
-
-    Raises:
-        TaskError: The arguments are unusable, alone or together.
-    """
-    if tasks is None:
-        return math_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
-    for name, value in (("families", families), ("difficulty", difficulty)):
-        if value is not None:
-            raise TaskError(f"{name}={value!r} selects built-in problems; it cannot be combined with tasks=")
-    source = load_tasks(tasks, name="math" if not isinstance(tasks, str | os.PathLike) else None, split=split,
-                        convert=row_to_math_task)  # fmt: skip
-    if num_tasks is None:
-        return source
-    if not isinstance(source, Taskset):
-        source = Taskset.from_rows(source)
-    return source.take(num_tasks)
+def choose_math_tasks(**arguments: Any) -> TaskSource:
+    """Return the task set described by an environment's arguments; see :func:`rllm_gym.envs.built_in.choose_tasks`."""
+    return choose_tasks(math_tasks, row_to_math_task, "math", **arguments)

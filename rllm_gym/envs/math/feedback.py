@@ -1,15 +1,17 @@
-"""Conversion of a grader's verdict to feedback for the model."""
+"""Conversion of a grader's verdict to the outcome of a turn."""
 
 from __future__ import annotations
 
-from rllm_gym.core import EnvironmentFault, InvalidAction
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome
 from rllm_gym.envs.math.answer_form import is_finished
 from rllm_gym.grading import MathVerdict
 from rllm_gym.parsing.boxed import strip_thinking
 
+_EXTRACTED_CHARS = 1_000
 
-def answer_feedback(verdict: MathVerdict, reply: str, *, gold: str, form: str) -> str | None:
-    """Return feedback on a wrong or unfinished answer, ``None`` if the answer is right.
+
+def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str) -> Outcome:
+    """Return the outcome of a reply with an answer, which ends the task; ``success`` if the answer is right.
 
     Args:
         verdict: The grader's verdict on the reply.
@@ -22,12 +24,15 @@ def answer_feedback(verdict: MathVerdict, reply: str, *, gold: str, form: str) -
     """
     if not verdict.extracted:
         raise InvalidAction(_no_answer(reply))
+    info = {"extracted": verdict.extracted[:_EXTRACTED_CHARS]}
     if not verdict.correct:
-        return "That is not correct."
-    if verdict.extracted != gold and not is_finished(verdict.extracted, form):
+        feedback = "That is not correct."
+    elif verdict.extracted != gold and not is_finished(verdict.extracted, form):
         what = "a polynomial" if form == "polynomial" else "one number"
-        return f"That is not a finished answer: work it out to {what}."
-    return None
+        feedback = f"That is not a finished answer: work it out to {what}."
+    else:
+        return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True, info=info)
+    return Outcome(feedback, {"correct": 0.0}, terminated=True, info=info)
 
 
 def grader_fault(task_id: str, error: Exception) -> EnvironmentFault:

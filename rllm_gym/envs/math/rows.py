@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from rllm_gym.core import Task, TaskError
+from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.parsing.boxed import last_boxed
 
 PROBLEM_KEYS = ("question", "problem", "prompt")
@@ -51,6 +52,17 @@ def math_task(task: Task) -> Task:
         return Task(task.task_id, task.content, {"gold": gold_of(task.data)})
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
+
+
+def gold_and_form(task: Task) -> tuple[str, str]:
+    """Return the right answer of a task, and its form in :mod:`rllm_gym.envs.math.answer_form`.
+
+    Raises:
+        TaskError: No answer was found.
+    """
+    data = math_task(task).data
+    form = data.get("form")
+    return data["gold"], form if isinstance(form, str) and form in RULES else "expression"
 
 
 def gold_of(row: Mapping[str, Any]) -> str:

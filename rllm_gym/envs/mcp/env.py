@@ -28,6 +28,7 @@ from rllm_gym.envs.mcp.task_instance import (
 from rllm_gym.envs.mcp.tasks import templates_of, tool_tasks
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTaskTemplate
+from rllm_gym.envs.transcript import transcript
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
@@ -37,7 +38,6 @@ MIN_OBSERVATION_CHARS = 10_000
 MIN_RESULT_CHARS = 100
 
 _ANSWER_CHARS = 1_000
-_RENDERED_CHARS = 4_000
 _NAMES_CHARS = 1_000
 
 Servers = Server | Mapping[str, Any] | Callable[..., Any] | Sequence[Any]
@@ -387,10 +387,7 @@ class MCPEnv(AsyncTextEnv):
         """Return the task and each reply with its observation, for ``render_mode="ansi"``."""
         if self.render_mode != "ansi":
             return None
-        lines = [f"Task {self.task.task_id}", _indent(self._instance.goal if self._instance else "")]
-        for turn, (reply, observation) in enumerate(self._log, start=1):
-            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(observation)]
-        return "\n".join(lines)
+        return transcript(self.task.task_id, self._instance.goal if self._instance else "", self._log)
 
     def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
@@ -454,12 +451,6 @@ def _ending_of(prepared: Sequence[tuple[MCPTool, dict[str, Any]]]) -> ToolEpisod
     if answer is None or isinstance(answer, str):
         return ToolEpisodeEnd(answer=answer or "")
     return ToolEpisodeEnd(answer=json.dumps(answer, ensure_ascii=False))
-
-
-def _indent(text: str) -> str:
-    if len(text) > _RENDERED_CHARS:
-        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
-    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
 
 
 def _built_in(

@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
-from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.envs.math.answer_form import RULES
-from rllm_gym.envs.math.env import choose_tasks
-from rllm_gym.envs.math.feedback import answer_feedback, grader_fault
-from rllm_gym.envs.math.rows import math_task
+from rllm_gym.envs.math.env import choose_math_tasks
+from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
+from rllm_gym.envs.math.rows import gold_and_form
+from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
+from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.envs.tool_math.python_tool import EXAMPLE, TOOLS, code_of, program_for, run_text
 from rllm_gym.grading import agrade_math
 from rllm_gym.mcp.results import ToolResult
@@ -23,17 +23,13 @@ from rllm_gym.parsing.tool_calls import parse_tool_calls
 from rllm_gym.sandbox import Limits, SandboxPool, shared_pool
 
 MAX_CALLS = 8
-TIME_LIMITS_S = (0.1, 60.0)
-MEMORY_LIMITS_MB = (32, 4_096)
 MIN_RESULT_CHARS = 100
 MIN_OBSERVATION_CHARS = 10_000
 
 _OUTPUT_BYTES = 200_000
-_RENDERED_CHARS = 4_000
-_EXTRACTED_CHARS = 1_000
 
 
-class ToolMathEnv(AsyncTextEnv):
+class ToolMathEnv(QuestionEnv, AsyncTextEnv):
     r"""Solve a math problem with a Python tool.
 
     ## Description
@@ -107,7 +103,6 @@ class ToolMathEnv(AsyncTextEnv):
     v0: first release.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
     bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
 
     def __init__(
@@ -132,14 +127,19 @@ class ToolMathEnv(AsyncTextEnv):
     ) -> None:
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
             raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
-        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
-        cpu_s = _in_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
-        memory_mb = int(_in_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
-        self.max_result_chars = int(_in_bounds("max_result_chars", max_result_chars, MIN_RESULT_CHARS, 1_000_000))
-        _in_bounds("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS, math.inf)
+        cpu_s = check_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
+        memory_mb = int(check_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
+        self.max_result_chars = int(check_bounds("max_result_chars", max_result_chars, MIN_RESULT_CHARS, 1_000_000))
+        check_bounds("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         super().__init__(
-            tasks=choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            tasks=choose_math_tasks(
+                tasks=tasks,
+                families=families,
+                difficulty=difficulty,
+                split=split,
+                task_seed=task_seed,
+                num_tasks=num_tasks,
+            ),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
@@ -150,8 +150,6 @@ class ToolMathEnv(AsyncTextEnv):
         self._limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=memory_mb, output_bytes=_OUTPUT_BYTES)
         self._sandbox = sandbox
         self.metadata = {**type(self).metadata, "sandbox_tier": self._pool().tier.value}  # type: ignore[misc]
-        self._log: list[tuple[str, str]] = []
-        self._gold, self._form, self._extracted, self._called = "", "expression", "", 0
 
     def _pool(self) -> SandboxPool:
         # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
@@ -159,30 +157,14 @@ class ToolMathEnv(AsyncTextEnv):
 
     # Episode
 
-    async def _async_begin(self, task: Task) -> str:
-        self._read_task(task)
-        self._log, self._extracted, self._called = [], "", 0
+    def _question(self, task: Task) -> str:
+        self._gold, self._form = gold_and_form(task)
+        self._called = 0
         turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; the answer ends the task."
-        observation = (
+        return (
             f"{task.content}\n\n{RULES[self._form]} Before that, a reply may run Python programs instead of answering, "
             f"up to {MAX_CALLS} at once, each in a fresh process that prints its results: {EXAMPLE}\n{turns}"
         )
-        if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
-            raise TaskError(
-                f"task {task.task_id!r} has a problem of {len(task.content)} characters, which exceeds "
-                f"max_observation_chars={self.observation_space.max_length}; increase it"  # type: ignore[attr-defined]
-            )
-        return observation
-
-    def _read_task(self, task: Task) -> None:
-        task = math_task(task)
-        form = task.data.get("form")
-        self._gold, self._form = task.data["gold"], form if isinstance(form, str) and form in RULES else "expression"
-
-    async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        result = await super().async_step(action)
-        self._log.append((action, result[0]))
-        return result
 
     async def _async_act(self, action: str) -> Outcome:
         calls = parse_tool_calls(action).calls
@@ -192,14 +174,10 @@ class ToolMathEnv(AsyncTextEnv):
             verdict = await agrade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
-        self._extracted = (verdict.extracted or "")[:_EXTRACTED_CHARS]
         try:
-            fault = answer_feedback(verdict, action, gold=self._gold, form=self._form)
+            return answer_outcome(verdict, action, gold=self._gold, form=self._form)
         except InvalidAction as error:
             raise InvalidAction(f"{error} Nor does it call the tool.") from error
-        if fault is None:
-            return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
-        return Outcome(fault, {"correct": 0.0}, terminated=True)
 
     async def _run(self, calls: Sequence[FunctionCall]) -> str:
         """Run the programs concurrently; return their results in order."""
@@ -225,36 +203,13 @@ class ToolMathEnv(AsyncTextEnv):
         return TOOLS
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["extracted"] = self._extracted
+        info["extracted"] = ""  # the outcome of a graded answer overwrites it
         info["tools_called"] = self._called
         info["sandbox_tier"] = self.metadata["sandbox_tier"]
 
-    def render(self) -> str | np.ndarray | None:
-        """Return the problem and each reply with its observation, for ``render_mode="ansi"``."""
-        if self.render_mode != "ansi":
-            return None
-        lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
-        for turn, (reply, observation) in enumerate(self._log, start=1):
-            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(observation)]
-        return "\n".join(lines)
-
     def _env_state(self) -> dict[str, Any]:
-        return {"log": [list(entry) for entry in self._log], "extracted": self._extracted, "called": self._called}
+        return super()._env_state() | {"called": self._called}
 
     def _restore_env_state(self, state: dict[str, Any]) -> None:
-        self._read_task(self.task)
-        self._log = [(str(reply), str(observation)) for reply, observation in state["log"]]
-        self._extracted, self._called = str(state["extracted"]), int(state["called"])
-
-
-def _in_bounds(name: str, value: float, minimum: float, maximum: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
-        bounds = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
-        raise ValueError(f"{name}={value!r} must be a number {bounds}")
-    return float(value)
-
-
-def _indent(text: str) -> str:
-    if len(text) > _RENDERED_CHARS:
-        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
-    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
+        super()._restore_env_state(state)
+        self._called = int(state["called"])

@@ -1,5 +1,5 @@
 """The built-in programming problems: a recipe (a source, then steps) gives the statement, the tests and a solution."""
 
-from rllm_gym.envs.code.families.compose import DIFFICULTIES, FAMILIES, CodeTaskMixture, code_tasks, reference_solution
+from rllm_gym.envs.code.families.compose import FAMILIES, CodeTaskMixture, code_tasks, reference_solution
 
-__all__ = ["DIFFICULTIES", "FAMILIES", "CodeTaskMixture", "code_tasks", "reference_solution"]
+__all__ = ["FAMILIES", "CodeTaskMixture", "code_tasks", "reference_solution"]

@@ -20,6 +20,7 @@ from typing import Any
 from rllm_gym.core import Task, TaskError, split_of
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.data.taskset import check_split
+from rllm_gym.envs.built_in import difficulty_range, select_families
 from rllm_gym.envs.code.families import (
     arithmetic,
     dynamic,
@@ -34,8 +35,6 @@ from rllm_gym.envs.code.families import (
     words,
 )
 from rllm_gym.envs.code.families.building_blocks import KINDS, Op, Options, Source
-
-DIFFICULTIES = (1, 2, 3, 4, 5)
 
 FAMILIES: dict[str, tuple[Source, ...]] = {
     **arithmetic.SOURCES,
@@ -349,26 +348,6 @@ def code_tasks(
     >>> code_tasks(families="intervals", difficulty=1, split="test")[5].task_id
     'code.intervals.d1-1/test/0/5'
     """
-    chosen = tuple(FAMILIES) if families is None else (families,) if isinstance(families, str) else tuple(families)
-    unknown = [family for family in chosen if family not in FAMILIES]
-    if unknown or not chosen:
-        raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
-    # Ordered as in the table, so that the order in which families are given has no effect.
-    lowest, highest = _levels(difficulty)
     split = check_split("train" if split is None else split)
-    mixture = CodeTaskMixture(tuple(family for family in FAMILIES if family in chosen), lowest, highest, split)
+    mixture = CodeTaskMixture(select_families(families, FAMILIES), *difficulty_range(difficulty), split)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
-
-
-def _levels(difficulty: Any) -> tuple[int, int]:
-    if difficulty is None:
-        return DIFFICULTIES[0], DIFFICULTIES[-1]
-    if isinstance(difficulty, range):
-        difficulty = (difficulty[0], difficulty[-1]) if len(difficulty) else ()
-    try:
-        low, high = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
-    except (TypeError, ValueError):
-        low, high = 0, 0
-    if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
-        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
-    return int(low), int(high)

@@ -19,8 +19,6 @@ from rllm_gym.envs.math.families import (
 )
 from rllm_gym.envs.math.families.notation import Generator
 
-DIFFICULTIES = (1, 2, 3, 4, 5)
-
 FAMILIES: dict[str, tuple[Generator, ...]] = {
     "arithmetic": (arithmetic.sums, arithmetic.products, arithmetic.quotients, arithmetic.expressions),
     "fractions": (
