@@ -70,6 +70,19 @@ class Runtime:
         return _of_python(os.path.abspath(path))
 
 
+def require_pytest() -> None:
+    """Check that programs see pytest in the default runtime.
+
+    Raises:
+        ModuleNotFoundError: It is not installed; the message names the extra.
+    """
+    if all(name != "pytest" for name, _ in Runtime.default().packages):
+        raise ModuleNotFoundError(
+            "the tests of this task are run by pytest, which is not installed: pip install 'rllm-gym[swe]'",
+            name="pytest",
+        )
+
+
 @functools.cache
 def _default() -> Runtime:
     facts = {

@@ -10,8 +10,11 @@ import ast
 import functools
 import graphlib
 import itertools
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,3 +129,17 @@ def test_rllm_gym_imports_nothing_of_the_trainers_at_module_level() -> None:
         for imported, line in imports(module, tree_of(module)):
             if layer(imported) == "trainers":
                 assert line in inside, f"{FILES[module].relative_to(ROOT)}:{line} imports {imported} at module level"
+
+
+def test_the_base_dependencies_are_imported_without_an_extra() -> None:
+    """A dependency of the trainer, or of a single environment, belongs to an extra."""
+    imported = set()
+    for module in FILES:
+        if layer(module) not in ("trainers", "rllm_gym.integrations"):
+            for node in ast.iter_child_nodes(tree_of(module)):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                imported |= {name.partition(".")[0] for name in names}
+    base = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    unused = {name for name in (Requirement(text).name for text in base) if name.replace("-", "_") not in imported}
+    assert not unused, f"move to an extra: {sorted(unused)}"

@@ -162,7 +162,27 @@ def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
     listed, evaluated, train, model, written = json.loads(result.stdout)
     assert "rllm/Math-v0" in listed[1], listed
     assert "pass@1" in evaluated[1], evaluated
-    assert train[0] == 2, train
+    assert (train[0], "rllm-gym[train]" in train[2]) == (2, True), train
     assert (model[0], "rllm-gym[train]" in model[2]) == (2, True), model
     assert written[0] == 0, written
     assert (tmp_path / "word_chain").is_dir()
+
+
+UNTESTABLE = r"""
+import gymnasium as gym
+from rllm_gym.sandbox import SandboxPool
+from rllm_gym.grading.code import FunctionTests, grade_program_sync
+tests = FunctionTests("f", "def test_f(): assert f() == 1", "pytest")
+with SandboxPool("unsafe") as pool:
+    env = gym.make("rllm_gym:rllm/SWE-v0", sandbox=pool)
+    for use in (lambda: env.reset(seed=0), lambda: grade_program_sync(pool, "def f(): return 1", tests)):
+        try:
+            use()
+        except ModuleNotFoundError as error:
+            print(error)
+"""
+
+
+def test_without_pytest_the_tasks_that_need_it_name_the_extra(empty: Path) -> None:
+    result = run(empty, "-c", UNTESTABLE)
+    assert result.stdout.count("pip install 'rllm-gym[swe]'") == 2, result.stdout + result.stderr

@@ -23,8 +23,9 @@ from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
 from rllm_gym.envs.swe.text_display import cut, printable, terminal_text
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.change_filter import allowed_changes
+from rllm_gym.grading.swe.test_run import runs_our_pytest
 from rllm_gym.sandbox import SandboxPool, Tier, shared_pool
-from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.runtime import Runtime, require_pytest
 from rllm_gym.sandbox.session import ExecResult, SandboxSession, SessionLimits
 from rllm_gym.sandbox.session_process import WORKDIR
 from rllm_gym.sandbox.tree import Changes, TreeTooLarge
@@ -126,6 +127,8 @@ class SWEEnv(AsyncTextEnv):
     Raises:
         TaskError: The tasks are unusable; the message names the file, the row and a solution. ``reset`` raises it for
             an unusable repository.
+        ModuleNotFoundError: By ``reset``, of a task whose tests run with the pytest of this interpreter, which is
+            missing: ``pip install 'rllm-gym[swe]'``.
         SandboxUnavailable: This machine has no such sandbox.
         ValueError: Another argument is out of range.
 
@@ -199,6 +202,8 @@ class SWEEnv(AsyncTextEnv):
             )
         # The first use of a repository writes its files to disk, which must not block the event loop.
         checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, image, self.grading_timeout)
+        if runtime is None and self._pool.tier is not Tier.DOCKER and runs_our_pytest(tests):
+            require_pytest()
         environment = _ENVIRONMENT | _for_python(checkout.path, runtime or image)
         limits = SessionLimits(output_bytes=4 * self.max_output_chars)
         pool = image or self._pool

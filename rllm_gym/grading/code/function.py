@@ -15,7 +15,8 @@ from rllm_gym.core import TaskError
 from rllm_gym.grading.code.inside.argument_mutation import ALTERATIONS, MUTATIONS
 from rllm_gym.grading.code.relay import ProtocolViolation, Relay, TestReport
 from rllm_gym.grading.code.verdict import TESTS_MEMORY_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
-from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, RunningProgram, SandboxPool
+from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, RunningProgram, SandboxPool, Tier
+from rllm_gym.sandbox.runtime import require_pytest
 
 _PACKAGE = "_sides"
 
@@ -24,6 +25,8 @@ async def grade_function(
     pool: SandboxPool, source: str, tests: FunctionTests, *, stop_at_first_failure: bool, show_expected: bool
 ) -> CodeVerdict:
     """Grade a program by test code that calls it. See :func:`rllm_gym.grading.code.grade_program`."""
+    if tests.style == "pytest" and pool.tier is not Tier.DOCKER:
+        require_pytest()
     report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
     if verdict.correct and report.believed_equalities:

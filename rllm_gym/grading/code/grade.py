@@ -43,6 +43,7 @@ async def grade_program(
     Raises:
         SandboxFault: The sandbox failed.
         TaskError: The test code itself cannot be run.
+        ModuleNotFoundError: Tests of the style ``pytest``, without pytest: ``pip install 'rllm-gym[swe]'``.
     """
     if len(source) > MAX_SOURCE:
         return CodeVerdict((), 0, error=f"the program has {len(source):,} characters; at most {MAX_SOURCE:,} are run")

@@ -159,8 +159,8 @@ class TestRunner:
         first = events[0] if events else {}
         if first.get("event") == "no pytest":
             raise SandboxFault(
-                f"the runtime of this task has no pytest ({first['message']}): pass a runtime= that has it, or "
-                "set the task's test_command",
+                f"the runtime of this task has no pytest ({first['message']}): pip install 'rllm-gym[swe]' for the "
+                "default one, pass a runtime= that has it, or set the task's test_command",
                 kind="no_pytest",
             )
         if first.get("event") != "ready":
