@@ -14,9 +14,11 @@ from importlib.metadata import EntryPoint, entry_points
 
 import gymnasium.error
 
+import rllm_gym
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.extras import advice_for_missing
 from rllm_gym.core.errors import RllmGymError
+from rllm_gym.trainer_package import check_trainer_package
 
 Command = Callable[[list[str]], int]
 
@@ -73,9 +75,7 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage(plugins))
         return 0
-    # A user's own environments and agents are in the current folder; appended last, so that it shadows nothing.
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
+    _put_current_folder_last()
     name, rest = arguments[0], arguments[1:]
     if name in ("-V", "--version"):
         from rllm_gym import __version__
@@ -98,10 +98,28 @@ def _find(name: str, plugins: dict[str, EntryPoint]) -> Command:
         command: Command = getattr(importlib.import_module(module), attribute)
         return command
     if name in plugins:
+        if plugins[name].value.startswith("trainers."):
+            try:
+                check_trainer_package()
+            except ImportError as error:
+                raise CommandError(str(error)) from error
         plugin: Command = plugins[name].load()
         return plugin
     known = ", ".join([*COMMANDS, *plugins])
     raise CommandError(f"unknown command {name!r}; available commands: {known} (see `rllm-gym --help`)")
+
+
+def _put_current_folder_last() -> None:
+    """Let a user's own environments and agents be imported from the current folder, and hide no installed module.
+
+    ``python -m`` and ``PYTHONPATH=.`` put it first, where a folder ``trainers`` or a file ``datasets.py`` would be
+    imported instead of the package. In a clone of rllm-gym its place is kept: the packages are there.
+    """
+    folder = os.getcwd()
+    here = [entry for entry in sys.path if os.path.abspath(entry) == folder]
+    if here and folder == os.path.dirname(os.path.dirname(os.path.abspath(rllm_gym.__file__))):
+        return
+    sys.path[:] = [entry for entry in sys.path if entry not in here] + [folder]
 
 
 def _plugins() -> dict[str, EntryPoint]:

@@ -31,6 +31,7 @@ from rllm_gym.compat.workflows import (
     Workflow,
 )
 from rllm_gym.data import Dataset, DatasetRegistry
+from rllm_gym.trainer_package import check_trainer_package
 
 if TYPE_CHECKING:
     AgentTrainer: Any
@@ -79,6 +80,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "AgentTrainer":
         # The only import of the trainers in this package: on access, since it needs torch and they import this package.
+        check_trainer_package()
         from trainers import AgentTrainer
 
         return AgentTrainer
