@@ -151,7 +151,7 @@ class AgentExecutionEngine:
             n_parallel=self.n_parallel_agents,
             max_turns=self.max_steps,
             retries=max(0, self.retry_limit - 1),
-            deadlines=Deadlines(episode=self.trajectory_timeout) if self.trajectory_timeout else None,
+            deadlines=Deadlines(episode=self.trajectory_timeout) if self.trajectory_timeout else Deadlines(),
             max_prompt_tokens=self.max_prompt_length if counted else None,
             max_response_tokens=self.max_response_length if counted else None,
             max_context_tokens=self.max_prompt_length + self.max_response_length if counted else None,

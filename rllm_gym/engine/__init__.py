@@ -6,6 +6,7 @@ from rllm_gym.engine.episodes_file import EpisodeFileError, load_episodes, save_
 from rllm_gym.engine.execution_engine import AgentExecutionEngine
 from rllm_gym.engine.manifest import write_manifest
 from rllm_gym.engine.metrics import Estimate, compute_pass_at_k, pass_at_k
+from rllm_gym.engine.options import EngineOptions
 from rllm_gym.engine.roles import Role
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, group
 from rllm_gym.engine.stats import EngineStats
@@ -21,6 +22,7 @@ __all__ = [
     "AgentWorkflowEngine",
     "Budget",
     "Deadlines",
+    "EngineOptions",
     "EngineStats",
     "EnvironmentUnavailable",
     "EpisodeFileError",

@@ -11,17 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.core import Episode
 from rllm_gym.engine.attempt import Attempt, EnvLease
 from rllm_gym.engine.engine_run import EngineRun, Result
 from rllm_gym.engine.env_pool import EnvPool
+from rllm_gym.engine.options import EngineOptions
 from rllm_gym.engine.sampler_client import SamplerClient
-from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, Specs
+from rllm_gym.engine.spec import Budget, EpisodeSpec, Specs
 from rllm_gym.engine.stats import EngineStats
-from rllm_gym.runtime import KINDS, Kind
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
 
 
@@ -30,72 +30,32 @@ class BaseEngine(ABC):
 
     Args:
         env_id: The name of the environment in episodes and messages.
-        budget: Limits on turns and tokens.
+        sampler: Draws the replies.
+        options: The options of the engine.
         settle_turns: Number of event loop iterations that a deterministic round waits for tasks that may still request
             a reply.
-        **others: See :class:`~rllm_gym.engine.AgentExecutionEngine`.
     """
 
-    def __init__(
-        self,
-        *,
-        env_id: str,
-        sampler: Sampler,
-        renderer: ChatRenderer | None,
-        tokenizer: Any,
-        sampling_params: SamplingParams | None,
-        n_parallel: int,
-        workers: Kind,
-        memory_mb: int | None,
-        budget: Budget,
-        deadlines: Deadlines | None,
-        retries: int,
-        reuse_envs: bool | None,
-        on_sampler_error: Literal["raise", "drop"],
-        seed: int,
-        deterministic: bool,
-        progress: bool,
-        settle_turns: int = 0,
-    ) -> None:
-        if n_parallel < 1:
-            raise ValueError(f"n_parallel={n_parallel!r} must be at least 1")
-        if workers not in KINDS:
-            raise ValueError(f"workers={workers!r} must be one of {', '.join(map(repr, KINDS))}")
-        if retries < 0:
-            raise ValueError(f"retries={retries!r} must be 0 or more")
-        if on_sampler_error not in ("raise", "drop"):
-            raise ValueError(f"on_sampler_error={on_sampler_error!r} must be 'raise' or 'drop'")
-        if memory_mb is not None and workers == "thread":
-            raise ValueError(
-                f"memory_mb={memory_mb!r} needs workers='process' or 'ray'; threads share this process's memory"
-            )
-        if deadlines is not None and not isinstance(deadlines, Deadlines):
-            raise TypeError(f"deadlines={deadlines!r} must be a Deadlines, such as Deadlines(step=5.0)")
+    def __init__(self, *, env_id: str, sampler: Sampler, options: EngineOptions, settle_turns: int = 0) -> None:
         self.env_id = env_id
         self.sampler = sampler
-        self.renderer = renderer or _renderer(sampler, tokenizer)
-        self.params = self.with_turn_end(sampling_params or SamplingParams())
-        self.n_parallel = n_parallel
-        self.budget = budget
-        if self.renderer is None and budget != Budget(budget.max_turns):
+        self.options = options
+        self.budget = options.budget
+        self.renderer = options.renderer or _renderer(sampler, options.tokenizer)
+        self.params = self.with_turn_end(options.sampling_params)
+        if self.renderer is None and self.budget != Budget(self.budget.max_turns):
             raise ValueError(
                 "token limits need token ids, but this sampler takes only messages: pass tokenizer= or "
                 "renderer=, or remove max_prompt_tokens, max_response_tokens and max_context_tokens"
             )
-        self.deadlines = deadlines or Deadlines()
-        self.retries = retries
-        self.on_sampler_error = on_sampler_error
-        self.seed = seed
-        self.deterministic = deterministic
-        self.progress = progress
         self.settle_turns = settle_turns
         self.stats = EngineStats()
         self.env_pool = EnvPool(
-            workers,
-            memory_mb=memory_mb,
+            options.workers,
+            memory_mb=options.memory_mb,
             name=f"{env_id} environment",
-            deadlines=self.deadlines,
-            reuse=reuse_envs,
+            deadlines=options.deadlines,
+            reuse=options.reuse_envs,
             stats=self.stats,
         )
         self._runs = itertools.count()

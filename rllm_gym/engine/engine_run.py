@@ -7,15 +7,16 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sized
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from rllm_gym.agents import BaseAgent
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
 from rllm_gym.engine.attempt import AgentError, Attempt, EnvLease, empty_episode
+from rllm_gym.engine.options import EngineOptions
 from rllm_gym.engine.progress import RunProgress
 from rllm_gym.engine.sampler_client import SamplerClient
 from rllm_gym.engine.sampling_barrier import SamplingBarrier
-from rllm_gym.engine.spec import Deadlines, EpisodeSpec, Specs, as_spec
+from rllm_gym.engine.spec import EpisodeSpec, Specs, as_spec
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.samplers.protocol import Sampler, SamplerError
 
@@ -36,14 +37,8 @@ class RunnableEngine(Protocol):
 
     env_id: str
     sampler: Sampler
-    n_parallel: int
-    deadlines: Deadlines
-    retries: int
-    on_sampler_error: Literal["raise", "drop"]
-    seed: int
-    deterministic: bool
+    options: EngineOptions
     settle_turns: int
-    progress: bool
     stats: EngineStats
 
     @property
@@ -75,11 +70,11 @@ class EngineRun:
         self._specs = _enumerate_specs(specs)
         self._spec_lock = asyncio.Lock()
         self._ids: set[str] = set()
-        self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.n_parallel)
+        self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.options.n_parallel)
         self._barrier: SamplingBarrier | None = None
         self._work: asyncio.Task[None] | None = None
         self._reader_stopped = False  # whether the reader has stopped reading results
-        self._progress = RunProgress(engine.progress, total=len(specs) if isinstance(specs, Sized) else None)
+        self._progress = RunProgress(engine.options.progress, total=len(specs) if isinstance(specs, Sized) else None)
 
     async def results(self) -> AsyncIterator[Result]:
         """Yield results as they finish; in deterministic runs in the order of the specs."""
@@ -89,7 +84,7 @@ class EngineRun:
         with self._progress:
             while (result := await self._done.get()) is not None:
                 self._progress.advance(self._engine.stats)
-                if not self._engine.deterministic:
+                if not self._engine.options.deterministic:
                     yield result
                     continue
                 waiting[result[0]] = result
@@ -110,9 +105,9 @@ class EngineRun:
     async def _run_all(self) -> None:
         try:
             async with asyncio.TaskGroup() as loops:
-                if self._engine.deterministic:
+                if self._engine.options.deterministic:
                     self._barrier = SamplingBarrier(self._engine.sampler, settle_turns=self._engine.settle_turns)
-                for _ in range(self._engine.n_parallel):
+                for _ in range(self._engine.options.n_parallel):
                     taken = await self._next_spec()
                     if taken is None:
                         break
@@ -154,7 +149,7 @@ class EngineRun:
         if taken is None:
             return None
         index, item = taken
-        spec = as_spec(item, run_seed=self._engine.seed, index=index)
+        spec = as_spec(item, run_seed=self._engine.options.seed, index=index)
         if not spec.episode_id:
             spec = replace(spec, episode_id=f"{self._run}-{index}")
         if spec.episode_id in self._ids:
@@ -172,7 +167,7 @@ class EngineRun:
         stop_reason: StopReason | None = None
         message: str | None = None
         try:
-            async with asyncio.timeout(engine.deadlines.episode) as deadline:
+            async with asyncio.timeout(engine.options.deadlines.episode) as deadline:
                 while stop_reason is None:
                     attempts += 1
                     try:
@@ -181,7 +176,7 @@ class EngineRun:
                         await self._run_attempt(attempt, sampler_client)
                         stop_reason = attempt.stop_reason
                     except EnvironmentFault as fault:
-                        if attempts > engine.retries:
+                        if attempts > engine.options.retries:
                             raise
                         await lease.discard()
                         self._count_fault(fault.kind, spec, fault)
@@ -199,7 +194,7 @@ class EngineRun:
             else:
                 self._count_fault("episode_deadline", spec, error)
                 stop_reason = StopReason.FAULT
-                message = f"no turn was completed within the episode deadline of {engine.deadlines.episode:g} s"
+                message = f"no turn was completed within the episode deadline of {engine.options.deadlines.episode:g} s"
         if message is not None or stop_reason is StopReason.TIMEOUT:
             await lease.discard()
         seconds = time.perf_counter() - began
@@ -222,7 +217,7 @@ class EngineRun:
             # The same task fails in the same way on every environment, so it is not retried.
             kind, stop_reason = "task", StopReason.FAULT
         elif isinstance(error, SamplerError):
-            if self._engine.on_sampler_error == "raise":
+            if self._engine.options.on_sampler_error == "raise":
                 raise error
             kind, stop_reason = "sampler", StopReason.FAULT
         elif not isinstance(error, AgentError):

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.agents import BaseAgent, default_agent
-from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.engine.attempt import AgentError
 from rllm_gym.engine.base import BaseEngine
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.engine_run import Result
 from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.options import EngineArguments, EngineOptions
 from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.sampler_client import SamplerClient
-from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec, Specs
-from rllm_gym.runtime import Kind
+from rllm_gym.engine.spec import EpisodeSpec, Specs
 from rllm_gym.runtime.env_building import resolve
-from rllm_gym.samplers.protocol import Sampler, SamplingParams
+from rllm_gym.samplers.protocol import Sampler
 
 
 class AgentExecutionEngine(BaseEngine):
@@ -46,27 +45,7 @@ class AgentExecutionEngine(BaseEngine):
         sampler: Draws the replies.
         env_kwargs: Keyword arguments of the environment.
         agent: An agent class or a factory without arguments; ``None`` selects one by the environment's family.
-        renderer: Converts messages to token ids. ``None`` creates one from ``tokenizer`` (or the sampler's own).
-        tokenizer: A Hugging Face tokenizer with a chat template.
-        sampling_params: Sampling parameters. The end-of-turn token of the chat template is always added to the stop
-            ids.
-        n_parallel: Maximum number of concurrent episodes per run, and of finished results that wait to be read.
-        workers: ``"thread"``; ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on
-            all machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.runtime.WorkerPool` documents which
-            cluster).
-        memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.
-        max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`.
-        deadlines: Maximum duration of each phase, in seconds.
-        retries: How often an episode may restart after a fault.
-        reuse_envs: Whether an environment is reused for further episodes after a clean end. ``None``: only those
-            with an ``rllm/`` id are; any other is created for one episode and closed before its result is returned,
-            so that a fault in ``close`` counts against that episode.
-        on_sampler_error: ``"raise"`` ends the run with the sampler's error; ``"drop"`` records it as a fault of the
-            episode, without retries.
-        seed: Root of the seeds of episodes whose spec has no seed.
-        deterministic: Sample in rounds, so that the batches depend only on the episodes and not on timing, and
-            return results in the order of the specs. Slower: every round waits for the slowest environment.
-        progress: Show a progress bar on stderr.
+        **options: See :class:`~rllm_gym.engine.EngineOptions`.
 
     Raises:
         gymnasium.error.Error: There is no such environment id.
@@ -81,43 +60,10 @@ class AgentExecutionEngine(BaseEngine):
         sampler: Sampler,
         env_kwargs: Mapping[str, Any] | None = None,
         agent: Callable[[], BaseAgent] | None = None,
-        renderer: ChatRenderer | None = None,
-        tokenizer: Any = None,
-        sampling_params: SamplingParams | None = None,
-        n_parallel: int = 64,
-        workers: Kind = "thread",
-        memory_mb: int | None = None,
-        max_turns: int | None = None,
-        max_prompt_tokens: int | None = None,
-        max_response_tokens: int | None = None,
-        max_context_tokens: int | None = None,
-        deadlines: Deadlines | None = None,
-        retries: int = 2,
-        reuse_envs: bool | None = None,
-        on_sampler_error: Literal["raise", "drop"] = "raise",
-        seed: int = 0,
-        deterministic: bool = False,
-        progress: bool = False,
+        **options: Unpack[EngineArguments],
     ) -> None:
         self.source = resolve(env)
-        super().__init__(
-            env_id=name_of(self.source),
-            sampler=sampler,
-            renderer=renderer,
-            tokenizer=tokenizer,
-            sampling_params=sampling_params,
-            n_parallel=n_parallel,
-            workers=workers,
-            memory_mb=memory_mb,
-            budget=Budget(max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens),
-            deadlines=deadlines,
-            retries=retries,
-            reuse_envs=reuse_envs,
-            on_sampler_error=on_sampler_error,
-            seed=seed,
-            deterministic=deterministic,
-            progress=progress,
-        )
+        super().__init__(env_id=name_of(self.source), sampler=sampler, options=EngineOptions(**options))
         self.env_kwargs = dict(env_kwargs or {})
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
 

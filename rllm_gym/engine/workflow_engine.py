@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.engine.attempt import AgentError
 from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.base import BaseEngine
@@ -18,17 +17,17 @@ from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import resolve_game
+from rllm_gym.engine.options import EngineArguments, EngineOptions
 from rllm_gym.engine.roles import Role
 from rllm_gym.engine.rollout import greedy
 from rllm_gym.engine.sampler_client import SamplerClient
-from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
+from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.engine.token_budget import TokenBudget
 from rllm_gym.engine.workflow import Workflow
 from rllm_gym.engine.workflow_attempt import WorkflowAttempt
 from rllm_gym.engine.workflow_context import WorkflowContext
-from rllm_gym.runtime import Kind
 from rllm_gym.runtime.env_building import resolve
-from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
+from rllm_gym.samplers.protocol import Completion, Sampler, SamplingRequest
 
 # Event loop iterations between resuming a task and its next request: a few per enclosing gather or TaskGroup.
 _SETTLE_TURNS = 50
@@ -58,15 +57,9 @@ class AgentWorkflowEngine(BaseEngine):
         workflow_kwargs: Keyword arguments of the workflow.
         env_kwargs: Keyword arguments of the environment.
         roles: Configuration by role. A role that is left out uses the policy's weights and is trained.
-        renderer, tokenizer, sampling_params, n_parallel, workers, memory_mb, deadlines, retries, reuse_envs,
-            on_sampler_error, seed, progress: See :class:`~rllm_gym.engine.AgentExecutionEngine`.
-        max_turns: Replies per episode, of all agents together.
-        max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`; they apply per agent.
         max_episode_tokens: Tokens sampled per episode, by all agents together. If agents request at the same time,
             the first request reserves its tokens first.
-        deterministic: Sample in rounds, each of which waits for every agent of every running episode. Batches then
-            depend only on the episodes, provided that workflows wait only for their context and their own tasks.
-            Results are returned in the order of the specs.
+        **options: See :class:`~rllm_gym.engine.EngineOptions`.
 
     Raises:
         gymnasium.error.Error: There is no such id, neither of an environment nor of a game.
@@ -83,24 +76,8 @@ class AgentWorkflowEngine(BaseEngine):
         workflow_kwargs: Mapping[str, Any] | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         roles: Mapping[str, Role] | None = None,
-        renderer: ChatRenderer | None = None,
-        tokenizer: Any = None,
-        sampling_params: SamplingParams | None = None,
-        n_parallel: int = 64,
-        workers: Kind = "thread",
-        memory_mb: int | None = None,
-        max_turns: int | None = None,
-        max_prompt_tokens: int | None = None,
-        max_response_tokens: int | None = None,
-        max_context_tokens: int | None = None,
         max_episode_tokens: int | None = None,
-        deadlines: Deadlines | None = None,
-        retries: int = 2,
-        reuse_envs: bool | None = None,
-        on_sampler_error: Literal["raise", "drop"] = "raise",
-        seed: int = 0,
-        deterministic: bool = False,
-        progress: bool = False,
+        **options: Unpack[EngineArguments],
     ) -> None:
         self.make_workflow = _factory(workflow, dict(workflow_kwargs or {}))
         self.env = env
@@ -112,20 +89,7 @@ class AgentWorkflowEngine(BaseEngine):
         super().__init__(
             env_id=_check_env(env) if env is not None else _name(workflow),
             sampler=sampler,
-            renderer=renderer,
-            tokenizer=tokenizer,
-            sampling_params=sampling_params,
-            n_parallel=n_parallel,
-            workers=workers,
-            memory_mb=memory_mb,
-            budget=Budget(max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens),
-            deadlines=deadlines,
-            retries=retries,
-            reuse_envs=reuse_envs,
-            on_sampler_error=on_sampler_error,
-            seed=seed,
-            deterministic=deterministic,
-            progress=progress,
+            options=EngineOptions(**options),
             settle_turns=_SETTLE_TURNS,
         )
         self.max_episode_tokens = max_episode_tokens
@@ -152,7 +116,7 @@ class AgentWorkflowEngine(BaseEngine):
             sampler_client=sampler_client,
             token_budget=TokenBudget(self.max_episode_tokens, self.budget.max_turns),
             env_made=self.env_pool.env_made,
-            close_timeout=self.deadlines.close,
+            close_timeout=self.options.deadlines.close,
         )
         roles = dict(self.roles)
 
@@ -166,7 +130,7 @@ class AgentWorkflowEngine(BaseEngine):
             env_kwargs=self.env_kwargs,
             envs=envs,
             env_pool=self.env_pool,
-            call_timeout=self.deadlines.call,
+            call_timeout=self.options.deadlines.call,
             new_sampler=new_sampler,
         )
         return WorkflowAttempt(workflow, context, state, envs)

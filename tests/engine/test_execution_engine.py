@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,15 @@ from templates import make_tokenizer
 
 from rllm_gym.agents import BaseAgent, ChatAgent
 from rllm_gym.core import StopReason, Task
-from rllm_gym.engine import AgentExecutionEngine, Deadlines, EnvironmentUnavailable, EpisodeSpec, group
+from rllm_gym.engine import (
+    AgentExecutionEngine,
+    AgentWorkflowEngine,
+    Deadlines,
+    EngineOptions,
+    EnvironmentUnavailable,
+    EpisodeSpec,
+    group,
+)
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
 
 
@@ -354,6 +363,18 @@ def test_token_limits_without_a_tokenizer_are_errors() -> None:
 def test_a_number_for_deadlines_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"deadlines=5 must be a Deadlines, such as Deadlines\(step=5\.0\)"):
         engine_of(deadlines=5)
+
+
+def test_editors_are_told_every_option_with_its_type() -> None:
+    options = typing.get_type_hints(EngineOptions)
+    for engine in (AgentExecutionEngine, AgentWorkflowEngine):
+        (arguments,) = typing.get_args(typing.get_type_hints(engine.__init__)["options"])
+        assert typing.get_type_hints(arguments) == options
+
+
+def test_an_option_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(TypeError, match="'n_paralell'"):
+        engine_of(n_paralell=3)
 
 
 def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(
