@@ -10,25 +10,25 @@ import random
 import shutil
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from rllm_gym.samplers.protocol import Completion, Probe, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
+from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
-from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes
+from rllm_gym.samplers.vllm.base import BaseVLLMSampler, ModelArguments
+from rllm_gym.samplers.vllm.checkpoint_files import checked
 from rllm_gym.samplers.vllm.engine_thread import EngineCall, EngineLost, EngineRequest, EngineThread
-from rllm_gym.samplers.vllm.model_info import ModelInfo
-from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, environment, has_cuda
+from rllm_gym.samplers.vllm.settings import EngineSettings, environment, has_cuda
 from rllm_gym.samplers.vllm.temporary_folder import private_folder
-from rllm_gym.samplers.vllm.weight_probe import TOLERANCES, compare
+from rllm_gym.samplers.vllm.weight_probe import TOLERANCES
 
 _owner: weakref.ref[VLLMSampler] | None = None
 
 
-class VLLMSampler:
+class VLLMSampler(BaseVLLMSampler):
     """Samples with vLLM inside this process, on its GPU or CPU.
 
     Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A weight sync
@@ -41,14 +41,15 @@ class VLLMSampler:
     Args:
         path: A Hugging Face folder or the id of a model.
         tokenizer: Its tokenizer, if not the one at ``path``.
-        max_batch: Maximum number of replies in progress.
+        max_batch: Maximum number of replies in progress, 64 by default.
         context_length: Maximum tokens of prompt and reply together; by default the model's own limit.
-        lora_rank: Maximum rank of adapters that can be loaded; 0 serves none, and is faster.
-        max_adapters: Maximum number of adapters whose requests share a batch; further named adapters take turns.
-        dtype: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
+        lora_rank: Maximum rank of adapters that can be loaded; 0, the default, serves none, and is faster.
+        max_adapters: Maximum number of adapters whose requests share a batch, 1 by default; further ones take turns.
+        dtype: ``"auto"`` (the default), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         seed: Seed of the engine. Requests have their own.
-        memory: Fraction of a GPU's memory that vLLM takes for weights and cache. On a CPU, ``cache_gib`` is used.
-        cache_gib: GiB of keys and values on a CPU.
+        memory: Fraction of a GPU's memory that vLLM takes for weights and cache, 0.5 by default. On a CPU,
+            ``cache_gib`` is used.
+        cache_gib: GiB of keys and values on a CPU, 1 by default.
         eager: No CUDA graphs, no compilation; ``None`` means only on a CPU.
         sleep_mode: Enable :meth:`sleep` (CUDA only).
         probe_tolerance: Maximum difference of a log-prob between engine and trainer; by default what rounding of
@@ -64,59 +65,18 @@ class VLLMSampler:
         ValueError: An option does not fit.
     """
 
-    returns_tokens = True
-
     def __init__(
         self,
         path: str | Path,
         tokenizer: Any = None,
         *,
-        max_batch: int = 64,
-        context_length: int | None = None,
-        lora_rank: int = 0,
-        max_adapters: int = 1,
-        dtype: str = "auto",
-        seed: int = 0,
-        memory: float = 0.5,
-        cache_gib: float = 1.0,
-        eager: bool | None = None,
-        sleep_mode: bool = False,
-        probe_tolerance: float | None = None,
-        eos_token_ids: Sequence[int] | None = None,
         num_threads: int | None = None,
         start_timeout: float = 900.0,
         timeout: float = 600.0,
-        engine_args: Mapping[str, Any] | None = None,
+        **options: Unpack[ModelArguments],
     ) -> None:
-        self._model_info = ModelInfo.read(
-            path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids
-        )
-        self.tokenizer = self._model_info.tokenizer
-        self.context_length: int | None = self._model_info.context_length
-        self.weight_version = 0
-        self._settings = EngineSettings(
-            path=self._model_info.path,
-            context_length=self._model_info.context_length,
-            max_batch=max_batch,
-            lora_rank=lora_rank,
-            max_adapters=max_adapters,
-            dtype=dtype,
-            seed=seed,
-            memory=memory,
-            cache_gib=cache_gib,
-            eager=eager,
-            sleep_mode=sleep_mode,
-            engine_args=engine_args or {},
-        )
-        if sleep_mode and not has_cuda():
-            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has no GPU memory to free")
-        self._timeout = timeout
-        self._probes: dict[str, Probe] = {}
-        self._versions = {"": 0}
-        self._asleep = 0
-        self._stale_weights = ""
+        super().__init__(path, tokenizer, timeout=timeout, **options)
         self._sync_count = 0
-        self._shapes = tensor_shapes(Path(path)) if Path(path).is_dir() else {}
         self._claim_process()
         self._folder = private_folder()
         try:
@@ -130,7 +90,8 @@ class VLLMSampler:
             if isinstance(error, SamplerError | KeyboardInterrupt):
                 raise
             raise SamplerError(f"vLLM did not start: {type(error).__name__}: {error}") from error
-        self._tolerance = TOLERANCES[type_of_weights] if probe_tolerance is None else probe_tolerance
+        if self._tolerance is None:
+            self._tolerance = TOLERANCES[type_of_weights]
         # Stop the thread at interpreter exit, too, if the sampler was not closed: it must not outlive torch.
         self._finalizer = weakref.finalize(self, _finish, self._thread, self._folder)
 
@@ -146,20 +107,12 @@ class VLLMSampler:
 
         if not requests:
             return []
-        if self._stale_weights:
-            raise SamplerError(self._stale_weights)
-        if self._asleep:
-            raise SamplerError("this sampler is asleep; call wake() first")
+        self._check_serving()
         draws, futures = [], []
         loop = asyncio.get_running_loop()
         for index, request in enumerate(requests):
             arguments = self._model_info.engine_params(request, index)
-            if not self._uncut and (request.params.top_p < 1 or request.params.top_k):
-                raise ValueError(
-                    f"request {index} truncates the distribution (top_p={request.params.top_p}, "
-                    f"top_k={request.params.top_k}), and this version of vLLM cannot report log-probs before "
-                    "truncation; sample with top_p=1 and top_k=0, or use the torch sampler"
-                )
+            self._check_uncut(request, index)
             arguments["detokenize"] = bool(request.params.stop)
             params = SamplingParams(**arguments, output_kind=RequestOutputKind.FINAL_ONLY)
             future: asyncio.Future[Any] = loop.create_future()
@@ -178,79 +131,27 @@ class VLLMSampler:
             for request, (output, version) in zip(requests, outputs, strict=True)
         ]
 
-    async def sync_weights(self, update: WeightUpdate) -> int:
-        """Load new weights and return the new version.
-
-        Requests made before the call get the old weights, those made after it the new ones. Named weights are adapters,
-        on the full weights that were loaded last.
-
-        Raises:
-            ValueError: The tensors do not fit the model, or are full weights with a name; nothing was changed.
-            SamplerError: The sampler is closed, the engine does not serve what was loaded, or a generator of tensors
-                failed; in the last case the engine is lost.
-        """
-        check_update(update, self._settings)
-        if self._asleep:
-            raise SamplerError("this sampler is asleep; call wake() first")
+    async def _sync_weights(self, update: WeightUpdate) -> int:
+        self._check_awake()
         return int(await self._engine_call(lambda engine: self._take(engine, update)))
 
     async def drop(self, name: str) -> None:
-        """Stop serving an adapter. Requests made before still use it.
-
-        Raises:
-            ValueError: There is none of that name, or it is ``""``.
-            SamplerError: The sampler is closed.
-        """
         await self._engine_call(lambda engine: self._drop(engine, name))
 
-    async def release(self, conversation: str) -> None:
-        """Do nothing: vLLM's prefix cache removes the least recently used entries itself."""
-
-    async def sleep(self, level: int = 1) -> None:
-        """Free GPU memory until :meth:`wake`: the cache, and the weights.
-
-        Weights are moved to the CPU (level 1) or dropped (level 2).
-
-        Raises:
-            SamplerError: There is no GPU, or the sampler was not made with ``sleep_mode=True``.
-            ValueError: There is no such level.
-        """
-        if level not in (1, 2):
-            raise ValueError(f"level={level!r} must be 1 (weights kept on the CPU) or 2 (dropped)")
-        if not self._settings.sleep_mode:
-            raise SamplerError(
-                "this sampler cannot sleep: it needs an NVIDIA GPU and sleep_mode=True; on a CPU close it instead"
-            )
+    async def _sleep(self, level: int) -> None:
         await self._engine_call(lambda engine: engine.sleep(level))
         self._asleep = level
 
-    async def wake(self) -> None:
-        """Allocate the memory again, reload adapters, and check the last probe.
-
-        After level 2 the base is read from its files again. Full weights of an earlier :meth:`sync_weights` are
-        lost, and the next one must provide them.
-
-        Raises:
-            SamplerError: The sampler is not asleep, or the engine serves other weights than before.
-        """
-        if not self._asleep:
-            raise SamplerError("this sampler is not asleep")
+    async def _wake(self) -> None:
         level, self._asleep = self._asleep, 0
         await self._engine_call(lambda engine: self._wake_up(engine, level))
 
     async def close(self) -> None:
-        """End the engine; replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`."""
         ended = await asyncio.to_thread(_finish, self._thread, self._folder)
         self._finalizer.detach()
         self._release_process()
         if not ended:
             raise SamplerError("vLLM did not stop within 60 s; it ends with the program")
-
-    async def __aenter__(self) -> VLLMSampler:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     # Called in the event loop
 
@@ -331,13 +232,9 @@ class VLLMSampler:
                 raise EngineLost(f"loading new weights failed half-way: {type(error).__name__}: {error}") from error
             self._unload_adapter(engine, "", None)
         self._forget_prefixes(engine)
-        self._probes.pop(update.name, None)
-        if update.probe is not None:
-            self._probes[update.name] = update.probe
+        self._new_probe(update)
         self._check(engine, "after a weight sync", [update.name])
-        self.weight_version += 1
-        self._versions[update.name] = self.weight_version
-        return self.weight_version
+        return self._new_version(update.name)
 
     def _drop(self, engine: Any, name: str) -> None:
         if not name or name not in self._thread.adapters:
@@ -401,14 +298,8 @@ class VLLMSampler:
     def _check(self, engine: Any, when: str, names: Sequence[str]) -> None:
         for name in names:
             probe = self._probes.get(name)
-            if probe is None:
-                continue
-            assert self._tolerance is not None
-            try:
-                compare(probe, self._score(engine, name, probe.ids), self._tolerance, when)
-            except SamplerError as error:
-                self._stale_weights = str(error)
-                raise
+            if probe is not None:
+                self._compare(probe, self._score(engine, name, probe.ids), when)
         self._stale_weights = ""
 
     def _score(self, engine: Any, name: str, ids: tuple[int, ...]) -> list[float]:

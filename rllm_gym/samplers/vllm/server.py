@@ -9,28 +9,27 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from rllm_gym.samplers.protocol import Completion, Probe, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
+from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
-from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
-from rllm_gym.samplers.vllm.model_info import ModelInfo
+from rllm_gym.samplers.vllm.base import BaseVLLMSampler, ModelArguments
+from rllm_gym.samplers.vllm.checkpoint_files import checked, write_checkpoint
 from rllm_gym.samplers.vllm.read_write_lock import ReadWriteLock
 from rllm_gym.samplers.vllm.server_api import ServerApi, ServerLost, ServerRefused
 from rllm_gym.samplers.vllm.server_process import ServerProcess
-from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, has_cuda
+from rllm_gym.samplers.vllm.settings import has_cuda
 from rllm_gym.samplers.vllm.temporary_folder import private_folder
-from rllm_gym.samplers.vllm.weight_probe import compare
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 0.2
 
 
-class VLLMServerSampler:
+class VLLMServerSampler(BaseVLLMSampler):
     """Samples with a vLLM server: one that it starts, or one that is already running (``url``).
 
     A server that it starts listens on a Unix socket that only this user can reach, and is killed when this program
@@ -65,8 +64,6 @@ class VLLMServerSampler:
         ValueError: An option does not fit, or has no effect for a server that is already running.
     """
 
-    returns_tokens = True
-
     def __init__(
         self,
         path: str | Path,
@@ -74,68 +71,29 @@ class VLLMServerSampler:
         *,
         url: str | None = None,
         api_key: str = "",
-        max_batch: int = 64,
-        context_length: int | None = None,
-        lora_rank: int = 0,
-        max_adapters: int = 1,
-        dtype: str = "auto",
-        seed: int = 0,
-        memory: float = 0.5,
-        cache_gib: float = 1.0,
-        eager: bool | None = None,
-        sleep_mode: bool = False,
-        probe_tolerance: float | None = None,
-        eos_token_ids: Sequence[int] | None = None,
         max_restarts: int = 3,
         log: str | Path | None = None,
         start_timeout: float = 900.0,
         timeout: float = 1800.0,
-        engine_args: Mapping[str, Any] | None = None,
+        **options: Unpack[ModelArguments],
     ) -> None:
-        self._model_info = ModelInfo.read(
-            path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids
-        )
-        self._settings = EngineSettings(
-            path=self._model_info.path,
-            context_length=self._model_info.context_length,
-            max_batch=max_batch,
-            lora_rank=lora_rank,
-            max_adapters=max_adapters,
-            dtype=dtype,
-            seed=seed,
-            memory=memory,
-            cache_gib=cache_gib,
-            eager=eager,
-            sleep_mode=sleep_mode,
-            engine_args=engine_args or {},
-        )
-        if sleep_mode and not has_cuda():
-            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has no GPU memory to free")
-        if url is not None and (engine_args or log or sleep_mode):
+        super().__init__(path, tokenizer, timeout=timeout, **options)
+        if url is not None and (self._settings.engine_args or log or self._settings.sleep_mode):
             raise ValueError("engine_args, log and sleep_mode have no effect on a running server (url); leave them out")
         if url is None and api_key:
             raise ValueError("api_key is for a running server; give its url")
         self._url = url
         self._api_key = api_key
-        self._tolerance = probe_tolerance if probe_tolerance is not None else self._model_info.tolerance(dtype)
+        if self._tolerance is None:
+            self._tolerance = self._model_info.tolerance(self._settings.dtype)
         self._max_restarts = max_restarts
         self._start_timeout = start_timeout
-        self._timeout = timeout
-        self._shapes = tensor_shapes(Path(path)) if Path(path).is_dir() else {}
-
-        self.tokenizer = self._model_info.tokenizer
-        self.context_length: int | None = self._model_info.context_length
-        self.weight_version = 0
         self.restarts = 0
         self._since_sync = 0
         self._serial = 0
-        self._probes: dict[str, Probe] = {}
         self._adapters: dict[str, Path | None] = {"": None}  # by name; None is the base
-        self._versions = {"": 0}
         self._base_adapter: Path | None = None  # serves the base where requests must have an adapter
         self._full_weights: Path | None = None
-        self._stale_weights = ""
-        self._asleep = 0
         self._closed = False
 
         self._folder = private_folder()
@@ -143,7 +101,7 @@ class VLLMServerSampler:
         self._server: ServerProcess | None = None
         self._api: ServerApi | None = None
         self._base = ""
-        self._uncut = self._processed = False
+        self._processed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run, args=(self._loop,), name="rllm-gym-vllm-client", daemon=True)
         self._thread.start()
@@ -174,62 +132,23 @@ class VLLMServerSampler:
         params = [self._params(request, index) for index, request in enumerate(requests)]
         return await self._ask(self._sample(requests, params))
 
-    async def sync_weights(self, update: WeightUpdate) -> int:
-        """Load new weights and return the new version.
-
-        Requests made before the call get the old weights, those made after it the new ones. Named weights are adapters,
-        on the full weights that were loaded last.
-
-        Raises:
-            ValueError: The tensors do not fit the model, or are full weights with a name; nothing was changed.
-            SamplerError: The server died, refuses, or does not serve what was loaded.
-        """
-        check_update(update, self._settings)
-        return await self._ask(self._sync_weights(update))
+    async def _sync_weights(self, update: WeightUpdate) -> int:
+        return await self._ask(self._take(update))
 
     async def drop(self, name: str) -> None:
-        """Stop serving an adapter, once the replies in progress have finished.
-
-        Raises:
-            ValueError: There is none of that name, or it is ``""``.
-            SamplerError: The server died, or refuses.
-        """
         await self._ask(self._drop(name))
 
-    async def release(self, conversation: str) -> None:
-        """Do nothing: vLLM's prefix cache removes the least recently used entries itself."""
+    async def _sleep(self, level: int) -> None:
+        await self._ask(self._put_to_sleep(level))
 
-    async def sleep(self, level: int = 1) -> None:
-        """Free GPU memory; see :meth:`VLLMSampler.sleep <rllm_gym.samplers.vllm.VLLMSampler.sleep>`."""
-        if level not in (1, 2):
-            raise ValueError(f"level={level!r} must be 1 (weights kept on the CPU) or 2 (dropped)")
-        if not self._settings.sleep_mode:
-            raise SamplerError(
-                "this sampler cannot sleep: it needs an NVIDIA GPU and sleep_mode=True; on a CPU close it instead"
-            )
-        await self._ask(self._sleep(level))
-
-    async def wake(self) -> None:
-        """Allocate the memory again, load the last weights, and check the last probe.
-
-        Raises:
-            SamplerError: The sampler is not asleep, or the server serves other weights than before.
-        """
-        if not self._asleep:
-            raise SamplerError("this sampler is not asleep")
-        await self._ask(self._wake())
+    async def _wake(self) -> None:
+        await self._ask(self._wake_up())
 
     async def close(self) -> None:
         """End the server if it was started here; replies in progress fail with ``SamplerError``."""
         if not self._closed:
             self._closed = True
             await asyncio.to_thread(self._shut)
-
-    async def __aenter__(self) -> VLLMServerSampler:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     # Between the caller's event loop and the client's own
 
@@ -352,10 +271,7 @@ class VLLMServerSampler:
 
     async def _sample(self, requests: Sequence[SamplingRequest], params: Sequence[dict[str, Any]]) -> list[Completion]:
         async with self._lock.read(self._alive) as api:
-            if self._stale_weights:
-                raise SamplerError(self._stale_weights)
-            if self._asleep:
-                raise SamplerError("this sampler is asleep; call wake() first")
+            self._check_serving()
             for request in requests:
                 if request.weights not in self._adapters:
                     raise unknown_weights(request.weights, self._adapters)
@@ -406,14 +322,9 @@ class VLLMServerSampler:
 
     def _params(self, request: SamplingRequest, index: int) -> dict[str, Any]:
         params = self._model_info.engine_params(request, index)
-        cut = request.params.top_p < 1 or request.params.top_k
-        if cut and not self._uncut and self._processed:
-            raise ValueError(
-                f"request {index} truncates the distribution (top_p={request.params.top_p}, "
-                f"top_k={request.params.top_k}), and this server cannot report log-probs before truncation; sample "
-                "with top_p=1 and top_k=0"
-            )
-        if not self._processed and request.params.temperature not in (0.0, 1.0):
+        if self._processed:
+            self._check_uncut(request, index)
+        elif request.params.temperature not in (0.0, 1.0):
             raise ValueError(
                 f"request {index} has temperature={request.params.temperature}, and this server reports log-probs at "
                 "temperature 1 only; start it with --logprobs-mode processed_logprobs"
@@ -429,10 +340,9 @@ class VLLMServerSampler:
 
     # New weights
 
-    async def _sync_weights(self, update: WeightUpdate) -> int:
+    async def _take(self, update: WeightUpdate) -> int:
         async with self._lock.write():
-            if self._asleep:
-                raise SamplerError("this sampler is asleep; call wake() first")
+            self._check_awake()
             self._serial += 1
             name, kept = update.name, (dict(self._adapters), self._full_weights, dict(self._probes))
             folder: Path | None = None
@@ -449,9 +359,7 @@ class VLLMServerSampler:
                 complete = checked(update.tensors, self._shapes, tied=self._model_info.tied)
                 await asyncio.to_thread(write_checkpoint, complete, folder)
                 self._adapters[""], self._full_weights = None, folder
-            self._probes.pop(name, None)
-            if update.probe is not None:
-                self._probes[name] = update.probe
+            self._new_probe(update)
             old = kept[0].get(name)
             try:
                 restarts = self.restarts
@@ -472,9 +380,7 @@ class VLLMServerSampler:
                 if files is not None and files not in (*self._adapters.values(), self._full_weights):
                     shutil.rmtree(files, ignore_errors=True)
             self._since_sync = 0
-            self.weight_version += 1
-            self._versions[name] = self.weight_version
-            return self.weight_version
+            return self._new_version(name)
 
     async def _load_base_adapter(self, update: WeightUpdate, name: str) -> None:
         """Load :func:`~rllm_gym.samplers.vllm.adapter.zero_adapter` where the base needs it.
@@ -551,22 +457,16 @@ class VLLMServerSampler:
     async def _check(self, api: ServerApi, when: str, names: Sequence[str]) -> None:
         for name in names:
             probe = self._probes.get(name)
-            if probe is None:
-                continue
-            scores = await api.score(self._served(name), probe.ids, self._timeout)
-            try:
-                compare(probe, scores, self._tolerance, when)
-            except SamplerError as error:
-                self._stale_weights = str(error)
-                raise
+            if probe is not None:
+                self._compare(probe, await api.score(self._served(name), probe.ids, self._timeout), when)
         self._stale_weights = ""
 
-    async def _sleep(self, level: int) -> None:
+    async def _put_to_sleep(self, level: int) -> None:
         async with self._lock.write():
             await (await self._alive()).sleep(level, self._start_timeout)
             self._asleep = level
 
-    async def _wake(self) -> None:
+    async def _wake_up(self) -> None:
         async with self._lock.write():
             api = await self._alive()
             await api.wake_up(self._start_timeout)
