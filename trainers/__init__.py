@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
     from trainers.fine_tuning.dpo import DpoResult
     from trainers.fine_tuning.sft import SftResult
-    from trainers.loop import train
+    from trainers.loop import TrainResult, train
     from trainers.rollouts import TrainEnv
-    from trainers.run.training_run import TrainResult
     from trainers.tiny_model import make_tiny_model
 
 __all__ = [
@@ -38,7 +37,7 @@ _MODULES = {
     "SftConfig": "config",
     "SftResult": "fine_tuning.sft",
     "TrainConfig": "config",
-    "TrainResult": "run.training_run",
+    "TrainResult": "loop",
     "TrainEnv": "rollouts",
     "make_tiny_model": "tiny_model",
     "train": "loop",

@@ -14,9 +14,8 @@ from rllm_gym.core import Task
 from trainers.config import ConfigError, TrainConfig
 from trainers.config.mapping import from_mapping
 from trainers.config_loading import load_yaml
-from trainers.loop import train
+from trainers.loop import TrainResult, train
 from trainers.rollouts import TaskSequence, TrainEnv, open_train_env, tasks_of
-from trainers.run.training_run import TrainResult
 
 
 class AgentTrainer:

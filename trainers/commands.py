@@ -86,10 +86,10 @@ def train(argv: Sequence[str] | None = None) -> int:
     from rllm_gym.engine import EnvironmentUnavailable
     from rllm_gym.samplers import SamplerError
     from trainers.learner import TrainingDiverged
+    from trainers.loop import NoTrainableEpisodes
     from trainers.loop import train as run
     from trainers.run.checkpoint import CheckpointError
     from trainers.run.process_group import ProcessLost
-    from trainers.run.training_run import NoTrainableEpisodes
 
     disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
     try:

@@ -3,20 +3,53 @@
 The loop does not depend on the algorithm, the environment or file formats. It is on-policy: each batch of episodes
 is sampled with the current weights, and the updates on it use the sampler's own log-probs as the old ones (no
 additional forward pass). By design there is no replay of episodes beyond one step.
+
+:mod:`trainers.run.setup` creates the parts that it combines; none of them calls another one that it was not given.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms.by_role import targets_by_role
 from trainers.config import TrainConfig
-from trainers.rollouts import RolloutAbandoned, TrainEnv
+from trainers.learner import TrainingDiverged
+from trainers.rollouts import RolloutAbandoned, RolloutBatch, TrainEnv
 from trainers.run.metrics import episode_metrics, group_metrics
-from trainers.run.rollout_prefetcher import RolloutBatch
-from trainers.run.training_run import TrainingRun, TrainResult
+from trainers.run.setup import TrainingRun, open_run
+from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """Result of a run.
+
+    Attributes:
+        output: Folder of the run.
+        model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
+        steps: Number of complete steps.
+        validation: Metrics of the last validation.
+        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
+        best: The model of the best validation, if one was kept.
+    """
+
+    output: Path
+    model: Path | None
+    steps: int
+    validation: dict[str, float]
+    interrupted: bool = False
+    best: Path | None = None
+
+
+class NoTrainableEpisodes(RuntimeError):
+    """Several consecutive steps had no episode to train on, because of environment faults, agent errors or the
+    prompts.
+    """
 
 
 def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler | None = None) -> TrainResult:
@@ -33,28 +66,63 @@ def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler 
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
     """
-    with TrainingRun(config, env, sampler) as run:
-        with contextlib.suppress(RolloutAbandoned):  # SIGTERM: episodes in progress are discarded
-            run.validate_start()
-            for step in range(run.step, config.steps):
+    with open_run(config, env, sampler) as run:
+        try:
+            _validate_start(run)
+            for step in range(run.state.step, config.steps):
                 _step(run, step)
-        return run.finish()
+        except RolloutAbandoned:
+            pass  # SIGTERM: episodes in progress are discarded
+        except (TrainingDiverged, NoTrainableEpisodes):
+            run.checkpoints.save()
+            raise
+        return _finish(run)
+
+
+def _validate_start(run: TrainingRun) -> None:
+    """Log the validation of step 0, or in a resumed run repeat the validation that was interrupted."""
+    state = run.state
+    if state.unvalidated:
+        row = state.unvalidated | run.validation.run(state.step)
+        state.unvalidated = {}
+        run.log.write(state.step, row)
+        _end_step(run, state.step, [])
+    elif state.step == 0 and (row := run.validation.run(0)):
+        run.log.write(0, row)
 
 
 def _step(run: TrainingRun, step: int) -> None:
-    algorithm = run.algorithm
-    with run.clock("rollout"):
+    state, clock = run.state, run.log.clock
+    algorithm, learners = state.algorithm, state.learners
+    with clock("rollout"):
         batch, samples = _sample(run, step)
 
-    with run.clock("update"):
-        targets = targets_by_role(algorithm, samples, run.learners.signals(samples, algorithm.required_signals))
-        updates = run.learners.update(step, samples, targets, algorithm, run.entropy_weights())
-    run.sync_weights(step + 1)
+    with clock("update"):
+        targets = targets_by_role(algorithm, samples, learners.signals(samples, algorithm.required_signals))
+        updates = learners.update(step, samples, targets, algorithm, state.entropy_weights)
+
+    if run.publisher.is_due(step + 1):
+        with clock("rollout"):
+            run.prefetcher.wait()
+        with clock("weight_sync"):
+            run.publisher.publish(step + 1)
 
     row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples) | dict(targets.metrics)
-    row |= run.update_metrics(step, updates) | run.engine_metrics(batch.stats) | {"tasks": run.task_ids(batch.tasks)}
-    run.update_curriculum(step, batch.tasks, batch.episodes, updates)
-    run.finish_step(step + 1, row, batch.episodes)
+    row |= {"optim/lr": learners.learning_rate(step)} | update_metrics(updates, run.config.algorithm)
+    row |= entropy_metrics(state.entropy, step) | rollout_metrics(batch, run.config.asynchrony)
+    row["tasks"] = run.train_env.task_ids(batch.tasks)
+
+    _check_trainable(run, batch.episodes)
+    state.observe(step, batch, updates)
+    try:
+        validated = run.validation.run(step + 1)
+    except RolloutAbandoned:
+        state.unvalidated = row
+        _end_step(run, step + 1, batch.episodes)
+        raise
+    run.log.write(step + 1, row | validated)
+    run.log.warn(step + 1, row)
+    _end_step(run, step + 1, batch.episodes)
 
 
 def _sample(run: TrainingRun, step: int) -> tuple[RolloutBatch, list[Sample]]:
@@ -63,13 +131,57 @@ def _sample(run: TrainingRun, step: int) -> tuple[RolloutBatch, list[Sample]]:
     """
     options = run.config.algorithm
     batch = run.prefetcher.get(step)
-    samples = run.samples(batch)
+    samples = run.prefetcher.samples(batch)
     for _ in range(options.dynamic_sampling):
-        keep_B = run.algorithm.trainable_mask(samples)
+        keep_B = run.state.algorithm.trainable_mask(samples)
         useful = {sample.task_group for sample, kept in zip(samples, keep_B, strict=True) if kept}
         if len(useful) >= options.groups_per_step:
             break
         more = run.prefetcher.get_more(step, options.groups_per_step - len(useful), first=len(batch.groups))
-        samples += run.samples(more)
+        samples += run.prefetcher.samples(more)
         batch = batch + more
     return batch, samples
+
+
+def _check_trainable(run: TrainingRun, episodes: Sequence[Episode]) -> None:
+    """Count the consecutive steps without an episode to train on.
+
+    Raises:
+        NoTrainableEpisodes: There were ``optimizer.max_bad_steps`` of them.
+    """
+    state = run.state
+    state.empty_steps = 0 if any(episode.trainable for episode in episodes) else state.empty_steps + 1
+    if state.empty_steps >= run.config.optimizer.max_bad_steps:
+        last = episodes[-1]
+        raise NoTrainableEpisodes(
+            f"no episode of the last {state.empty_steps} steps can be trained on; the last one ended with "
+            f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}"
+        )
+
+
+def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:
+    """Mark the step as complete, and save its episodes and a checkpoint if they are due."""
+    every = run.config.save_episodes_every
+    if episodes and every and step % every == 0:
+        run.log.save_episodes(f"train-{step:06d}", episodes)
+    run.publisher.end_step()
+    run.state.end_step(step)
+    run.checkpoints.save_if_due()
+
+
+def _finish(run: TrainingRun) -> TrainResult:
+    """Save the final model or, if the run was interrupted, a checkpoint of the last complete step."""
+    state, output = run.state, Path(run.config.output)
+    interrupted = state.step < run.config.steps or bool(state.unvalidated)
+    if interrupted:
+        run.checkpoints.save()
+    elif run.ranks.is_main_process:
+        run.policy.save(output / "model")
+    return TrainResult(
+        output,
+        None if interrupted else output / "model",
+        state.step,
+        dict(state.validation),
+        interrupted,
+        output / "best_model" if state.best else None,
+    )

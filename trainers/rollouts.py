@@ -73,6 +73,10 @@ class TrainEnv:
         """The roles of the workflow; empty without a workflow."""
         return () if self.workflow is None else tuple(self.workflow().roles)
 
+    def task_ids(self, tasks: Sequence[int]) -> list[str]:
+        """Return the ids of training tasks; the index of a task that has none."""
+        return [str(getattr(self.train[index], "task_id", index)) for index in tasks]
+
     def named(self, config: EnvConfig) -> EnvConfig:
         """Return options with placeholder names for the parts given as objects.
 
@@ -205,19 +209,59 @@ class RolloutAbandoned(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutResult:
-    """Result of a rollout.
+class RolloutBatch:
+    """Episodes of one step: those of one rank or of all, of one round of sampling or of several.
 
     Attributes:
-        episodes: Episodes in the order in which they were requested.
-        stats: Engine statistics of this rollout.
+        groups: The ids of its groups, in order, and the training task of each.
+        episodes: All episodes, ordered by group.
+        stats: Statistics of the engines.
         weight_syncs: For each episode, the number of the weight sync (from 1) of the oldest weights that sampled its
             tokens; 0 for weights before the first sync.
+        min_weight_sync: Episodes of earlier weight syncs are too stale to train on.
     """
 
+    groups: dict[str, int]
     episodes: list[Episode]
     stats: EngineStats
     weight_syncs: list[int]
+    min_weight_sync: int = 0
+
+    @property
+    def tasks(self) -> list[int]:
+        """The training tasks, one per group."""
+        return list(self.groups.values())
+
+    @property
+    def fresh(self) -> list[Episode]:
+        """The episodes that are not too stale to train on."""
+        return [
+            episode
+            for episode, weight_sync in zip(self.episodes, self.weight_syncs, strict=True)
+            if weight_sync >= self.min_weight_sync
+        ]
+
+    def __add__(self, more: RolloutBatch) -> RolloutBatch:
+        """Append a further round of the same step."""
+        return concatenate([self, more], at_once=False)
+
+
+def concatenate(parts: Sequence[RolloutBatch], *, at_once: bool) -> RolloutBatch:
+    """Concatenate batches of the same step. The wall times of engines that ran concurrently (``at_once``) are not added
+    up."""
+    stats = parts[0].stats.copy()
+    for part in parts[1:]:
+        for name in EngineStats.__slots__:
+            setattr(stats, name, getattr(stats, name) + getattr(part.stats, name))
+    if at_once:
+        stats.wall = max(part.stats.wall for part in parts)
+    return RolloutBatch(
+        {group: task for part in parts for group, task in part.groups.items()},
+        [episode for part in parts for episode in part.episodes],
+        stats,
+        [weight_sync for part in parts for weight_sync in part.weight_syncs],
+        parts[0].min_weight_sync,
+    )
 
 
 class Rollouts:
@@ -315,14 +359,9 @@ class Rollouts:
             roles[name] = Role(weights=weights, trainable=assignment.trainable(name), params=params)
         return roles
 
-    def group_id(self, step: int, position: int, index: int) -> str:
-        """Return the group id of a training task at a position of a step."""
-        task = self.train_env.train[index]
-        return f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
-
     def start(
         self, step: int, indices: Sequence[int], plans: Sequence[Sequence[RolloutRequest]], *, first: int = 0
-    ) -> Future[RolloutResult]:
+    ) -> Future[RolloutBatch]:
         """Start the episodes of a step: for each task those of its plan, as one group.
 
         The group at position ``p`` of the step has the id ``{task}@{step}.{p}``. Seeds are derived only from step
@@ -334,18 +373,19 @@ class Rollouts:
             plans: The episodes of each task.
             first: Position of the first task in the step.
         """
-        specs = []
+        specs, groups = [], {}
         for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
             task = self.train_env.train[index]
-            name = self.group_id(step, position, index)
+            name = f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
+            groups[name] = index
             for member, request in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, request.greedy, f"{name}#{member}"))
-        return self._loop.start(self._run(self._train, specs))
+        return self._loop.start(self._run(self._train, specs, groups))
 
     def validate(
         self, step: int, tasks: int, samples: int, *, greedy: bool, span: range | None = None
-    ) -> tuple[list[Episode], EngineStats]:
+    ) -> list[Episode]:
         """Run the first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked.
 
         Args:
@@ -363,8 +403,7 @@ class Rollouts:
             for member in range(samples + greedy):
                 seed = stream_seed("validation", self._seed, index, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, member == samples, f"{name}#{member}"))
-        result = self._loop.run(self._run(self._validation, specs))
-        return result.episodes, result.stats
+        return self._loop.run(self._run(self._validation, specs, {})).episodes
 
     def replace_sampler(self, make: Callable[[], Sampler]) -> None:
         """Close the sampler, even if it is dead, and continue with a new one, which needs a weight sync.
@@ -433,7 +472,7 @@ class Rollouts:
     async def _wait_until_idle(self) -> None:
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _run(self, engine: Engine, specs: list[EpisodeSpec]) -> RolloutResult:
+    async def _run(self, engine: Engine, specs: list[EpisodeSpec], groups: dict[str, int]) -> RolloutBatch:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
@@ -442,9 +481,8 @@ class Rollouts:
                 raise RolloutAbandoned("the run was asked to stop")
             before = engine.stats.copy()
             episodes = await engine.run(specs)
-            return RolloutResult(
-                episodes, engine.stats.since(before), [self._sampled_by(episode) for episode in episodes]
-            )
+            weight_syncs = [self._sampled_by(episode) for episode in episodes]
+            return RolloutBatch(groups, episodes, engine.stats.since(before), weight_syncs)
         except asyncio.CancelledError:
             if not self._abandoned:
                 raise

@@ -11,9 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from trainers.loop import train
+from trainers.loop import TrainResult, train
 from trainers.run.metrics import read_metrics
-from trainers.run.training_run import TrainResult
 from trainers.tiny_model import make_tiny_model
 
 TRAINERS = Path(__file__).parents[1] / "trainers"

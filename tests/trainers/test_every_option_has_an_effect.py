@@ -27,7 +27,7 @@ from trainers.config import (
 from trainers.config.mapping import from_mapping
 from trainers.learner import Learner
 from trainers.model import Policy
-from trainers.run.rollout_prefetcher import RolloutBatch
+from trainers.rollouts import RolloutBatch
 from trainers.samples import RewardShaping, Sample, samples_of
 from trainers.tiny_model import make_tiny_model
 
@@ -160,9 +160,12 @@ def requested(config: TrainConfig) -> Iterator[np.ndarray]:
     equal_samples = [Sample("a", "g", 1.0, ()), Sample("b", "g", 1.0, ())]
     run: Any = SimpleNamespace(
         config=config,
-        algorithm=algorithm,
-        samples=lambda batch: list(equal_samples),
-        prefetcher=SimpleNamespace(get=lambda step: Nothing({}, [], None, []), get_more=more),  # type: ignore[arg-type]
+        state=SimpleNamespace(algorithm=algorithm),
+        prefetcher=SimpleNamespace(
+            get=lambda step: Nothing({}, [], None, []),  # type: ignore[arg-type]
+            get_more=more,
+            samples=lambda batch: list(equal_samples),
+        ),
     )
     loop._sample(run, 0)
     yield np.array(counts)

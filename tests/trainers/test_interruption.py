@@ -226,7 +226,7 @@ def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True)
     train(replace(config, output=str(tmp_path / "uninterrupted")))
-    monkeypatch.setattr("trainers.run.training_run.make_sampler", failing_sampler([5, 2, 1 << 30]))
+    monkeypatch.setattr("trainers.run.setup.make_sampler", failing_sampler([5, 2, 1 << 30]))
     train(config)
     rows, again = read_metrics(tmp_path / "uninterrupted"), read_metrics(tmp_path / "run")
     assert [(row["step"], row.get("tasks"), row.get("reward/mean")) for row in rows] == [
@@ -240,7 +240,7 @@ def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_the_last_comp
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True, sampler={"restarts": 2})
-    monkeypatch.setattr("trainers.run.training_run.make_sampler", failing_sampler([6, 0, 0]))
+    monkeypatch.setattr("trainers.run.setup.make_sampler", failing_sampler([6, 0, 0]))
     with pytest.raises(SamplerError, match="the engine died"):
         train(config)
     steps = [row["step"] for row in read_metrics(tmp_path / "run")]

@@ -23,10 +23,9 @@ from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import ScriptedSampler
 from trainers import AgentTrainer
 from trainers.config import ConfigError
-from trainers.loop import train
+from trainers.loop import NoTrainableEpisodes, train
 from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
-from trainers.run.training_run import NoTrainableEpisodes
 from trainers.samples import RewardShaping, TokensMissing, samples_of
 
 

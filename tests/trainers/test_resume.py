@@ -29,7 +29,7 @@ from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_check
 from trainers.run.metrics import MetricsLog, read_metrics
 from trainers.run.resume import generator_states, set_generator_states
 from trainers.run.run_folder import lock_folder
-from trainers.run.training_run import TrainingRun
+from trainers.run.validation import Validation
 from trainers.tiny_model import make_tiny_model
 
 HERE = Path(__file__).resolve().parent
@@ -235,16 +235,15 @@ def test_the_best_checkpoint_is_kept_and_its_model_is_saved(tmp_path: Path) -> N
     config = echo_config(tmp_path, steps=6, checkpoint={"every": 1, "keep": 1}, validation={"every": 1, "samples": 1})
     scores = iter([0.1, 0.2, 0.6, 0.3, 0.6, 0.1, 0.0])
 
-    class Scripted(TrainingRun):
-        def _run_validation(self, step: int) -> list[Episode]:
-            wins = round(10 * next(scores))
-            return [
-                Episode(f"{i}", f"{i}", group_id=f"{i}", success=i < wins, stop_reason=StopReason.FAILURE)
-                for i in range(10)
-            ]
+    def scripted(validation: Validation, step: int) -> list[Episode]:
+        wins = round(10 * next(scores))
+        return [
+            Episode(f"{i}", f"{i}", group_id=f"{i}", success=i < wins, stop_reason=StopReason.FAILURE)
+            for i in range(10)
+        ]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.loop.TrainingRun", Scripted)
+        patch.setattr(Validation, "_episodes", scripted)
         result = train(config)
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["step-00000002", "step-00000006"]

@@ -24,12 +24,12 @@ from trainers.config import ConfigError, TrainConfig, validate
 from trainers.config.mapping import from_mapping
 from trainers.dry_run import dry_run, report
 from trainers.fine_tuning.demonstrations import read_demonstrations
-from trainers.loop import train
+from trainers.loop import TrainResult, train
 from trainers.model import ModelUnusable, Policy
 from trainers.rollouts import open_train_env
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
-from trainers.run.training_run import TrainingRun, TrainResult
+from trainers.run.setup import open_run
 
 ALGORITHMS = ["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"]
 LOSSES = ["gspo", "cispo", "dppo", "reinforce"]
@@ -361,7 +361,7 @@ WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
 
 def test_roles_unknown_to_the_workflow_are_errors_before_anything_is_loaded(tmp_path: Path) -> None:
     def begin(options: dict[str, Any]) -> None:
-        with TrainingRun(team_config(tmp_path, **options), None, None):
+        with open_run(team_config(tmp_path, **options)):
             pass
 
     assert not not_raised(WRONG_ROLES, begin, ConfigError)

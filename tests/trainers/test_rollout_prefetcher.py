@@ -142,7 +142,7 @@ def test_all_episodes_of_a_step_are_sampled_with_the_same_weights(
         samplers.append(Watched(make_sampler(policy, config)))
         return samplers[-1]
 
-    monkeypatch.setattr("trainers.run.training_run.make_sampler", watched)
+    monkeypatch.setattr("trainers.run.setup.make_sampler", watched)
     batches = []
     learn = loop._sample
 
@@ -168,7 +168,7 @@ def test_samples_older_than_the_limit_are_dropped_and_counted(tmp_path: Path, mo
             return [replace(item, weight_version=0) if lost else item for item in completions]
 
     monkeypatch.setattr(
-        "trainers.run.training_run.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config))
+        "trainers.run.setup.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config))
     )
     config = echo_config(tmp_path, steps=5, validation=NO_VALIDATION, asynchrony=AHEAD)
     train(config)

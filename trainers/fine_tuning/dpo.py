@@ -19,15 +19,15 @@ from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
 from trainers.config import ConfigError, DpoConfig, Files, ModelConfig, validate_dpo
-from trainers.fine_tuning.offline_run import EpochOrder, OfflineRun, open_folder
+from trainers.fine_tuning.offline_run import EpochOrder, OfflineRun
 from trainers.fine_tuning.pair_batches import LogProbs, PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
 from trainers.fine_tuning.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
 from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, split_held_out
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
-from trainers.run.process_group import open_process_group
-from trainers.run.training_run import limit_threads
+from trainers.run.process_group import limit_threads, open_process_group
+from trainers.run.run_folder import open_folder
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def dpo(config: DpoConfig) -> DpoResult:
         _log.warning("%s", warning)
     with contextlib.ExitStack() as closing:
         ranks = closing.enter_context(open_process_group(_COLLECTIVE_TIMEOUT))
-        open_folder(config, closing, ranks)
+        closing.enter_context(open_folder(config, ranks))
         closing.enter_context(limit_threads(config.threads))
         read = read_preferences(config.preferences.file, config.preferences)
         policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)

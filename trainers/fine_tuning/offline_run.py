@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from rllm_gym.core import stream_seed
-from rllm_gym.engine import write_manifest
 from trainers.config import ConfigError, DpoConfig, SftConfig
 from trainers.config.mapping import to_mapping
-from trainers.config_loading import write_yaml
 from trainers.curriculum import shuffled
 from trainers.learner import Learner, UpdateStats
 from trainers.run.checkpoint import load_checkpoint, save_checkpoint
 from trainers.run.display import Display
-from trainers.run.metrics import MetricsLog, PhaseClock, holds_run
-from trainers.run.process_group import ProcessGroup
+from trainers.run.metrics import MetricsLog, PhaseClock
 from trainers.run.resume import (
     config_changes,
     generator_states,
@@ -27,7 +24,7 @@ from trainers.run.resume import (
     set_generator_states,
     weights_fingerprint,
 )
-from trainers.run.run_folder import lock_folder
+from trainers.run.run_folder import write_settings
 from trainers.run.sigterm import on_sigterm
 
 
@@ -53,23 +50,6 @@ class EpochOrder:
 
     def span(self, start: int, end: int) -> list[int]:
         return [self[number] for number in range(start, end)]
-
-
-def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack, ranks: ProcessGroup) -> Path:
-    """Create and lock the run's folder on the first rank until ``opened`` ends, and return its path.
-
-    Raises:
-        ConfigError: The folder contains a run and ``resume`` is not set.
-    """
-    output = Path(config.output)
-    if not ranks.is_main_process:
-        return output
-    if not config.resume and holds_run(output):
-        raise ConfigError(
-            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
-        )
-    opened.enter_context(lock_folder(output))
-    return output
 
 
 class OfflineRun:
@@ -123,7 +103,7 @@ class OfflineRun:
         is_main_process = self._ranks.is_main_process
         with contextlib.ExitStack() as opened:
             if is_main_process:
-                self._write_settings(sandbox_tier)
+                write_settings(config, sandbox_tier)
                 last = self.step if self.step else -1
                 self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=last))
             self._display = opened.enter_context(
@@ -213,15 +193,6 @@ class OfflineRun:
 
     def _stop(self) -> None:
         self._asked_to_stop = True
-
-    def _write_settings(self, sandbox_tier: str) -> None:
-        write_yaml(self.output / "config.yaml", self.config)
-        write_manifest(
-            self.output / "manifest.json",
-            config=to_mapping(self.config),
-            seeds={"run": self.config.seed},
-            sandbox_tier=sandbox_tier,
-        )
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -18,15 +18,15 @@ from torch import Tensor
 from rllm_gym.chat import ChatRenderer
 from trainers.batching import MicroBatch, make_micro_batches
 from trainers.config import ConfigError, SftConfig, TrainConfig, validate_sft
-from trainers.fine_tuning.offline_run import OfflineRun, open_folder
+from trainers.fine_tuning.offline_run import OfflineRun
 from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, SftExample, read_examples
 from trainers.fine_tuning.tokenized import LengthLimit, context_length
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy, TokenOutputs
 from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_of
 from trainers.run.metrics import validation_metrics
-from trainers.run.process_group import open_process_group
-from trainers.run.training_run import limit_threads
+from trainers.run.process_group import limit_threads, open_process_group
+from trainers.run.run_folder import open_folder
 from trainers.sampler_factory import make_sampler
 from trainers.tiny_model import make_tiny_model
 
@@ -86,7 +86,8 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         _log.warning("%s", warning)
     with contextlib.ExitStack() as closing:
         ranks = closing.enter_context(open_process_group(_collective_timeout(config)))
-        output = open_folder(config, closing, ranks)
+        closing.enter_context(open_folder(config, ranks))
+        output = Path(config.output)
         closing.enter_context(limit_threads(config.threads))
         if env is None and (config.demonstrations.policy or config.stop.metric != "none"):
             env = open_train_env(config.env)
@@ -231,7 +232,7 @@ class _StopRule:
         """Return the metrics, and whether training can stop."""
         self._rollouts.sync_weights([self._policy.weight_update()])
         greedy = self._stop.metric == "greedy_success"
-        episodes, _ = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
+        episodes = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
         measured = validation_metrics(episodes, 1)
         key = "validation/greedy_success" if greedy else "validation/success"
         return measured, measured[key] >= self._stop.at_least

@@ -1,4 +1,4 @@
 """A training run: its folder, checkpoints, logs and processes.
 
-:mod:`trainers.run.training_run` has the ``TrainingRun`` that combines them.
+:mod:`trainers.run.setup` creates them, and :mod:`trainers.loop` combines them.
 """

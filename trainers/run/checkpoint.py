@@ -2,7 +2,8 @@
 renamed; the newest ones and the best one are kept.
 
 A checkpoint is a folder ``step-00000010`` with ``state.pt`` (tensors and plain types, loaded without unpickling
-objects) and ``seal.json`` with its size and SHA-256. The caller defines the content of the state.
+objects) and ``seal.json`` with its size and SHA-256. :class:`Checkpoints` are those of a reinforcement learning run;
+:func:`save_checkpoint` and :func:`load_checkpoint` write and read any state.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from trainers.config import ConfigError, TrainConfig
+from trainers.config.mapping import to_mapping
+from trainers.model import Policy
+from trainers.rollouts import TaskSequence
+from trainers.run.metrics import PhaseClock
+from trainers.run.resume import config_changes, fingerprints, resume_blockers
+from trainers.run.run_state import RunState
 
 _NAME = re.compile(r"step-(\d{8})")
 _SCHEMA = 1
@@ -41,6 +50,101 @@ class LoadedCheckpoint:
     step: int
     state: dict[str, Any]
     skipped: tuple[str, ...]
+
+
+class Checkpoints:
+    """The checkpoints and the best model of a run; only the main process writes them.
+
+    Args:
+        config: Options of the run, which each checkpoint contains.
+        state: The state that is saved and restored.
+        policy: The model.
+        tasks: The training tasks.
+        clock: Measures the seconds of saving.
+        is_main_process: Whether this process writes files.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        state: RunState,
+        policy: Policy,
+        tasks: TaskSequence,
+        clock: PhaseClock,
+        *,
+        is_main_process: bool,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._policy = policy
+        self._fingerprints = fingerprints(policy, tasks)
+        self._clock = clock
+        self._is_main_process = is_main_process
+        self._folder = Path(config.output) / "checkpoints"
+        self._saved_step = -1
+
+    def restore(self) -> list[str]:
+        """Resume from the newest complete checkpoint, if requested and there is one. Returns notes for the user.
+
+        Raises:
+            CheckpointError: There are checkpoints, but none is complete.
+            ConfigError: The checkpoint belongs to another model, other tasks or other options.
+        """
+        if not self._config.resume:
+            return []
+        output = self._config.output
+        loaded = load_checkpoint(self._folder)
+        if loaded is None:
+            return [f"no checkpoint to resume from in {output}: starting from the beginning"]
+        options = to_mapping(self._config)
+        if blockers := resume_blockers(loaded.state, self._fingerprints, options):
+            raise ConfigError(
+                f"cannot resume from {output}: {'; '.join(blockers)}. Use the options of the checkpoint (config.yaml "
+                "there), or start a new run in another folder"
+            )
+        try:
+            self._state.load_state_dict(loaded.state, loaded.step)
+        except ValueError as error:
+            raise ConfigError(f"cannot resume from {output}: {error}") from error
+        self._saved_step = loaded.step
+        notes = [*loaded.skipped, f"resumed after step {loaded.step}"]
+        if changed := config_changes(loaded.state["config"], options):
+            notes.append(f"changed since the checkpoint: {', '.join(changed)}")
+        return notes
+
+    def save_if_due(self) -> None:
+        """Save a checkpoint of the step that was just completed, if it is due or the best so far, and the best model.
+
+        Raises:
+            CheckpointError: It cannot be written; the previous one is intact.
+        """
+        step, every = self._state.step, self._config.checkpoint.every
+        improved = self._state.best.get("step") == step
+        if (every and step % every == 0) or improved or step == self._config.steps:
+            self.save()
+        if improved and self._is_main_process:
+            self._save_best_model()
+
+    def save(self) -> None:
+        """Save a checkpoint of the last complete step, unless it exists or checkpoints are disabled. Raises as
+        :meth:`save_if_due`."""
+        options, state = self._config.checkpoint, self._state
+        if not options.every or not self._is_main_process or state.step in (0, self._saved_step):
+            return
+        content = state.state_dict() | {"fingerprints": self._fingerprints, "config": to_mapping(self._config)}
+        spare = {int(state.best["step"])} if state.best else set()
+        with self._clock("checkpoint"):
+            save_checkpoint(self._folder, state.step, content, keep=options.keep, spare=spare)
+        self._saved_step = state.step
+
+    def _save_best_model(self) -> None:
+        folder = self._folder.with_name("best_model")
+        partial = self._folder.with_name("best_model.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        self._policy.save(partial)
+        (partial / "best.json").write_text(json.dumps({"metric": self._config.checkpoint.best, **self._state.best}))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int, spare: Collection[int] = ()) -> Path:

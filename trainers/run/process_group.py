@@ -124,6 +124,17 @@ class ProcessGroup:
             ) from error
 
 
+@contextlib.contextmanager
+def limit_threads(number: int) -> Iterator[None]:
+    """Set the number of torch threads of this process, and restore it afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 SINGLE_PROCESS = ProcessGroup()
 _opened = itertools.count()
 

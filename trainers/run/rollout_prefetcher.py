@@ -7,53 +7,18 @@ comparable, and no token is more than one weight sync old.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rllm_gym.core import Episode
-from rllm_gym.engine import EngineStats
 from rllm_gym.samplers.protocol import SamplerError
-from trainers.algorithms import RolloutRequest
+from trainers.algorithms import Algorithm
+from trainers.config import RoleAssignment, TrainConfig
 from trainers.curriculum import TaskCurriculum
-from trainers.rollouts import RolloutAbandoned, RolloutResult, Rollouts
+from trainers.rollouts import RolloutAbandoned, RolloutBatch, Rollouts, concatenate
 from trainers.run.process_group import ProcessGroup
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutBatch:
-    """The episodes of one step.
-
-    Attributes:
-        groups: The ids of its groups, in order, and the training task of each.
-        episodes: All episodes, ordered by group.
-        stats: Statistics of the engines.
-        weight_syncs: For each episode, the number of the weight sync of the oldest weights that sampled it.
-    """
-
-    groups: dict[str, int]
-    episodes: list[Episode]
-    stats: EngineStats
-    weight_syncs: list[int]
-
-    @property
-    def tasks(self) -> list[int]:
-        """The training tasks, one per group."""
-        return list(self.groups.values())
-
-    def __add__(self, more: RolloutBatch) -> RolloutBatch:
-        """Append further groups of the same step."""
-        return RolloutBatch(
-            self.groups | more.groups,
-            self.episodes + more.episodes,
-            sum_stats([self.stats, more.stats], at_once=False),
-            self.weight_syncs + more.weight_syncs,
-        )
-
-    def sampled_since(self, weight_sync: int) -> list[Episode]:
-        """Return the episodes whose tokens were all sampled with the weights of this weight sync or later ones."""
-        return [episode for episode, sync in zip(self.episodes, self.weight_syncs, strict=True) if sync >= weight_sync]
+from trainers.run.weight_publisher import WeightPublisher
+from trainers.samples import RewardShaping, Sample, samples_of
 
 
 @dataclass(slots=True)
@@ -61,7 +26,7 @@ class _PendingRollout:
     step: int
     tasks: list[int]
     first: int = 0  # position of the first task in the step
-    future: Future[RolloutResult] | None = None
+    future: Future[RolloutBatch] | None = None
 
 
 class RolloutPrefetcher:
@@ -69,34 +34,30 @@ class RolloutPrefetcher:
 
     Args:
         rollouts: Runs the episodes.
+        publisher: Replaces a sampler that died.
         curriculum: Selects the tasks.
-        rollout_plans: Returns the episodes to run for each of some tasks.
-        groups: Number of tasks per step.
-        steps: Number of steps of the run.
-        steps_ahead: 0 to start a step's episodes when they are requested, 1 to start them one step earlier.
-        restart_sampler: Called when the sampler died: replaces it by a new one with the current weights, or raises.
+        algorithm: Defines the episodes of each task.
+        assignment: Roles of the run.
+        config: Options of the run.
         ranks: The ranks that share the work.
     """
 
     def __init__(
         self,
         rollouts: Rollouts,
+        publisher: WeightPublisher,
         curriculum: TaskCurriculum,
-        *,
-        rollout_plans: Callable[[Sequence[int]], Sequence[Sequence[RolloutRequest]]],
-        groups: int,
-        steps: int,
-        steps_ahead: int,
-        restart_sampler: Callable[[SamplerError], None],
+        algorithm: Algorithm,
+        assignment: RoleAssignment,
+        config: TrainConfig,
         ranks: ProcessGroup,
     ) -> None:
         self._rollouts = rollouts
+        self._publisher = publisher
         self._curriculum = curriculum
-        self._rollout_plans = rollout_plans
-        self._groups = groups
-        self._steps = steps
-        self._steps_ahead = steps_ahead
-        self._restart_sampler = restart_sampler
+        self._algorithm = algorithm
+        self._assignment = assignment
+        self._config = config
         self._ranks = ranks
         self._next: _PendingRollout | None = None
 
@@ -107,10 +68,10 @@ class RolloutPrefetcher:
             RolloutAbandoned: This rank or another one was asked to stop.
             SamplerError: The sampler died, and so did its replacements.
         """
-        pending, self._next = self._next or self._next_tasks(step, self._groups), None
+        pending, self._next = self._next or self._next_tasks(step), None
         batch = self._collect(pending)
-        if self._steps_ahead and step + 1 < self._steps:
-            self._next = self._next_tasks(step + 1, self._groups)
+        if self._config.asynchrony.steps_ahead and step + 1 < self._config.steps:
+            self._next = self._next_tasks(step + 1)
             self._start(self._next)
         return batch
 
@@ -124,6 +85,16 @@ class RolloutPrefetcher:
         """
         return self._collect(_PendingRollout(step, self._curriculum.next_fresh_tasks(groups), first))
 
+    def samples(self, batch: RolloutBatch) -> list[Sample]:
+        """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
+        not collect again."""
+        adapter_of = self._assignment.weights if self._rollouts.train_env.workflow is not None else None
+        samples = samples_of(batch.fresh, RewardShaping.of(self._config), adapter_of)
+        if self._config.opponents.role:
+            return samples
+        version = self._publisher.version_of(min(batch.weight_syncs, default=0))
+        return self._algorithm.with_cached_baselines(samples, batch.groups, version)
+
     def wait(self) -> None:
         """Wait until no episodes are in progress. Errors are raised when the episodes are taken."""
         if self._next is not None and self._next.future is not None:
@@ -136,15 +107,17 @@ class RolloutPrefetcher:
         if state:
             self._next = _PendingRollout(state["step"], list(state["tasks"]))
 
-    def _next_tasks(self, step: int, groups: int) -> _PendingRollout:
-        return _PendingRollout(step, self._curriculum.next_tasks(step, groups))
+    def _next_tasks(self, step: int) -> _PendingRollout:
+        return _PendingRollout(step, self._curriculum.next_tasks(step, self._config.algorithm.groups_per_step))
 
-    def _start(self, pending: _PendingRollout) -> Future[RolloutResult]:
+    def _start(self, pending: _PendingRollout) -> Future[RolloutBatch]:
         span = self._ranks.local_range(len(pending.tasks))
         mine = pending.tasks[span.start : span.stop]
-        pending.future = self._rollouts.start(
-            pending.step, mine, self._rollout_plans(mine), first=pending.first + span.start
-        )
+        if self._config.opponents.role:  # another group of a task may have another opponent: nothing is cached
+            plans = [self._algorithm.rollout_plan() for _ in mine]
+        else:
+            plans = self._algorithm.rollout_plans(mine, self._publisher.version)
+        pending.future = self._rollouts.start(pending.step, mine, plans, first=pending.first + span.start)
         return pending.future
 
     def _collect(self, pending: _PendingRollout) -> RolloutBatch:
@@ -153,15 +126,12 @@ class RolloutPrefetcher:
         complete = [part for part in parts if part is not None]
         if len(complete) < len(parts):
             raise RolloutAbandoned("the run was asked to stop")
-        episodes = [episode for part in complete for episode in part.episodes]
-        num_syncs = [weight_sync for part in complete for weight_sync in part.weight_syncs]
-        groups = {
-            self._rollouts.group_id(pending.step, position, task): task
-            for position, task in enumerate(pending.tasks, pending.first)
-        }
-        return RolloutBatch(groups, episodes, sum_stats([part.stats for part in complete]), num_syncs)
+        batch = concatenate(complete, at_once=True)
+        if not self._config.asynchrony.steps_ahead:
+            return batch
+        return replace(batch, min_weight_sync=self._rollouts.weight_syncs - self._config.asynchrony.max_staleness)
 
-    def _finish(self, pending: _PendingRollout) -> RolloutResult | None:
+    def _finish(self, pending: _PendingRollout) -> RolloutBatch | None:
         """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""
         while True:
             future = pending.future or self._start(pending)
@@ -171,19 +141,7 @@ class RolloutPrefetcher:
                 return None
             except SamplerError as error:
                 pending.future = None
-                self._restart_sampler(error)
+                self._publisher.replace_sampler(error)
             except BaseException:
                 future.cancel()  # Ctrl-C while waiting
                 raise
-
-
-def sum_stats(parts: Sequence[EngineStats], *, at_once: bool = True) -> EngineStats:
-    """Sum the statistics of engines that ran concurrently (``at_once``) or one after the other. Concurrent wall
-    times are not added up."""
-    total = parts[0].copy()
-    for part in parts[1:]:
-        for name in EngineStats.__slots__:
-            setattr(total, name, getattr(total, name) + getattr(part, name))
-    if at_once:
-        total.wall = max(part.wall for part in parts)
-    return total

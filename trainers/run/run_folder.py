@@ -1,4 +1,4 @@
-"""Locks a run's folder against other runs. The lock ends with the process, even after a crash."""
+"""The folder of a run: its settings, and its lock against other runs, which ends with the process, even in a crash."""
 
 from __future__ import annotations
 
@@ -8,11 +8,52 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainers.config import ConfigError
+from rllm_gym.engine import write_manifest
+from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
+from trainers.config.mapping import to_mapping
+from trainers.config_loading import write_yaml
+from trainers.run.metrics import holds_run
+from trainers.run.process_group import ProcessGroup
 
 _LOCK = ".lock"
 # The system's lock belongs to the process and does not separate two runs in the same process.
 _held: set[Path] = set()
+
+
+@contextlib.contextmanager
+def open_folder(config: TrainConfig | SftConfig | DpoConfig, ranks: ProcessGroup) -> Iterator[None]:
+    """Create the run's folder and lock it, in the main process; in the others, do nothing.
+
+    Raises:
+        ConfigError: The folder contains a run and ``resume`` is not set, or another run has locked it.
+    """
+    if not ranks.is_main_process:
+        yield
+        return
+    folder = Path(config.output)
+    if not config.resume and holds_run(folder):
+        raise ConfigError(
+            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
+        )
+    with lock_folder(folder):
+        yield
+
+
+def write_settings(config: TrainConfig | SftConfig | DpoConfig, sandbox_tier: str) -> None:
+    """Write the options and the manifest to the run's folder.
+
+    Args:
+        config: Options of the run.
+        sandbox_tier: Sandbox tier of programs that environments run.
+    """
+    output = Path(config.output)
+    write_yaml(output / "config.yaml", config)
+    write_manifest(
+        output / "manifest.json",
+        config=to_mapping(config),
+        seeds={"run": config.seed},
+        sandbox_tier=sandbox_tier,
+    )
 
 
 @contextlib.contextmanager

@@ -1,13 +1,16 @@
-"""Metrics of an update: for all weights together, and per role and adapter if there are several."""
+"""Metrics of a step: of its rollouts, and of its update for all weights together, and per role and adapter if there
+are several.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainers.config import AlgorithmConfig
+from trainers.config import AlgorithmConfig, AsynchronyConfig
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
 from trainers.learners import merge_updates
+from trainers.rollouts import RolloutBatch
 
 _OF_ROLES = {
     "entropy": "policy/entropy",
@@ -62,3 +65,13 @@ def entropy_metrics(bonuses: Mapping[str, EntropyBonus], step: int) -> dict[str,
         row |= {f"policy/entropy_coef/{adapter or 'shared'}": weight for adapter, weight in weights.items()}
     target = next(iter(bonuses.values())).target(step)
     return row if target is None else row | {"policy/entropy_target": target}
+
+
+def rollout_metrics(batch: RolloutBatch, asynchrony: AsynchronyConfig) -> dict[str, float]:
+    """Return the metrics of faults and speed during sampling and, if rollouts run ahead, the stale episodes."""
+    engine = batch.stats
+    row = {"env/faults": sum(engine.faults.values()), "env/retries": engine.retries}
+    row |= {f"env/faults/{kind}": count for kind, count in sorted(engine.faults.items())}
+    if asynchrony.steps_ahead:
+        row["sampling/stale_episodes"] = len(batch.episodes) - len(batch.fresh)
+    return row | {"throughput/rollout_tokens_per_second": engine.tokens_per_second}

@@ -1,86 +1,126 @@
-"""Tracks which weights the sampler serves, trained and frozen ones by name, and syncs those that changed.
+"""Keeps the sampler serving the current weights: syncs those that changed, and replaces a sampler that died.
 
 The caller ensures that no episodes are in progress during a weight sync.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
 
-from rllm_gym.samplers.protocol import WeightUpdate
+from rllm_gym.samplers.protocol import Sampler, SamplerError, WeightUpdate
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.config.roles import BASE
+from trainers.learners import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
 from trainers.rollouts import Rollouts
 from trainers.sampler_factory import base_weights, weights_for
 
+_log = logging.getLogger(__name__)
+
 
 class WeightPublisher:
-    """Syncs changed weights to the sampler. The opponents' state is stored in checkpoints.
+    """Syncs trained and frozen weights to the sampler, each under its name.
 
     Args:
         policy: The trained model.
+        learners: Its learners, which count the versions of its weights.
         rollouts: Owner of the sampler.
+        opponents: The frozen opponents, if there are any.
         assignment: Roles of the run.
         config: Options of the run.
+        make_sampler: Creates a new sampler after one died; ``None`` if that is not possible, because the caller of the
+            run created it.
 
     Attributes:
         version: Version of the policy's weights that the sampler has; -1 before the first weight sync.
-        pool: The frozen opponents, if there are any.
     """
 
-    def __init__(self, policy: Policy, rollouts: Rollouts, assignment: RoleAssignment, config: TrainConfig) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        learners: LearnerSet,
+        rollouts: Rollouts,
+        opponents: OpponentPool | None,
+        assignment: RoleAssignment,
+        config: TrainConfig,
+        make_sampler: Callable[[], Sampler] | None,
+    ) -> None:
         self._policy = policy
+        self._learners = learners
         self._rollouts = rollouts
+        self._opponents = opponents
         self._assignment = assignment
         self._config = config
+        self._make_sampler = make_sampler
         self._uses_base = BASE in assignment.served(rollouts.train_env.roles)
         self._frozen: set[str] = set()  # names of the frozen weights that the sampler has
+        self._version_by_sync: dict[int, int] = {}  # weight sync to weight version
+        self._replaced = 0
         self.version = -1
-        self.pool = OpponentPool(config.opponents, config.seed) if config.opponents.role else None
 
-    def needs_sync(self, version: int, step: int) -> bool:
-        """Return whether a weight sync is needed after this many steps."""
-        return self.version != version or (self.pool is not None and self.pool.due(step))
+    def is_due(self, step: int) -> bool:
+        """Return whether the sampler needs other weights after this many steps."""
+        return self.version != self._learners.version or (self._opponents is not None and self._opponents.due(step))
 
-    def snapshot_opponent(self, step: int) -> None:
-        """Add a copy of the current weights to the pool, if one is due after this many steps."""
-        if self.pool is not None and self.pool.due(step):
-            self.pool.add_copy(step, self._copied())
-
-    def sync(self, version: int) -> None:
-        """Sync the current weights and missing frozen ones to the sampler, and drop frozen ones that are no longer
-        used.
-
-        No episode may be in progress.
+    def publish(self, step: int) -> None:
+        """Sync the weights after this many steps, and add a copy of them to the opponents if one is due.
 
         Raises:
-            SamplerError: The sampler died, or does not serve the weights it was given.
+            SamplerError: The sampler died, or does not serve the weights it was given, and so did its replacements.
         """
+        if self._opponents is not None and self._opponents.due(step):
+            self._opponents.add_copy(step, self._copied())
+        try:
+            self._sync()
+        except SamplerError as error:
+            self.replace_sampler(error)
+
+    def replace_sampler(self, error: SamplerError) -> None:
+        """Replace a sampler that died by a new one with the current weights.
+
+        Raises:
+            SamplerError: The sampler was created by the caller of the run, or too many died in this step.
+        """
+        while True:
+            if self._make_sampler is None or self._replaced >= self._config.sampler.restarts:
+                raise error
+            self._replaced += 1
+            _log.warning("the sampler died and is replaced: %s", error)
+            try:
+                self._rollouts.replace_sampler(self._make_sampler)
+                self._frozen.clear()
+                self._sync()
+                return
+            except SamplerError as next_error:
+                error = next_error
+
+    def end_step(self) -> None:
+        """Reset the number of samplers that may be replaced."""
+        self._replaced = 0
+
+    def version_of(self, weight_sync: int) -> int:
+        """Return the version of the policy's weights of one of the last two weight syncs; otherwise the current one."""
+        return self._version_by_sync.get(weight_sync, self.version)
+
+    def _sync(self) -> None:
+        """Sync the current weights and missing frozen ones, and drop frozen ones that are no longer used."""
         if self._uses_base:
             self._serve(base_weights())
-        if self.pool is not None:
-            for name in sorted(self._frozen - {BASE, *self.pool.names}):  # drop first to make room
+        if self._opponents is not None:
+            for name in sorted(self._frozen - {BASE, *self._opponents.names}):  # drop first to make room
                 self._rollouts.drop(name)
                 self._frozen.discard(name)
-            for name in self.pool.names:
+            for name in self._opponents.names:
                 if name not in self._frozen:
-                    self._serve(self.pool.update(name, self._copied()))
-            self._rollouts.set_opponents(self.pool.names)
+                    self._serve(self._opponents.update(name, self._copied()))
+            self._rollouts.set_opponents(self._opponents.names)
         self._rollouts.sync_weights(weights_for(self._policy, self._config))
-        self.version = version
-
-    def invalidate(self) -> None:
-        """Reset the record of served frozen weights after the sampler was replaced."""
-        self._frozen.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {} if self.pool is None else self.pool.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self.pool is not None and state:
-            self.pool.load_state_dict(state)
+        self.version = self._learners.version
+        # Keep two versions: that of the episodes being trained on, and that of the next episodes, sampled meanwhile.
+        before = dict(list(self._version_by_sync.items())[-1:])
+        self._version_by_sync = {**before, self._rollouts.weight_syncs: self.version}
 
     def _serve(self, update: WeightUpdate) -> None:
         if update.name not in self._frozen:

@@ -1,0 +1,99 @@
+"""``RunLog``: what a run writes and shows: metrics, their display, warnings and episodes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from rllm_gym.core import Episode
+from rllm_gym.engine import save_episodes
+from trainers.config import TrainConfig
+from trainers.run.display import Display
+from trainers.run.divergence import DivergenceWatch
+from trainers.run.metrics import MetricsLog, PhaseClock
+from trainers.run.throughput import PeakMemory
+
+_log = logging.getLogger(__name__)
+
+_COLUMNS = {
+    "reward/mean": "reward",
+    "success": "success",
+    "validation/success": "validation success",
+    "groups/zero_std_fraction": "groups with equal rewards",
+    "policy/entropy": "entropy",
+    "optim/grad_norm": "gradient norm",
+    "sampling/logprob_difference/max": "max log-prob difference",
+    "time/step": "seconds per step",
+}
+
+
+class RunLog:
+    """The log of a run. Use it as a context manager. Only the main process writes and shows anything.
+
+    Args:
+        config: Options of the run.
+        clock: Seconds of the phases of a step.
+        memory: Peak memory of a step.
+        done: Number of complete steps.
+        keep_until: Logged rows of later steps are deleted, since a resumed run writes them again.
+        is_main_process: Whether this process writes files.
+
+    Attributes:
+        clock: As given.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        clock: PhaseClock,
+        memory: PeakMemory,
+        *,
+        done: int,
+        keep_until: int,
+        is_main_process: bool,
+    ) -> None:
+        self.clock = clock
+        self._memory = memory
+        self._output = Path(config.output)
+        self._is_main_process = is_main_process
+        self._metrics = MetricsLog(self._output, keep_until=keep_until) if is_main_process else None
+        shown = config.progress and is_main_process
+        self._display = Display("training", config.steps, columns=_COLUMNS, done=done, enabled=shown)
+        self._watch = DivergenceWatch()
+
+    def write(self, step: int, row: Mapping[str, Any]) -> None:
+        """Write the metrics of a step, including its duration and peak memory."""
+        seconds = self.clock.lap()
+        row = {**row, **{f"time/{phase}": value for phase, value in seconds.items()}, **self._memory.lap()}
+        if seconds.get("update"):
+            row["throughput/train_tokens_per_second"] = row.get("batch/sequence_tokens", 0) / seconds["update"]
+        if self._metrics is not None:
+            self._metrics.write(step, row)
+        self._display.show(step, row)
+
+    def warn(self, step: int, row: Mapping[str, Any]) -> None:
+        """Warn if the metrics show that the run diverges."""
+        for warning in self._watch.check(row):
+            _log.warning("step %d: %s", step, warning)
+
+    def note(self, text: str) -> None:
+        """Show a permanent line."""
+        self._display.note(text)
+
+    def save_episodes(self, name: str, episodes: Sequence[Episode]) -> None:
+        """Write episodes to the run's folder."""
+        if self._is_main_process:
+            save_episodes(self._output / "episodes" / f"{name}.jsonl", episodes)
+
+    def __enter__(self) -> Self:
+        self._display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.ExitStack() as closing:
+            if self._metrics is not None:
+                closing.callback(self._metrics.close)
+            self._display.__exit__(*error)

@@ -1,0 +1,159 @@
+"""Opens a training run: creates its parts, resumes from a checkpoint and closes everything at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rllm_gym.samplers.protocol import Sampler
+from trainers.algorithms import make_algorithm
+from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
+from trainers.config.roles import check_role_assignment
+from trainers.curriculum import TaskCurriculum
+from trainers.entropy import EntropyBonus
+from trainers.learners import LearnerSet
+from trainers.model import Policy
+from trainers.opponents import OpponentPool
+from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_of
+from trainers.run.checkpoint import Checkpoints
+from trainers.run.metrics import PhaseClock
+from trainers.run.process_group import ProcessGroup, limit_threads, open_process_group
+from trainers.run.rollout_prefetcher import RolloutPrefetcher
+from trainers.run.run_folder import open_folder, write_settings
+from trainers.run.run_log import RunLog
+from trainers.run.run_state import RunState
+from trainers.run.sigterm import on_sigterm
+from trainers.run.throughput import PeakMemory
+from trainers.run.validation import Validation
+from trainers.run.weight_publisher import WeightPublisher
+from trainers.sampler_factory import make_sampler
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """The parts of a run, which the training loop combines. Each knows only those before it.
+
+    Attributes:
+        config: All options.
+        ranks: The processes of the run.
+        train_env: Environment, agent and tasks.
+        policy: The trained model.
+        publisher: Keeps the sampler serving the current weights.
+        prefetcher: Collects the episodes of each step.
+        state: What a checkpoint stores: the learners, the algorithm, the curriculum, counters.
+        checkpoints: Saves the state.
+        log: Metrics, display and warnings.
+        validation: Runs the validation episodes.
+    """
+
+    config: TrainConfig
+    ranks: ProcessGroup
+    train_env: TrainEnv
+    policy: Policy
+    publisher: WeightPublisher
+    prefetcher: RolloutPrefetcher
+    state: RunState
+    checkpoints: Checkpoints
+    log: RunLog
+    validation: Validation
+
+
+@contextlib.contextmanager
+def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler | None = None) -> Iterator[TrainingRun]:
+    """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
+
+    After SIGTERM, the parts raise :class:`~trainers.rollouts.RolloutAbandoned`.
+
+    Args:
+        config: All options.
+        env: The environment as objects, instead of ``config.env.id``.
+        sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
+
+    Raises:
+        ConfigError: The configuration is invalid, or does not match the checkpoint.
+        CheckpointError: There are checkpoints to resume from, but none is complete.
+    """
+    clock = PhaseClock()
+    if env is not None:
+        config = replace(config, env=env.named(config.env))
+    for warning in validate(config):
+        _log.warning("%s", warning)
+    with contextlib.ExitStack() as opened:
+        ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
+        if ranks.size > 1 and config.sampler.backend == "vllm":
+            raise ConfigError(
+                "sampler.backend=vllm does not work under torchrun, because vLLM's engine uses torchrun's ranks as its "
+                "own; use sampler.backend=vllm-server"
+            )
+        opened.enter_context(open_folder(config, ranks))
+        opened.enter_context(limit_threads(config.threads))
+        train_env = env or open_train_env(config.env)
+        if config.validation.every and train_env.validation is None:
+            _log.warning("the environment has no validation split: validation is disabled; see env.validation_kwargs")
+        roles = train_env.roles
+        assignment = RoleAssignment(config.roles, config.opponents)
+        if roles:
+            check_role_assignment(assignment, roles, config.sampler, config.model)
+        policy = Policy(
+            config.model,
+            temperature=config.sampling.temperature,
+            tokens_per_chunk=config.optimizer.tokens_per_chunk,
+            reference=config.algorithm.kl > 0,
+            seed=config.seed,
+            adapters=assignment.adapters(roles) if roles else ("",),
+        )
+        memory = PeakMemory(policy.device)
+        algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
+        learners = LearnerSet(policy, config.optimizer, config.steps, algorithm.value, ranks)
+        curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
+        entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
+        opponents = OpponentPool(config.opponents, config.seed) if config.opponents.role else None
+        new_sampler = functools.partial(make_sampler, policy, config)
+        rollouts = Rollouts(
+            train_env,
+            sampler or new_sampler(),
+            policy.tokenizer,
+            env=config.env,
+            sampling=config.sampling,
+            assignment=assignment,
+            seed=config.seed,
+            deterministic=config.deterministic,
+        )
+        opened.callback(rollouts.close)
+        publisher = WeightPublisher(
+            policy, learners, rollouts, opponents, assignment, config, None if sampler else new_sampler
+        )
+        prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm, assignment, config, ranks)
+        state = RunState(learners, algorithm, curriculum, entropy, opponents, prefetcher)
+        main = ranks.is_main_process
+        checkpoints = Checkpoints(config, state, policy, train_env.train, clock, is_main_process=main)
+        notes = checkpoints.restore()
+        ranks.broadcast(learners.parameters)
+        with clock("weight_sync"):
+            publisher.publish(state.step)  # also after a resume: the sampler starts with the base model
+        state.end_step(state.step)
+        if main:
+            write_settings(config, sandbox_tier_of(train_env))
+        # A new run deletes all rows; that of a validation to be repeated is written again.
+        keep_until = state.step - 1 if state.step == 0 or state.unvalidated else state.step
+        log = opened.enter_context(
+            RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
+        )
+        opened.enter_context(on_sigterm(rollouts.abandon))
+        for note in notes:
+            log.note(note)
+        validation = Validation(config, rollouts, publisher, state, log, ranks)
+        yield TrainingRun(config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation)
+
+
+def _collective_timeout(config: TrainConfig) -> float:
+    """Return the timeout in seconds between ranks: a step's episodes in consecutive waves, plus time for the start."""
+    algorithm, validation = config.algorithm, config.validation
+    episodes = max(algorithm.groups_per_step * (algorithm.group_size + 1), validation.tasks * (validation.samples + 1))
+    waves = -(-episodes // config.env.parallel)
+    return 600.0 + waves * config.env.episode_timeout

@@ -1,0 +1,92 @@
+"""``Validation``: the validation episodes of a run, their metrics, and the best of them."""
+
+from __future__ import annotations
+
+from rllm_gym.core import Episode
+from rllm_gym.samplers.protocol import SamplerError
+from trainers.config import ConfigError, TrainConfig
+from trainers.rollouts import RolloutAbandoned, Rollouts
+from trainers.run.metrics import validation_metrics
+from trainers.run.process_group import ProcessGroup
+from trainers.run.run_log import RunLog
+from trainers.run.run_state import RunState
+from trainers.run.weight_publisher import WeightPublisher
+
+
+class Validation:
+    """Validates the served weights.
+
+    Args:
+        config: Options of the run.
+        rollouts: Runs the episodes.
+        publisher: Replaces a sampler that died.
+        state: Gets the metrics, and the best step.
+        log: Writes the episodes.
+        ranks: The ranks that share the work.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        rollouts: Rollouts,
+        publisher: WeightPublisher,
+        state: RunState,
+        log: RunLog,
+        ranks: ProcessGroup,
+    ) -> None:
+        self._config = config
+        self._rollouts = rollouts
+        self._publisher = publisher
+        self._state = state
+        self._log = log
+        self._ranks = ranks
+
+    def run(self, step: int) -> dict[str, float]:
+        """Run the validation if it is due after this many steps, and return its metrics.
+
+        Raises:
+            RolloutAbandoned: This rank or another one was asked to stop.
+            SamplerError: The sampler died, and so did its replacements.
+            ConfigError: ``checkpoint.best`` is not one of the metrics.
+        """
+        options = self._config.validation
+        due = options.every > 0 and (step % options.every == 0 or step == self._config.steps)
+        if not due or self._rollouts.train_env.validation is None:
+            return {}
+        with self._log.clock("validation"):
+            episodes = self._episodes(step)
+        if options.save_episodes:
+            self._log.save_episodes(f"validation-{step:06d}", episodes)
+        self._state.validation = validation_metrics(episodes, options.samples)
+        self._compare_with_best(step)
+        return self._state.validation
+
+    def _episodes(self, step: int) -> list[Episode]:
+        """Run the validation episodes on all ranks."""
+        assert self._rollouts.train_env.validation is not None
+        options = self._config.validation
+        span = self._ranks.local_range(min(options.tasks, len(self._rollouts.train_env.validation)))
+        mine: list[Episode] | None = None
+        while mine is None:
+            try:
+                mine = self._rollouts.validate(step, options.tasks, options.samples, greedy=options.greedy, span=span)
+            except SamplerError as error:
+                self._publisher.replace_sampler(error)
+            except RolloutAbandoned:
+                break
+        parts = self._ranks.all_gather(mine)
+        complete = [part for part in parts if part is not None]
+        if len(complete) < len(parts):
+            raise RolloutAbandoned("the run was asked to stop")
+        return [episode for part in complete for episode in part]
+
+    def _compare_with_best(self, step: int) -> None:
+        metric, state = self._config.checkpoint.best, self._state
+        if not metric or not self._config.checkpoint.every:
+            return
+        if metric not in state.validation:
+            raise ConfigError(
+                f"checkpoint.best={metric!r} is not a validation metric of this run: {', '.join(state.validation)}"
+            )
+        if step and (not state.best or state.validation[metric] > state.best["value"]):
+            state.best = {"step": step, "value": state.validation[metric]}
