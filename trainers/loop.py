@@ -20,6 +20,7 @@ from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
 from trainers.rollouts import RolloutAbandoned, RolloutBatch, TrainEnv
 from trainers.run.metrics import episode_metrics, group_metrics
+from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample
@@ -160,13 +161,20 @@ def _check_trainable(run: TrainingRun, episodes: Sequence[Episode]) -> None:
 
 
 def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:
-    """Mark the step as complete, and save its episodes and a checkpoint if they are due."""
-    every = run.config.save_episodes_every
+    """Mark the step as complete, and save what is due: its episodes, a checkpoint, the best model."""
+    config, state = run.config, run.state
+    every = config.save_episodes_every
     if episodes and every and step % every == 0:
         run.log.save_episodes(f"train-{step:06d}", episodes)
     run.publisher.end_step()
-    run.state.end_step(step)
+    state.end_step(step)
+    improved = state.best_step == step
+    if improved or step == config.steps:
+        run.checkpoints.save()
     run.checkpoints.save_if_due()
+    if improved and run.ranks.is_main_process:
+        best = {"metric": config.checkpoint.best, **state.best}
+        save_model(run.policy, Path(config.output) / "best_model", best)
 
 
 def _finish(run: TrainingRun) -> TrainResult:
@@ -176,7 +184,7 @@ def _finish(run: TrainingRun) -> TrainResult:
     if interrupted:
         run.checkpoints.save()
     elif run.ranks.is_main_process:
-        run.policy.save(output / "model")
+        save_model(run.policy, output / "model")
     return TrainResult(
         output,
         None if interrupted else output / "model",

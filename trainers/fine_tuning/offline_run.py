@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from rllm_gym.core import stream_seed
-from trainers.config import ConfigError, DpoConfig, SftConfig
-from trainers.config.mapping import to_mapping
+from trainers.config import DpoConfig, SftConfig
 from trainers.curriculum import shuffled
 from trainers.learner import Learner, UpdateStats
-from trainers.run.checkpoint import load_checkpoint, save_checkpoint
+from trainers.run.checkpoint import Checkpoints
 from trainers.run.display import Display
 from trainers.run.metrics import MetricsLog, PhaseClock
-from trainers.run.resume import (
-    config_changes,
-    generator_states,
-    resume_blockers,
-    set_generator_states,
-    weights_fingerprint,
-)
-from trainers.run.run_folder import write_settings
+from trainers.run.resume import generator_states, set_generator_states, weights_fingerprint
+from trainers.run.run_folder import save_model, write_settings
 from trainers.run.sigterm import on_sigterm
 
 
@@ -96,11 +88,17 @@ class OfflineRun:
         self._asked_to_stop = False
         self._best: float | None = None
         self.stopping = False
-        self._fingerprints = {**fingerprints, "the frozen weights": weights_fingerprint(learner.policy.model)}
-        notes = self._restore()
+        is_main_process = self._ranks.is_main_process
+        self._checkpoints = Checkpoints(
+            config,
+            self,
+            {**fingerprints, "the frozen weights": weights_fingerprint(learner.policy.model)},
+            self.clock,
+            is_main_process=is_main_process,
+        )
+        notes = self._checkpoints.restore()
         self._ranks.broadcast(parameter for _, parameter in learner.policy.parameters)
         self._metrics: MetricsLog | None = None
-        is_main_process = self._ranks.is_main_process
         with contextlib.ExitStack() as opened:
             if is_main_process:
                 write_settings(config, sandbox_tier)
@@ -165,12 +163,9 @@ class OfflineRun:
             CheckpointError: It cannot be written.
         """
         self.stopping = any(self._ranks.all_gather(self._asked_to_stop))
-        options = self.config.checkpoint
-        if not self._ranks.is_main_process:
-            return
-        if options.every and (self.step % options.every == 0 or last or self.step == self.steps or self.stopping):
-            with self.clock("checkpoint"):
-                save_checkpoint(self.output / "checkpoints", self.step, self._state(), keep=options.keep)
+        if last or self.stopping or self.step == self.steps:
+            self._checkpoints.save()
+        self._checkpoints.save_if_due()
 
     def save_model(self, name: str = "model") -> Path:
         """Save the model to the run's folder; an existing folder of that name is replaced once the new one is
@@ -178,13 +173,36 @@ class OfflineRun:
         """
         target = self.output / name
         if self._ranks.is_main_process:
-            partial = self.output / f"{name}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            self._learner.policy.save(partial)
-            shutil.rmtree(target, ignore_errors=True)
-            partial.rename(target)
+            save_model(self._learner.policy, target)
         self._ranks.all_gather(None)  # no rank continues before it is saved
         return target
+
+    @property
+    def best_step(self) -> int | None:
+        """``None``: the best model is saved, and its checkpoint is not kept."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "learner": self._learner.state_dict(),
+            "generators": generator_states(),
+            "memory": self.memory,
+            "validation": self.validation,
+            "best": self._best,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
+        """Restore the state after this many steps.
+
+        Raises:
+            ValueError: The run has fewer steps, or another model.
+        """
+        if step > self.steps:
+            raise ValueError(f"it has {step} complete steps, more than steps={self.steps}")
+        self._learner.load_state_dict(state["learner"])
+        set_generator_states(state["generators"])
+        self.memory, self.validation, self._best = state["memory"], state["validation"], state["best"]
+        self.step = step
 
     def _write(self, row: Mapping[str, Any]) -> None:
         if self._metrics is not None:
@@ -193,46 +211,6 @@ class OfflineRun:
 
     def _stop(self) -> None:
         self._asked_to_stop = True
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "learner": self._learner.state_dict(),
-            "generators": generator_states(),
-            "memory": self.memory,
-            "validation": self.validation,
-            "best": self._best,
-            "fingerprints": self._fingerprints,
-            "config": to_mapping(self.config),
-        }
-
-    def _restore(self) -> list[str]:
-        """Resume from the newest complete checkpoint. Returns notes for the user."""
-        if not self.config.resume:
-            return []
-        loaded = load_checkpoint(self.output / "checkpoints")
-        if loaded is None:
-            return [f"no checkpoint to resume from in {self.output}: starting from the beginning"]
-        state, present = loaded.state, to_mapping(self.config)
-        if blockers := resume_blockers(state, self._fingerprints, present):
-            raise ConfigError(
-                f"cannot resume from {self.output}: {'; '.join(blockers)}. Resume with the same data and model "
-                "options, or start a new run in another output folder"
-            )
-        if loaded.step > self.steps:
-            raise ConfigError(
-                f"cannot resume from {self.output}: it has {loaded.step} complete steps, more than steps={self.steps}"
-            )
-        try:
-            self._learner.load_state_dict(state["learner"])
-        except ValueError as error:
-            raise ConfigError(f"cannot resume from {self.output}: {error}") from error
-        set_generator_states(state["generators"])
-        self.memory, self.validation, self._best = state["memory"], state["validation"], state["best"]
-        self.step = loaded.step
-        notes = [*loaded.skipped, f"resumed after step {loaded.step}"]
-        if changed := config_changes(state["config"], present):
-            notes.append(f"changed since the checkpoint: {', '.join(changed)}")
-        return notes
 
     def __enter__(self) -> Self:
         return self

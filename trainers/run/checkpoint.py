@@ -2,8 +2,8 @@
 renamed; the newest ones and the best one are kept.
 
 A checkpoint is a folder ``step-00000010`` with ``state.pt`` (tensors and plain types, loaded without unpickling
-objects) and ``seal.json`` with its size and SHA-256. :class:`Checkpoints` are those of a reinforcement learning run;
-:func:`save_checkpoint` and :func:`load_checkpoint` write and read any state.
+objects) and ``seal.json`` with its size and SHA-256. :class:`Checkpoints` are those of a run, which defines the content
+of the state.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from trainers.config import ConfigError, TrainConfig
+from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import to_mapping
-from trainers.model import Policy
-from trainers.rollouts import TaskSequence
 from trainers.run.metrics import PhaseClock
-from trainers.run.resume import config_changes, fingerprints, resume_blockers
-from trainers.run.run_state import RunState
+from trainers.run.resume import config_changes, resume_blockers
 
 _NAME = re.compile(r"step-(\d{8})")
 _SCHEMA = 1
@@ -52,43 +49,61 @@ class LoadedCheckpoint:
     skipped: tuple[str, ...]
 
 
+class Resumable(Protocol):
+    """The state of a run that its checkpoints contain."""
+
+    @property
+    def step(self) -> int:
+        """Number of complete steps."""
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose checkpoint is kept regardless of age, if there is one."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], step: int) -> None:
+        """Restore the state after this many steps.
+
+        Raises:
+            ValueError: The state does not match the run.
+        """
+
+
 class Checkpoints:
-    """The checkpoints and the best model of a run; only the main process writes them.
+    """The checkpoints of a run. Only the main process writes them.
 
     Args:
         config: Options of the run, which each checkpoint contains.
         state: The state that is saved and restored.
-        policy: The model.
-        tasks: The training tasks.
+        fingerprints: Fingerprints of what must be unchanged in a resumed run, by description.
         clock: Measures the seconds of saving.
         is_main_process: Whether this process writes files.
     """
 
     def __init__(
         self,
-        config: TrainConfig,
-        state: RunState,
-        policy: Policy,
-        tasks: TaskSequence,
+        config: TrainConfig | SftConfig | DpoConfig,
+        state: Resumable,
+        fingerprints: Mapping[str, str],
         clock: PhaseClock,
         *,
         is_main_process: bool,
     ) -> None:
         self._config = config
         self._state = state
-        self._policy = policy
-        self._fingerprints = fingerprints(policy, tasks)
+        self._fingerprints = fingerprints
         self._clock = clock
         self._is_main_process = is_main_process
         self._folder = Path(config.output) / "checkpoints"
-        self._saved_step = -1
+        self._saved_step = 0  # without any complete step there is nothing to save
 
     def restore(self) -> list[str]:
         """Resume from the newest complete checkpoint, if requested and there is one. Returns notes for the user.
 
         Raises:
             CheckpointError: There are checkpoints, but none is complete.
-            ConfigError: The checkpoint belongs to another model, other tasks or other options.
+            ConfigError: The checkpoint belongs to another model, other data or other options.
         """
         if not self._config.resume:
             return []
@@ -113,38 +128,27 @@ class Checkpoints:
         return notes
 
     def save_if_due(self) -> None:
-        """Save a checkpoint of the step that was just completed, if it is due or the best so far, and the best model.
+        """Save a checkpoint if one is due after this many steps. Raises as :meth:`save`."""
+        every = self._config.checkpoint.every
+        if every and self._state.step % every == 0:
+            self.save()
+
+    def save(self) -> None:
+        """Save a checkpoint of the last complete step, unless it exists or checkpoints are disabled.
 
         Raises:
             CheckpointError: It cannot be written; the previous one is intact.
         """
-        step, every = self._state.step, self._config.checkpoint.every
-        improved = self._state.best.get("step") == step
-        if (every and step % every == 0) or improved or step == self._config.steps:
-            self.save()
-        if improved and self._is_main_process:
-            self._save_best_model()
-
-    def save(self) -> None:
-        """Save a checkpoint of the last complete step, unless it exists or checkpoints are disabled. Raises as
-        :meth:`save_if_due`."""
-        options, state = self._config.checkpoint, self._state
-        if not options.every or not self._is_main_process or state.step in (0, self._saved_step):
+        options, step, best = self._config.checkpoint, self._state.step, self._state.best_step
+        if not options.every or not self._is_main_process or step == self._saved_step:
             return
-        content = state.state_dict() | {"fingerprints": self._fingerprints, "config": to_mapping(self._config)}
-        spare = {int(state.best["step"])} if state.best else set()
+        content = self._state.state_dict() | {
+            "fingerprints": dict(self._fingerprints),
+            "config": to_mapping(self._config),
+        }
         with self._clock("checkpoint"):
-            save_checkpoint(self._folder, state.step, content, keep=options.keep, spare=spare)
-        self._saved_step = state.step
-
-    def _save_best_model(self) -> None:
-        folder = self._folder.with_name("best_model")
-        partial = self._folder.with_name("best_model.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        self._policy.save(partial)
-        (partial / "best.json").write_text(json.dumps({"metric": self._config.checkpoint.best, **self._state.best}))
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(partial, folder)
+            save_checkpoint(self._folder, step, content, keep=options.keep, spare=() if best is None else (best,))
+        self._saved_step = step
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int, spare: Collection[int] = ()) -> Path:

@@ -1,17 +1,23 @@
-"""The folder of a run: its settings, and its lock against other runs, which ends with the process, even in a crash."""
+"""The folder of a run: its settings, its models, and its lock against other runs, which ends with the process, even in
+a crash.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rllm_gym.engine import write_manifest
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import to_mapping
 from trainers.config_loading import write_yaml
+from trainers.model import Policy
 from trainers.run.metrics import holds_run
 from trainers.run.process_group import ProcessGroup
 
@@ -54,6 +60,23 @@ def write_settings(config: TrainConfig | SftConfig | DpoConfig, sandbox_tier: st
         seeds={"run": config.seed},
         sandbox_tier=sandbox_tier,
     )
+
+
+def save_model(policy: Policy, folder: Path, best: Mapping[str, Any] | None = None) -> None:
+    """Save the model; an existing folder is replaced once the new one is complete.
+
+    Args:
+        policy: The model.
+        folder: Where to save it.
+        best: Why it is the best model, for the file ``best.json``.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    policy.save(partial)
+    if best is not None:
+        (partial / "best.json").write_text(json.dumps(best))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
 
 
 @contextlib.contextmanager

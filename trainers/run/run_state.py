@@ -58,6 +58,11 @@ class RunState:
         """The entropy weight of each adapter."""
         return {adapter: bonus.weight for adapter, bonus in self.entropy.items()}
 
+    @property
+    def best_step(self) -> int | None:
+        """The step of the best validation, whose checkpoint and model are kept."""
+        return int(self.best["step"]) if self.best else None
+
     def observe(self, step: int, batch: RolloutBatch, updates: Mapping[str, UpdateStats]) -> None:
         """Update what later steps depend on: the unsolved tasks and the entropy weights."""
         rates = success_by_group(batch.episodes)

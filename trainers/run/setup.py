@@ -21,6 +21,7 @@ from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_o
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.metrics import PhaseClock
 from trainers.run.process_group import ProcessGroup, limit_threads, open_process_group
+from trainers.run.resume import fingerprints
 from trainers.run.rollout_prefetcher import RolloutPrefetcher
 from trainers.run.run_folder import open_folder, write_settings
 from trainers.run.run_log import RunLog
@@ -131,7 +132,8 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
         prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm, assignment, config, ranks)
         state = RunState(learners, algorithm, curriculum, entropy, opponents, prefetcher)
         main = ranks.is_main_process
-        checkpoints = Checkpoints(config, state, policy, train_env.train, clock, is_main_process=main)
+        unchanged = fingerprints(policy, train_env.train)
+        checkpoints = Checkpoints(config, state, unchanged, clock, is_main_process=main)
         notes = checkpoints.restore()
         ranks.broadcast(learners.parameters)
         with clock("weight_sync"):
