@@ -165,7 +165,7 @@ class Learner:
         if not asked:
             return ModelSignals()
         self.policy.activate(self.adapter)
-        rows, owners = rows_of(samples, {}), _row_owners(samples)
+        rows = rows_of(samples, {})
         columns: dict[str, list[FloatArray]] = {
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
         }
@@ -179,9 +179,9 @@ class Learner:
             for name, value_N in measured.items():
                 sorted_N = value_N.double().cpu().numpy()[order]
                 begin = 0
-                for row, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
-                    sample, start = owners[row]
-                    columns[name][sample][start : start + number] = sorted_N[begin : begin + number]
+                for index, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
+                    row = rows[index]
+                    columns[name][row.sample][row.start : row.start + number] = sorted_N[begin : begin + number]
                     begin += number
         columns = {name: self.ranks.all_reduce(values) for name, values in columns.items()}
         return ModelSignals(**columns)
@@ -499,17 +499,3 @@ class _LossNormalizer:
             scale = tokens / (len(rows) * algorithm.max_tokens)
             return cls(tokens, decisions, "token-mean", scale, roles, role_B)
         return cls(tokens, decisions, aggregation, 1.0, roles, role_B)
-
-
-def _row_owners(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """For each row of :func:`trainers.batching.rows_of`, return its sample's index and the offset of its sampled
-    tokens in the sample."""
-    owners = []
-    for index, sample in enumerate(samples):
-        start = 0
-        for sequence in sample.sequences:
-            sampled = sum(sequence.mask)
-            if sampled:
-                owners.append((index, start))
-            start += sampled
-    return owners

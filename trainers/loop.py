@@ -4,7 +4,7 @@ The loop does not depend on the algorithm, the environment or file formats. It i
 is sampled with the current weights, and the updates on it use the sampler's own log-probs as the old ones (no
 additional forward pass). By design there is no replay of episodes beyond one step.
 
-:mod:`trainers.run.setup` creates the parts that it combines; none of them calls another one that it was not given.
+:mod:`trainers.run.setup` creates the parts of a run, each from those before it; the loop combines them.
 """
 
 from __future__ import annotations

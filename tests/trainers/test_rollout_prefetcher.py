@@ -17,15 +17,18 @@ from echo_config import echo_config
 from echo_env import EchoEnv
 from refused_options import not_raised
 
+from rllm_gym.core import Episode
+from rllm_gym.engine import EngineStats
 from rllm_gym.samplers import Completion, SamplingRequest
 from trainers import loop
-from trainers.config import ConfigError, TrainConfig
+from trainers.config import AsynchronyConfig, ConfigError, TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import Learner
 from trainers.loop import train
-from trainers.rollouts import open_train_env
+from trainers.rollouts import RolloutBatch, open_train_env
 from trainers.run.metrics import read_metrics
 from trainers.run.rollout_prefetcher import RolloutPrefetcher
+from trainers.run.update_metrics import rollout_metrics
 from trainers.sampler_factory import make_sampler
 
 HERE = Path(__file__).resolve().parent
@@ -176,6 +179,17 @@ def test_samples_older_than_the_limit_are_dropped_and_counted(tmp_path: Path, mo
     assert stale[:3] == [0, 0, 0]
     assert stale[-1] == 16
     assert read_metrics(tmp_path / "run")[-1]["optim/trained_tokens"] == 0
+
+
+def test_stale_episodes_of_all_rounds_of_a_step_are_dropped_and_counted() -> None:
+    episodes = [Episode(str(number), "task", group_id=f"task@0.{number // 2}") for number in range(4)]
+    rounds = [
+        RolloutBatch({f"task@0.{first // 2}": 0}, episodes[first : first + 2], EngineStats(), [1, 3], min_weight_sync=2)
+        for first in (0, 2)
+    ]
+    batch = rounds[0] + rounds[1]
+    assert batch.fresh == [episodes[1], episodes[3]]
+    assert rollout_metrics(batch, AsynchronyConfig(steps_ahead=1))["sampling/stale_episodes"] == 2
 
 
 def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(

@@ -18,11 +18,15 @@ class Row:
         sequence: The tokens.
         targets: By name (``"adv"``, ``"return"``, ``"ref_logp"`` …), one value per sampled token.
         role: Role of the agent.
+        sample: Index of its sample in the batch.
+        start: Position of its first sampled token among those of the sample.
     """
 
     sequence: TokenSequence
     targets: Mapping[str, FloatArray]
     role: str = ""
+    sample: int = 0
+    start: int = 0
 
     @property
     def num_sampled(self) -> int:
@@ -48,7 +52,7 @@ def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray
             end = start + sum(sequence.mask)
             if end > start:
                 per_token = {name: values[index][start:end] for name, values in targets.items()}
-                rows.append(Row(sequence, per_token, sample.role))
+                rows.append(Row(sequence, per_token, sample.role, index, start))
             start = end
     return rows
 

@@ -117,7 +117,7 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
         new_sampler = functools.partial(make_sampler, policy, config)
         rollouts = Rollouts(
             train_env,
-            sampler or new_sampler(),
+            new_sampler() if sampler is None else sampler,
             policy.tokenizer,
             env=config.env,
             sampling=config.sampling,
@@ -126,9 +126,8 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
             deterministic=config.deterministic,
         )
         opened.callback(rollouts.close)
-        publisher = WeightPublisher(
-            policy, learners, rollouts, opponents, assignment, config, None if sampler else new_sampler
-        )
+        replacement = new_sampler if sampler is None else None
+        publisher = WeightPublisher(policy, learners, rollouts, opponents, assignment, config, replacement)
         prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm, assignment, config, ranks)
         state = RunState(learners, algorithm, curriculum, entropy, opponents, prefetcher)
         main = ranks.is_main_process
