@@ -140,7 +140,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
         config.model,
         config.optimizer,
         plan.largest,
-        reference=config.algorithm.kl > 0,
+        reference=config.algorithm.needs_reference,
         sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
         adapters=assignment.adapters(env.roles) or ("",),
         opponents=config.opponents.pool if config.opponents.role else 0,
@@ -174,7 +174,7 @@ def _plan(
 ) -> BatchPlan:
     adapters = assignment.adapters(train_env.roles) or ("",)
     model, options = model_shape(config.model, adapters), config.algorithm
-    requests = make_algorithm(options, config.value, config.sampling).rollout_plan()
+    requests = make_algorithm(options).rollout_plan()
     episodes = preview_rollouts(train_env, renderer, assignment, _TASKS)
     turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)

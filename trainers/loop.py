@@ -8,9 +8,14 @@ additional forward pass). By design there is no replay of episodes beyond one st
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
 
 from rllm_gym.samplers.protocol import Sampler
+from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import targets_by_role
+from trainers.algorithms.registry import options_of
+from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.rollouts import RolloutAbandoned, TrainEnv
 from trainers.run.metrics import episode_metrics, group_metrics
@@ -19,13 +24,23 @@ from trainers.run.training_run import TrainingRun, TrainResult
 from trainers.samples import Sample
 
 
-def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler | None = None) -> TrainResult:
+def train(
+    config: TrainConfig,
+    *,
+    env: TrainEnv | None = None,
+    sampler: Sampler | None = None,
+    algorithm: Algorithm | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> TrainResult:
     """Train a model by reinforcement learning.
 
     Args:
         config: All options.
         env: The environment as objects, instead of ``config.env.id``.
         sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
+        algorithm: The algorithm, instead of ``config.algorithm.name``. Options in ``config.algorithm`` that differ from
+            their defaults are taken over.
+        callbacks: Their methods are called during the run.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -33,18 +48,25 @@ def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler 
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
     """
-    with TrainingRun(config, env, sampler) as run:
+    if algorithm is not None:
+        config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+    with TrainingRun(config, env, sampler, callbacks) as run:
         with contextlib.suppress(RolloutAbandoned):  # SIGTERM: episodes in progress are discarded
             run.validate_start()
             for step in range(run.step, config.steps):
                 _step(run, step)
-        return run.finish()
+        result = run.finish()
+        for callback in run.callbacks:
+            callback.on_end(result.output, interrupted=result.interrupted)
+        return result
 
 
 def _step(run: TrainingRun, step: int) -> None:
     algorithm = run.algorithm
     with run.clock("rollout"):
         batch, samples = _sample(run, step)
+    for callback in run.callbacks:
+        callback.on_episodes(step + 1, batch.episodes)
 
     with run.clock("update"):
         targets = targets_by_role(algorithm, samples, run.learners.signals(samples, algorithm.required_signals))
@@ -64,7 +86,7 @@ def _sample(run: TrainingRun, step: int) -> tuple[RolloutBatch, list[Sample]]:
     options = run.config.algorithm
     batch = run.prefetcher.get(step)
     samples = run.samples(batch)
-    for _ in range(options.dynamic_sampling):
+    for _ in range(run.algorithm.dynamic_sampling):
         keep_B = run.algorithm.trainable_mask(samples)
         useful = {sample.task_group for sample, kept in zip(samples, keep_B, strict=True) if kept}
         if len(useful) >= options.groups_per_step:

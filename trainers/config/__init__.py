@@ -4,11 +4,10 @@ Each section's check is in its file. An option that would have no effect under t
 :func:`validate`. :mod:`trainers.config_loading` reads configurations from YAML and the command line.
 """
 
-from trainers.config.algorithm import AlgorithmConfig, EntropyConfig
 from trainers.config.asynchrony import AsynchronyConfig
 from trainers.config.checkpoint import CheckpointConfig
-from trainers.config.checks import ConfigError
 from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
+from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
@@ -18,10 +17,9 @@ from trainers.config.roles import OpponentsConfig, RoleAssignment, RoleConfig
 from trainers.config.sampler import SamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
-from trainers.config.value import ValueConfig
+from trainers.option_checks import ConfigError
 
 __all__ = [
-    "AlgorithmConfig",
     "AsynchronyConfig",
     "CheckpointConfig",
     "ConfigError",
@@ -49,7 +47,6 @@ __all__ = [
     "TinyConfig",
     "TrainConfig",
     "ValidationConfig",
-    "ValueConfig",
     "validate",
     "validate_dpo",
     "validate_sft",

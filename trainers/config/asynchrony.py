@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.config.checks import idle
+from trainers.option_checks import idle
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from trainers.config.checks import ConfigError, idle, positive
 from trainers.config.mapping import from_mapping
 from trainers.config.model import ModelConfig
+from trainers.option_checks import ConfigError, idle, positive
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 BASE = "base"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import idle, positive
 from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig
+from trainers.option_checks import idle, positive
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import default, idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig, TinyConfig, check_model
@@ -20,6 +19,7 @@ from trainers.config.offline import (
     check_no_reference,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.option_checks import default, idle, positive, raise_if_any
 
 
 @dataclass(frozen=True)

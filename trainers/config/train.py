@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainers.config.algorithm import AlgorithmConfig, EntropyConfig, check_algorithm, check_entropy
+from trainers.algorithms.options import AlgorithmOptions
+from trainers.algorithms.registry import SELECTORS, algorithm_options, options_type, owners_of
 from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
-from trainers.config.checks import idle, positive, raise_if_any
+from trainers.config.entropy import EntropyConfig, check_entropy
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.mapping import Variants
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import SamplerConfig, check_sampler
-from trainers.config.value import ValueConfig, check_value
+from trainers.option_checks import idle, positive, raise_if_any
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,10 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
-    value: ValueConfig = field(default_factory=ValueConfig)
+    algorithm: AlgorithmOptions = field(
+        default_factory=algorithm_options, metadata={"variants": Variants(options_type, SELECTORS, owners_of)}
+    )
+    """Options of the algorithm ``algorithm.name`` and its loss: :func:`trainers.algorithms.algorithm_options`."""
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -95,19 +99,14 @@ def validate(config: TrainConfig) -> list[str]:
 
     check_env(config.env, problems)
     check_roles(config.roles, config.opponents, model, problems, workflow=config.env.workflow)
-    check_model(model, problems, required=True, reference=algorithm.kl > 0)
+    check_model(model, problems, required=True, reference=algorithm.needs_reference)
     check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=model.tuning)
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: all episodes of a group would be identical; use 1.0")
     positive(config, "", ("steps", "threads"), problems)
-    check_algorithm(algorithm, problems)
-    check_value(config.value, algorithm, problems)
-    if algorithm.overlong_penalty and config.sampling.max_response_tokens is None:
-        problems.append(
-            "algorithm.overlong_penalty is relative to sampling.max_response_tokens, which is not set; set it"
-        )
+    algorithm.check(problems)
     check_entropy(config.entropy, problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
         problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")

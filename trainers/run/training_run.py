@@ -19,6 +19,7 @@ from rllm_gym.core import Episode
 from rllm_gym.engine import EngineStats, save_episodes, write_manifest
 from rllm_gym.samplers.protocol import Sampler, SamplerError
 from trainers.algorithms import RolloutRequest, make_algorithm
+from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.mapping import to_mapping
 from trainers.config.roles import check_role_assignment
@@ -42,7 +43,7 @@ from trainers.run.throughput import PeakMemory
 from trainers.run.update_metrics import entropy_metrics, update_metrics
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.sampler_factory import make_sampler
-from trainers.samples import RewardShaping, Sample, samples_of
+from trainers.samples import Sample, samples_of
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,13 @@ class TrainingRun:
     :meth:`finish`.
     """
 
-    def __init__(self, config: TrainConfig, env: TrainEnv | None, sampler: Sampler | None) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        env: TrainEnv | None,
+        sampler: Sampler | None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
         if env is not None:
             config = replace(config, env=env.named(config.env))
         for warning in validate(config):
@@ -111,6 +118,7 @@ class TrainingRun:
         self._saved_step = -1
         self._watch = DivergenceWatch()
         self._version_by_sync: dict[int, int] = {}  # weight sync to weight version
+        self._callbacks = callbacks
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
             self._open(opened, env, sampler)
@@ -142,12 +150,14 @@ class TrainingRun:
             config.model,
             temperature=config.sampling.temperature,
             tokens_per_chunk=config.optimizer.tokens_per_chunk,
-            reference=config.algorithm.kl > 0,
+            reference=config.algorithm.needs_reference,
             seed=config.seed,
             adapters=self.role_assignment.adapters(roles) if roles else ("",),
         )
         self._memory = PeakMemory(self.policy.device)
-        self.algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
+        self.algorithm = make_algorithm(
+            config.algorithm, config.sampling.max_response_tokens or config.sampling.max_tokens
+        )
         self.learners = LearnerSet(self.policy, config.optimizer, config.steps, self.algorithm.value, self.ranks)
         self.curriculum = TaskCurriculum(self.train_env.train, config.curriculum, config.seed)
         self.entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in self.policy.adapters}
@@ -213,6 +223,11 @@ class TrainingRun:
 
     # Called by the loop
 
+    @property
+    def callbacks(self) -> Sequence[Callback]:
+        """The callbacks of this process: those of the caller in the main process, none in the others."""
+        return self._callbacks if self.ranks.is_main_process else ()
+
     def validate_start(self) -> None:
         """Log the validation of step 0, or in a resumed run repeat the validation that was interrupted."""
         if self._unvalidated:
@@ -265,7 +280,7 @@ class TrainingRun:
     def samples(self, batch: RolloutBatch) -> list[Sample]:
         """Convert the episodes to samples, and add the algorithm's cached ones."""
         adapter_of = self.role_assignment.weights if self.train_env.workflow is not None else None
-        samples = samples_of(self.drop_stale(batch), RewardShaping.of(self.config), adapter_of)
+        samples = samples_of(self.drop_stale(batch), self.config.algorithm.format_penalty, adapter_of)
         if self.weight_publisher.pool is not None:
             return samples
         sampled_version = self._version_by_sync.get(min(batch.weight_syncs, default=0), self.weight_publisher.version)
@@ -303,7 +318,7 @@ class TrainingRun:
 
     def update_metrics(self, step: int, updates: Mapping[str, UpdateStats]) -> dict[str, float]:
         """Return the metrics of an update."""
-        row = {"optim/lr": self.learners.learning_rate(step)} | update_metrics(updates, self.config.algorithm)
+        row = {"optim/lr": self.learners.learning_rate(step)} | update_metrics(updates, self.algorithm)
         return row | entropy_metrics(self.entropy, step)
 
     def engine_metrics(self, engine: EngineStats) -> dict[str, float]:
@@ -325,6 +340,8 @@ class TrainingRun:
         if options.save_episodes and self.ranks.is_main_process:
             save_episodes(self.output / "episodes" / f"validation-{step:06d}.jsonl", episodes)
         self._validation = validation_metrics(episodes, options.samples)
+        for callback in self.callbacks:
+            callback.on_validation(step, self._validation, episodes)
         self._compare_with_best(step)
         return self._validation
 
@@ -355,6 +372,9 @@ class TrainingRun:
         if self._metrics is not None:
             self._metrics.write(step, row)
         self._display.show(step, row)
+        if step:
+            for callback in self.callbacks:
+                callback.on_step(step, row)
 
     def save_if_due(self, step: int, episodes: list[Episode]) -> None:
         """Mark the step as complete, and save a checkpoint and the step's episodes if they are due.
@@ -485,8 +505,10 @@ class TrainingRun:
         }
         spare = {int(self._best["step"])} if self._best else set()
         with self.clock("checkpoint"):
-            save_checkpoint(self.output / "checkpoints", self.step, state, keep=options.keep, spare=spare)
+            folder = save_checkpoint(self.output / "checkpoints", self.step, state, keep=options.keep, spare=spare)
         self._saved_step = self.step
+        for callback in self.callbacks:
+            callback.on_checkpoint(self.step, folder)
 
     def _restore(self) -> list[str]:
         """Resume from the newest complete checkpoint, if requested and there is one. Returns notes for the user."""
