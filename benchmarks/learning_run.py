@@ -186,7 +186,6 @@ def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str
         "every": place.validate_every,
         "tasks": 128,
         "greedy": True,
-        "save_episodes": False,
     }
     options["checkpoint"] = {"every": 0}
     return from_mapping(TrainConfig, options)

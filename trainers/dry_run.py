@@ -20,7 +20,15 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
-from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
+from trainers.config import (
+    ConfigError,
+    OpenAISamplerConfig,
+    RoleAssignment,
+    SamplingConfig,
+    TrainConfig,
+    VllmSamplerConfig,
+    validate,
+)
 from trainers.config.mapping import to_mapping
 from trainers.config.roles import BASE, check_role_assignment
 from trainers.memory import (
@@ -288,10 +296,10 @@ def _served_as(assignment: RoleAssignment, role: str) -> str:
 def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
     """Return what the sampler needs of the same memory."""
     options = config.sampler
-    if options.backend == "openai":
+    if isinstance(options, OpenAISamplerConfig):
         return None
     gpu = device.type == "cuda"
-    if options.backend == "torch":
+    if not isinstance(options, VllmSamplerConfig):
         return SamplerShape(tokens, available // (2 if gpu else 4), sets=sets)
     return SamplerShape(tokens, int(options.gpu_memory * available if gpu else options.cache_gib * 2**30), merges=False)
 

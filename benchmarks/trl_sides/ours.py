@@ -82,7 +82,7 @@ class Update:
     def __init__(self, data: dict[str, Any]) -> None:
         config = config_of(data, 1000, "")
         self.config = config
-        self.policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk)
+        self.policy = Policy(config.model)
         self.learner = Learner(self.policy, config.optimizer, config.steps)
         self.algorithm = make_algorithm(config.algorithm)
         self.parameters = dict(self.policy.parameters)

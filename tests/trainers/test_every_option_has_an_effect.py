@@ -211,7 +211,7 @@ def test_an_option_of_another_algorithm_is_unknown_and_the_error_says_which_has_
 def test_the_number_of_options_is_limited_for_every_algorithm_and_loss() -> None:
     for name in ALGORITHMS:
         for loss in LOSSES:
-            assert len(leaves(config(name=name, loss=loss))) <= 110, (name, loss)
+            assert len(leaves(config(name=name, loss=loss))) <= 87, (name, loss)
 
 
 def leaves(section: Any) -> list[str]:

@@ -231,9 +231,7 @@ def test_kl_pulls_towards_the_reference_with_adapters_and_with_a_copy(folder: Pa
 
 
 def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
-    learner = Learner(
-        Policy(ModelConfig(str(folder), "full")), OptimizerConfig(lr=1.0, warmup_steps=5, final_lr_fraction=0.1), 101
-    )
+    learner = Learner(Policy(ModelConfig(str(folder), "full")), OptimizerConfig(lr=1.0, warmup_steps=5), 101)
     rates = [learner.learning_rate(step) for step in range(101)]
     assert rates[0] == pytest.approx(1 / 6)
     assert rates[:5] == sorted(rates[:5])

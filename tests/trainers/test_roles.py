@@ -162,9 +162,8 @@ def test_each_role_has_its_own_limits(tmp_path: Path) -> None:
         assert lengths["judge"] == 1 < lengths["solver"]
 
 
-@pytest.mark.parametrize("evict", ["oldest", "random"])
-def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path, evict: str) -> None:
-    opponents = {"role": "opponent", "pool": 2, "every": 1, "evict": evict}
+def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path) -> None:
+    opponents = {"role": "opponent", "pool": 2, "every": 1}
     config = team_config(tmp_path, "Duel", steps=5, opponents=opponents, optimizer={"lr": 0.02})
     result = train(config)
     pools = []
@@ -180,15 +179,14 @@ def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path, evict: str) -
     assert pools[0] == {"opponent.0"}
     assert set().union(*pools) <= {f"opponent.{step}" for step in range(5)}
     assert all(len(pool) <= 2 for pool in pools)
-    if evict == "oldest":
-        assert pools[4] <= {"opponent.3", "opponent.4"}
+    assert pools[4] <= {"opponent.3", "opponent.4"}
 
 
 def test_a_pool_of_opponents_is_restored_after_an_interruption(tmp_path: Path) -> None:
     """Deterministic, resumed from its checkpoint: the same opponents, the same episodes, the same weights."""
 
     def run(name: str, steps: int, **options: Any) -> TrainResult:
-        opponents = {"role": "opponent", "pool": 3, "every": 1, "evict": "random"}
+        opponents = {"role": "opponent", "pool": 3, "every": 1}
         config = team_config(
             tmp_path, "Duel", steps=steps, opponents=opponents, deterministic=True, checkpoint={"every": 1}, **options,
             output=str(tmp_path / name), optimizer={"lr": 0.02, "schedule": "constant"},
@@ -326,7 +324,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"a.b": {}}}, "roles.a.b"),
     ({"roles": {"solver": {"max_tokens": 0}}}, "at least 1"),
     ({"opponents": {"pool": 3}}, "opponents.pool=3 has no effect without opponents.role"),
-    ({"opponents": {"role": "judge", "pool": 1, "evict": "random"}}, "opponents.evict='random' has no effect"),
     ({"opponents": {"role": "judge", "every": 0}}, "opponents.every"),
     ({"opponents": {"role": "judge"}, "roles": {"judge": {"adapter": "own"}}}, "roles.judge.adapter=own"),
     ({"opponents": {"role": "judge"}, "roles": {"judge": {"trainable": True}}}, "roles.judge.trainable"),

@@ -14,7 +14,7 @@ from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import OpponentsConfig, RoleAssignment, RoleConfig
-from trainers.config.sampler import SamplerConfig
+from trainers.config.sampler import OpenAISamplerConfig, SamplerConfig, VllmSamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
 from trainers.option_checks import ConfigError
@@ -35,6 +35,7 @@ __all__ = [
     "LengthConfig",
     "LoraConfig",
     "ModelConfig",
+    "OpenAISamplerConfig",
     "OpponentsConfig",
     "OptimizerConfig",
     "PreferenceConfig",
@@ -47,6 +48,7 @@ __all__ = [
     "TinyConfig",
     "TrainConfig",
     "ValidationConfig",
+    "VllmSamplerConfig",
     "validate",
     "validate_dpo",
     "validate_sft",

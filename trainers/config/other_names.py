@@ -7,8 +7,6 @@ from __future__ import annotations
 
 _SAME_MEANING = {
     "adv_estimator": "algorithm.name",
-    "adam_beta1": "optimizer.beta1",
-    "adam_beta2": "optimizer.beta2",
     "beta": "algorithm.kl",
     "clip_ratio": "algorithm.clip_low algorithm.clip_high",
     "clip_ratio_c": "algorithm.dual_clip",

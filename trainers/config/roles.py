@@ -44,12 +44,9 @@ class OpponentsConfig:
     of: str = ""
     """The role whose weights are copied; empty if only one set of weights is trained."""
     pool: int = 4
-    """Maximum number of copies. All episodes of a group use the same copy."""
+    """Maximum number of copies; the oldest is removed from a full pool. All episodes of a group use the same copy."""
     every: int = 20
     """Steps between two copies; the first copy is the model before training."""
-    evict: Literal["oldest", "random"] = "oldest"
-    """Which copy is removed from a full pool: the oldest, or one chosen at random with the run's seed (never the
-    newest)."""
 
 
 def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
@@ -137,18 +134,10 @@ def check_roles(
     for name, role in roles.items():
         _check_role(name, role, model, problems)
     if not opponents.role:
-        names = ("of", "pool", "every", "evict")
+        names = ("of", "pool", "every")
         idle(opponents, "opponents.", names, "without opponents.role", problems)
         return
     positive(opponents, "opponents.", ("pool", "every"), problems)
-    if opponents.pool == 1:
-        idle(
-            opponents,
-            "opponents.",
-            ("evict",),
-            "with opponents.pool=1, which always contains only the newest copy",
-            problems,
-        )
     if opponents.role in roles:
         role = roles[opponents.role]
         if role.trainable is not None:
@@ -259,7 +248,7 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
             )
     named = {name for name in (*adapters, *assignment.served(roles)) if name} or bool(assignment.opponents.role)
     if named and sampler.backend != "torch":
-        single_set = model.tuning == "full" or sampler.merge_adapters
+        single_set = model.tuning == "full" or sampler.merges
         if single_set:
             raise ConfigError(
                 f"sampler.backend={sampler.backend} cannot serve several full models, which model.tuning=full and "

@@ -14,7 +14,7 @@ from trainers.config.mapping import Variants
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
-from trainers.config.sampler import SamplerConfig, check_sampler
+from trainers.config.sampler import SamplerConfig, check_sampler, sampler_owners, sampler_type
 from trainers.option_checks import idle, positive, raise_if_any
 
 
@@ -23,9 +23,8 @@ class CurriculumConfig:
     """Selection of the training tasks."""
 
     replay_fraction: float = 0.0
-    """Fraction of each step's groups that repeat earlier training tasks that are not solved yet."""
-    replay_solved_at: float = 1.0
-    """A task counts as solved once this fraction of its group succeeded."""
+    """Fraction of each step's groups that repeat earlier training tasks that are not solved yet: not all episodes of
+    their group succeeded."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,6 @@ class ValidationConfig:
     """Episodes per task at the training temperature, for success rate and pass@k."""
     greedy: bool = False
     """Run one additional episode per task at temperature 0."""
-    save_episodes: bool = True
-    """Write the validation episodes to the run's folder, for the report."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,9 @@ class TrainConfig:
     the file."""
     opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    sampler: SamplerConfig = field(
+        default_factory=SamplerConfig, metadata={"variants": Variants(sampler_type, ("backend",), sampler_owners)}
+    )
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     algorithm: AlgorithmOptions = field(
         default_factory=algorithm_options, metadata={"variants": Variants(options_type, SELECTORS, owners_of)}
@@ -110,13 +109,11 @@ def validate(config: TrainConfig) -> list[str]:
     check_entropy(config.entropy, problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
         problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")
-    if config.curriculum.replay_fraction == 0:
-        idle(config.curriculum, "curriculum.", ("replay_solved_at",), "without curriculum.replay_fraction", problems)
     if config.validation.every == 0:
         idle(
             config.validation,
             "validation.",
-            ("tasks", "samples", "greedy", "save_episodes"),
+            ("tasks", "samples", "greedy"),
             "with validation.every=0",
             problems,
         )

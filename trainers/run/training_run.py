@@ -149,7 +149,6 @@ class TrainingRun:
         self.policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
-            tokens_per_chunk=config.optimizer.tokens_per_chunk,
             reference=config.algorithm.needs_reference,
             seed=config.seed,
             adapters=self.role_assignment.adapters(roles) if roles else ("",),
@@ -242,7 +241,7 @@ class TrainingRun:
         """Return the episodes that are not too stale to train on; without asynchrony, all of them."""
         if not self.config.asynchrony.steps_ahead:
             return batch.episodes
-        episodes = batch.sampled_since(self.rollouts.weight_syncs - self.config.asynchrony.max_staleness)
+        episodes = batch.sampled_since(self.rollouts.weight_syncs - self.config.asynchrony.steps_ahead)
         self._stale = len(batch.episodes) - len(episodes)
         return episodes
 
@@ -337,7 +336,7 @@ class TrainingRun:
             return {}
         with self.clock("validation"):
             episodes = self._run_validation(step)
-        if options.save_episodes and self.ranks.is_main_process:
+        if self.ranks.is_main_process:
             save_episodes(self.output / "episodes" / f"validation-{step:06d}.jsonl", episodes)
         self._validation = validation_metrics(episodes, options.samples)
         for callback in self.callbacks:

@@ -38,7 +38,7 @@ class WeightPublisher:
         self._uses_base = BASE in assignment.served(rollouts.train_env.roles)
         self._frozen: set[str] = set()  # names of the frozen weights that the sampler has
         self.version = -1
-        self.pool = OpponentPool(config.opponents, config.seed) if config.opponents.role else None
+        self.pool = OpponentPool(config.opponents) if config.opponents.role else None
 
     def needs_sync(self, version: int, step: int) -> bool:
         """Return whether a weight sync is needed after this many steps."""
