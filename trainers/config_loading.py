@@ -88,15 +88,15 @@ def _with_selectors(config_type: type, words: Sequence[str], content: dict[str, 
     """Add the options of the command line that decide which other options there are, for example the algorithm.
 
     A file may contain every option, like ``config.yaml`` of a run. If the command line chooses another algorithm, only
-    those that differ from their defaults count.
+    its name and the options that differ from their defaults count.
     """
     given = [(_key(word), word.partition("=")[2] or following) for word, following in pairwise([*words, ""])]
     for section, variants in variants_of(config_type).items():
         chosen = {key: value for key, value in given if key in [f"{section}.{name}" for name in variants.selectors]}
         own = content.get(section, {})
         if chosen and isinstance(own, Mapping):
-            defaults = variants.type_of(own)()
-            changed = {key: value for key, value in own.items() if value != getattr(defaults, key, ...)}
+            defaults, first = variants.type_of(own)(), variants.selectors[0]
+            changed = {key: value for key, value in own.items() if key == first or value != getattr(defaults, key, ...)}
             content[section] = changed | {key.rpartition(".")[2]: value for key, value in chosen.items()}
     return content
 
@@ -107,7 +107,8 @@ def _check_option_names(config_type: type, words: Sequence[str], default: object
     for word in words:
         key = _key(word)
         section, _, option = key.partition(".")
-        if not key or key in known_keys(config_type) or hasattr(getattr(default, section, None), option or " "):
+        known = section in variants and hasattr(getattr(default, section), option)
+        if not key or known or (section not in variants and key in known_keys(config_type)):
             continue
         name = word.partition("=")[0]
         if section in variants and (answer := owned(option, variants[section].owners)):

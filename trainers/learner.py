@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
 from trainers.algorithms.estimators import FloatArray
-from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
+from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig
@@ -409,9 +409,7 @@ class Learner:
         for _ in range(_EXTRA_VALUE_STEPS):
             loss = 0.0
             for judged in self._value_targets:
-                error_M = clipped_value_loss(
-                    head(judged.state_MD), judged.value_M, judged.return_M, clip=self.value.value_clip
-                )
+                error_M = clipped_value_loss(head(judged.state_MD), judged.value_M, judged.return_M, clip=VALUE_CLIP)
                 part = error_M.sum() / decisions
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += part.item()

@@ -134,7 +134,7 @@ def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
         ConfigError: The class does not exist, or does not accept the arguments.
     """
     workflow = import_object(config.workflow, "env.workflow")
-    kwargs = dict(config.workflow_kwargs)
+    kwargs = dict(config.agent_kwargs)
     try:
         instance = workflow(**kwargs)
     except (TypeError, ValueError) as error:

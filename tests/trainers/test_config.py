@@ -16,7 +16,7 @@ from refused_options import not_raised
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.algorithms import algorithm_options
-from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate, validate_sft
+from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, VllmSamplerConfig, validate, validate_sft
 from trainers.config.mapping import from_mapping, has_option, known_keys, to_mapping
 from trainers.config.other_names import OTHER_NAMES
 from trainers.config_loading import RECIPES, load_yaml, read_command_line, write_yaml
@@ -79,7 +79,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"lora_plus_ratio": 0.0}}, "lora_plus_ratio=0.0 must be above 0"),
     ({"model": {}}, "model.path is missing"),
     ({"env": {}}, "env.id is missing"),
-    ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent"),
+    ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent or env.workflow"),
     ({"steps": 0}, "steps=0 must be above 0"),
     ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
     ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
@@ -198,6 +198,12 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     lake = read("--config", "frozen_lake_full", "--algorithm.name=dr-grpo")
     assert lake.algorithm == algorithm_options("dr-grpo", format_penalty=0.3)
     assert lake.algorithm.aggregation == "constant"
+    other_loss = read("--config", "frozen_lake_ppo_full", "--algorithm.loss", "gspo").algorithm
+    assert (other_loss.name, other_loss.loss, other_loss.aggregation) == ("ppo", "gspo", "sequence-mean")
+    vllm = read("--sampler.backend", "vllm-server", "--sampler.gpu-memory", "0.3").sampler
+    assert vllm == VllmSamplerConfig(backend="vllm-server", gpu_memory=0.3)
+    with pytest.raises(ConfigError, match=r"unknown option --algorithm.normalize-std; .* with algorithm.name=grpo"):
+        read("--algorithm.name", "ppo", "--algorithm.normalize-std")
     with pytest.raises(ConfigError, match=r"frozen_lake_ppo_full.yaml: unknown option algorithm.gamma"):
         read("--config", "frozen_lake_ppo_full", "--algorithm.name", "grpo")
     with pytest.raises(SystemExit):

@@ -12,7 +12,7 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken
 from trainers.algorithms.estimators import BoolArray, FloatArray, explained_variance, has_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.loss import CLIP, Loss
-from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, LossOptions, ValueOptions
+from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions
 from trainers.samples import Sample
 
 if TYPE_CHECKING:  # torch is imported only when a loss is computed
@@ -91,9 +91,9 @@ class Algorithm:
 
     Attributes:
         name: Its name in messages.
-        options: A dataclass of the options that it reads besides those of its loss. The base classes have a meaning:
-            with :class:`GroupOptions`, groups without differences in reward are dropped; with :class:`ValueOptions`,
-            the model gets a value head; otherwise use :class:`AlgorithmOptions`.
+        options: A dataclass of the options that it reads besides those of its loss. Its base class says what kind of
+            algorithm it is: with :class:`GroupOptions`, groups without differences in reward are dropped; with
+            :class:`ValueOptions`, the model gets a value head; see :mod:`trainers.algorithms.options` for all.
         advantages: Called with a batch of samples and the options. Returns ``{"adv": …}``, for each sample one value
             per sampled token (:func:`trainers.algorithms.advantages.per_episode` builds it from one value per
             episode); with a value head also ``"value"``, ``"return"`` and ``"decision"``, see :class:`TokenTargets`.
@@ -197,8 +197,7 @@ class AlgorithmRun:
 
         The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
         """
-        assert isinstance(self.options, LossOptions)
-        return self._loss(logp_N, batch, self.options)
+        return self._loss.function(logp_N, batch, self.options)
 
     def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
         """Compute the value head's loss per sampled token; 0 at tokens without a value target.
@@ -208,10 +207,10 @@ class AlgorithmRun:
         """
         if self.value is None or value_N is None:
             raise ValueError(f"algorithm {self.algorithm.name!r} has no value head to train")
-        from trainers.algorithms.losses import clipped_value_loss  # imports torch
+        from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss  # imports torch
 
         targets = batch.targets
-        error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=self.value.value_clip)
+        error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=VALUE_CLIP)
         return targets["decision"] * error_N
 
     def state_dict(self) -> dict[str, Any]:

@@ -35,17 +35,6 @@ class Loss:
     function: Callable[[Tensor, MicroBatch, Any], tuple[Tensor, Tensor]]
     aggregation: Aggregation = "token-mean"
 
-    def __call__(self, logp_N: Tensor, batch: MicroBatch, options: LossOptions) -> tuple[Tensor, Tensor]:
-        """Compute the loss per token, without sequences that ``sequence_mask`` excludes, and the bounds."""
-        loss_N, bound_N = self.function(logp_N, batch, options)
-        if options.sequence_mask is None:
-            return loss_N, bound_N
-        from trainers.algorithms.losses import outside_bounds, sequence_ratio
-
-        ratio_N = sequence_ratio(logp_N, batch.sampler_logp_N, batch.sequence_N)
-        masked_N = outside_bounds(ratio_N, options.sequence_mask)
-        return loss_N.masked_fill(masked_N != 0, 0.0), bound_N.where(bound_N != 0, masked_N)
-
 
 @dataclass(frozen=True)
 class CappedOptions(LossOptions):

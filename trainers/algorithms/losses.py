@@ -104,11 +104,6 @@ def importance_factor(ratio_N: Tensor, cap: float) -> Tensor:
     return (cap / ratio_N).clamp(max=1.0)
 
 
-def outside_bounds(ratio_N: Tensor, bound: float) -> Tensor:
-    """Return 1.0 for ratios above ``bound``, -1.0 for ratios below ``1 / bound``, else 0.0."""
-    return (ratio_N > bound).to(ratio_N.dtype) - (ratio_N < 1 / bound).to(ratio_N.dtype)
-
-
 def token_ratio(logp_N: Tensor, sampler_logp_N: Tensor) -> Tensor:
     """Return the ratio of each token's probability to the sampler's, without gradient."""
     return torch.exp(logp_N - sampler_logp_N).detach()
@@ -121,6 +116,10 @@ def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -
     count_S = torch.bincount(index_N).to(logp_N.dtype)
     total_S = torch.zeros_like(count_S).index_add_(0, index_N, logp_N - sampler_logp_N)
     return torch.exp(total_S / count_S)[index_N]
+
+
+VALUE_CLIP = 0.2
+"""How far a value may move from its value before the update until it gets no gradient."""
 
 
 def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *, clip: float) -> Tensor:

@@ -143,28 +143,18 @@ class ValueOptions(AlgorithmOptions):
     value_weight: float = 0.0
     """Weight of the value loss relative to the policy loss in the training of the model; 0.5 is common. 0 detaches the
     hidden states: the value loss then trains only the head."""
-    value_clip: float = 0.2
-    """How far a value may move from its value before the update until it gets no gradient; 0 for no limit."""
     value_warmup_steps: int = 5
     """Number of steps at the beginning in which only the value head is trained."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         positive(self, "algorithm.", ("value_lr",), problems)
-        at_least_0(self, ("value_weight", "value_clip", "value_warmup_steps"), problems)
+        at_least_0(self, ("value_weight", "value_warmup_steps"), problems)
 
 
 @dataclass(frozen=True)
 class LossOptions(Options):
-    """Options of a loss. These every loss reads."""
-
-    sequence_mask: float | None = None
-    """Sequences are masked if their ratio to the sampler's probabilities (geometric mean per token) is outside
-    [1 / sequence_mask, sequence_mask]. None for no limit."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        ratio_above_1(self, ("sequence_mask",), problems)
+    """The base of the options of losses."""
 
 
 def at_least_0(options: Options, names: tuple[str, ...], problems: list[str]) -> None:

@@ -13,7 +13,7 @@ from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
-from trainers.config.roles import OpponentsConfig, RoleAssignment, RoleConfig
+from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
 from trainers.config.sampler import OpenAISamplerConfig, SamplerConfig, VllmSamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
@@ -23,6 +23,7 @@ __all__ = [
     "AsynchronyConfig",
     "CheckpointConfig",
     "ConfigError",
+    "CopiesConfig",
     "CurriculumConfig",
     "DemonstrationConfig",
     "DpoConfig",

@@ -21,7 +21,7 @@ class Variants:
 
     Attributes:
         type_of: Returns the type of the section for the options that are set.
-        selectors: The options that decide on the type.
+        selectors: The options that decide on the type, the most important one first.
         owners: Returns the settings with which an option exists, for example ``["algorithm.name=ppo"]``.
     """
 
@@ -135,6 +135,10 @@ def has_option(config_type: type, option: str) -> bool:
 
 
 def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: {path} must be a mapping of options, not {value!r}")
+        return _build(cast(type, hint), None, value, where, f"{path}.")
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:

@@ -13,7 +13,6 @@ _SAME_MEANING = {
     "clip_ratio_high": "algorithm.clip_high",
     "clip_ratio_low": "algorithm.clip_low",
     "cliprange": "algorithm.clip_low algorithm.clip_high",
-    "cliprange_value": "algorithm.value_clip",
     "delta": "algorithm.dual_clip",
     "entropy_coef": "entropy.bonus",
     "entropy_coeff": "entropy.bonus",

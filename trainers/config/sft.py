@@ -108,7 +108,7 @@ def validate_sft(config: SftConfig) -> list[str]:
     if from_policy or measured:
         check_env(config.env, problems)
         reason = "in fine-tuning, which runs a single agent (you can train on saved episodes of a workflow instead)"
-        idle(config.env, "env.", ("workflow", "workflow_kwargs"), reason, problems)
+        idle(config.env, "env.", ("workflow",), reason, problems)
     elif config.env != EnvConfig():
         problems.append("env has no effect with demonstrations.file and without stop.metric; remove it")
     if measured:

@@ -59,10 +59,9 @@ class TrainConfig:
     """Number of torch threads. One is safe on a busy machine; the number of idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
-    """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable`` and ``max_tokens`` of each. Roles
-    that are not mentioned use the shared weights and are trained. On the command line the option replaces all roles of
-    the file."""
-    opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
+    """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable``, ``max_tokens`` and ``copies`` of
+    each. Roles that are not mentioned use the shared weights and are trained. On the command line the option replaces
+    all roles of the file."""
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(
         default_factory=SamplerConfig, metadata={"variants": Variants(sampler_type, ("backend",), sampler_owners)}
@@ -82,6 +81,11 @@ class TrainConfig:
     """Steps between training episodes written to the run's folder; 0 for none."""
     progress: bool = True
     """Show a live display of the run if the output is a terminal."""
+
+    @property
+    def opponents(self) -> OpponentsConfig:
+        """The role that uses frozen copies of the policy, and its options."""
+        return OpponentsConfig.of_roles(self.roles)
 
 
 def validate(config: TrainConfig) -> list[str]:
