@@ -177,6 +177,20 @@ def test_an_option_that_both_algorithm_and_loss_have_is_an_error() -> None:
         algorithm_options(replace(MAXRL, loss=loss))
 
 
+def test_mistakes_in_the_options_of_an_outside_algorithm_are_errors() -> None:
+    class Undecorated(GroupOptions):
+        own: float = 1.0
+
+    @dataclass(frozen=True, kw_only=True)
+    class NoDefault(GroupOptions):
+        own: float
+
+    with pytest.raises(ConfigError, match="Undecorated, the options of 'maxrl', is not a dataclass: decorate it"):
+        algorithm_options(replace(MAXRL, options=Undecorated))
+    with pytest.raises(ConfigError, match=r"NoDefault.own has no default"):
+        algorithm_options(replace(MAXRL, options=NoDefault))
+
+
 def test_icepop_can_be_the_loss_of_another_algorithm() -> None:
     options = algorithm_options("rloo", loss="outside.icepop:ICEPOP_LOSS", most_ratio=3.0)
     assert options.loss == "outside.icepop:ICEPOP_LOSS"

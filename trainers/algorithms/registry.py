@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import field, fields, make_dataclass
+from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any, TypeVar
 
 from trainers.algorithms.algorithm import Algorithm, AlgorithmRun
@@ -119,11 +119,13 @@ def owners_of(option: str) -> list[str]:
 
 @functools.cache
 def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> type[AlgorithmOptions]:
-    own = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
-    if own:
+    for owner in (algorithm, loss):
+        _check_options(owner)
+    both = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
+    if both:
         raise ConfigError(
-            f"algorithm {algorithm.name!r} and loss {loss.name!r} both have an option {', '.join(sorted(own))}; rename "
-            "one of them"
+            f"algorithm {algorithm.name!r} and loss {loss.name!r} both have an option {', '.join(sorted(both))}; "
+            "rename one of them"
         )
     kind = make_dataclass(
         "AlgorithmOptions",
@@ -138,6 +140,20 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
     )
     _COMBINATIONS[kind] = algorithm, loss
     return kind
+
+
+def _check_options(owner: Algorithm | Loss) -> None:
+    options = owner.options
+    if "__dataclass_fields__" not in vars(options):
+        raise ConfigError(
+            f"{options.__name__}, the options of {owner.name!r}, is not a dataclass: decorate it with "
+            "@dataclass(frozen=True)"
+        )
+    without_default = [
+        entry.name for entry in fields(options) if entry.default is MISSING and entry.default_factory is MISSING
+    ]
+    if without_default:
+        raise ConfigError(f"{options.__name__}.{without_default[0]} has no default; every option needs one")
 
 
 def _find(name: object, table: Mapping[str, _Kind], kind: type[_Kind], option: str) -> _Kind:
