@@ -73,7 +73,7 @@ def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
             "entropy": {"bonus": 0.01, "target": 4.0},
             "optimizer": {"lr": 1e-3},
             "curriculum": {"replay_fraction": 0.25} if deterministic else {},
-            "validation": {"every": 10, "tasks": 4, "save_episodes": False},
+            "validation": {"every": 10, "tasks": 4},
             "checkpoint": {"every": 2},
         },
     )

@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+import yaml
 from transformers.utils.logging import disable_progress_bar
 
 import rllm_gym  # noqa: F401 - registers the environments
@@ -29,7 +30,7 @@ from examples.demo import distinct_maps, evaluate
 from rllm_gym.core import Episode
 from trainers.config import SftConfig, TrainConfig
 from trainers.config.mapping import from_mapping, to_mapping
-from trainers.config_loading import load_yaml
+from trainers.config_loading import find_file, load_yaml
 from trainers.fine_tuning.sft import sft
 from trainers.learner import TrainingDiverged
 from trainers.loop import train
@@ -175,7 +176,7 @@ def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: st
 
 def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str, seed: int) -> TrainConfig:
     place = FAMILIES[family]
-    options = to_mapping(load_yaml(TrainConfig, place.recipes[tuning]))
+    options: dict[str, Any] = yaml.safe_load(find_file(place.recipes[tuning]).read_text())
     if family == "lake":
         for section, changes in ALGORITHMS[algorithm].items():
             options[section] = options[section] | changes
@@ -185,7 +186,6 @@ def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str
         "every": place.validate_every,
         "tasks": 128,
         "greedy": True,
-        "save_episodes": False,
     }
     options["checkpoint"] = {"every": 0}
     return from_mapping(TrainConfig, options)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainers.agent_trainer import AgentTrainer
+    from trainers.algorithms import Algorithm, algorithm_options
+    from trainers.callbacks import Callback
     from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
     from trainers.fine_tuning.dpo import DpoResult
     from trainers.fine_tuning.sft import SftResult
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentTrainer",
+    "Algorithm",
+    "Callback",
     "ConfigError",
     "DpoConfig",
     "DpoResult",
@@ -25,12 +29,15 @@ __all__ = [
     "TrainConfig",
     "TrainEnv",
     "TrainResult",
+    "algorithm_options",
     "make_tiny_model",
     "train",
 ]
 
 _MODULES = {
     "AgentTrainer": "agent_trainer",
+    "Algorithm": "algorithms",
+    "Callback": "callbacks",
     "ConfigError": "config",
     "DpoConfig": "config",
     "DpoResult": "fine_tuning.dpo",
@@ -39,6 +46,7 @@ _MODULES = {
     "TrainConfig": "config",
     "TrainResult": "loop",
     "TrainEnv": "rollouts",
+    "algorithm_options": "algorithms",
     "make_tiny_model": "tiny_model",
     "train": "loop",
 }

@@ -15,7 +15,7 @@ from trainers.config_loading import read_command_line
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
-_TRAIN = """Train a model by reinforcement learning (GRPO) in an environment.
+_TRAIN = """Train a model by reinforcement learning (GRPO by default) in an environment.
 
 Every option can be set in a YAML file (--config FILE, or the name of a recipe in this package) and on the command line,
 which takes precedence. Metrics, TensorBoard logs, checkpoints and the final model are written to --output.
@@ -27,6 +27,10 @@ Train a tiny model from scratch in a small environment, on two CPU cores:
 
 Train LoRA adapters on a pretrained model:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
+
+Choose an algorithm (its options are shown by --algorithm.name ppo --help), or train your own:
+  rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name rloo
+  rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name my_module:MY_ALGORITHM
 
 Estimate memory, batches and number of tasks without running, and print every option:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --dry-run

@@ -6,6 +6,7 @@ An unknown key is an error; see :mod:`trainers.config.mapping`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ import tyro
 import yaml
 
 from trainers.config import ConfigError
-from trainers.config.mapping import Config, from_mapping, known_keys, same_meaning, to_mapping
+from trainers.config.mapping import (
+    Config,
+    from_mapping,
+    has_option,
+    known_keys,
+    owned,
+    same_meaning,
+    to_mapping,
+    variants_of,
+)
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
 """Folder of the presets in this package; ``--config frozen_lake_lora`` names one without folder and suffix."""
@@ -27,8 +37,10 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
         SystemExit: The command line is invalid or asks for help; tyro has printed the message.
     """
     words, file = _take_config_option(list(argv))
-    _check_option_names(config_type, words)
-    default = load_yaml(config_type, file) if file else config_type()
+    content, where = (_read_yaml(file), str(find_file(file))) if file else ({}, "command line")
+    content = _with_selectors(config_type, words, content)
+    default = from_mapping(config_type, content, where=where)
+    _check_option_names(config_type, words, default)
     return tyro.cli(
         config_type,
         args=words,
@@ -44,6 +56,10 @@ def load_yaml(config_type: type[Config], file: str | Path) -> Config:
     Raises:
         ConfigError: The file does not exist or is not a mapping, a key is unknown, or a value has the wrong type.
     """
+    return from_mapping(config_type, _read_yaml(file), where=str(find_file(file)))
+
+
+def _read_yaml(file: str | Path) -> dict[str, Any]:
     path = find_file(file)
     try:
         content = yaml.safe_load(path.read_text())
@@ -53,7 +69,7 @@ def load_yaml(config_type: type[Config], file: str | Path) -> Config:
         content = {}
     if not isinstance(content, Mapping):
         raise ConfigError(f"{path} must be a mapping of options, not a {type(content).__name__}")
-    return from_mapping(config_type, content, where=str(path))
+    return dict(content)
 
 
 def find_file(file: str | Path) -> Path:
@@ -68,15 +84,44 @@ def find_file(file: str | Path) -> Path:
     raise ConfigError(f"no configuration file {str(file)!r}; use a path, or one of the recipes: {known}")
 
 
-def _check_option_names(config_type: type, words: Sequence[str]) -> None:
-    keys = known_keys(config_type)
+def _with_selectors(config_type: type, words: Sequence[str], content: dict[str, Any]) -> dict[str, Any]:
+    """Add the options of the command line that decide which other options there are, for example the algorithm.
+
+    A file may contain every option, like ``config.yaml`` of a run. If the command line chooses another algorithm, only
+    its name and the options that differ from their defaults count.
+    """
+    given = [(_key(word), word.partition("=")[2] or following) for word, following in pairwise([*words, ""])]
+    for section, variants in variants_of(config_type).items():
+        chosen = {key: value for key, value in given if key in [f"{section}.{name}" for name in variants.selectors]}
+        own = content.get(section, {})
+        if chosen and isinstance(own, Mapping):
+            defaults, first = variants.type_of(own)(), variants.selectors[0]
+            changed = {key: value for key, value in own.items() if key == first or value != getattr(defaults, key, ...)}
+            content[section] = changed | {key.rpartition(".")[2]: value for key, value in chosen.items()}
+    return content
+
+
+def _check_option_names(config_type: type, words: Sequence[str], default: object) -> None:
+    """Check for options with their names from another trainer, and options that need another algorithm."""
+    variants = variants_of(config_type)
     for word in words:
+        key = _key(word)
+        section, _, option = key.partition(".")
+        known = section in variants and hasattr(getattr(default, section), option)
+        if not key or known or (section not in variants and key in known_keys(config_type)):
+            continue
         name = word.partition("=")[0]
-        key = name.removeprefix("--").replace("-", "_")
-        same = same_meaning(key, keys) if name.startswith("--") and key not in keys else []
-        if same:
+        if section in variants and (answer := owned(option, variants[section].owners)):
+            raise ConfigError(f"unknown option {name}{answer}")
+        if not has_option(config_type, key) and (same := same_meaning(key, config_type)):
             options = " or ".join("--" + option.replace("_", "-") for option in same)
             raise ConfigError(f"unknown option {name}; did you mean {options}?")
+
+
+def _key(word: str) -> str:
+    """Return the dotted path of an option on the command line; empty for other words."""
+    name = word.partition("=")[0]
+    return name.removeprefix("--").replace("-", "_") if name.startswith("--") else ""
 
 
 def _take_config_option(words: list[str]) -> tuple[list[str], str | None]:

@@ -65,7 +65,7 @@ class TaskCurriculum:
         if self._config.replay_fraction == 0:
             return
         for index, rate in success_rate.items():
-            if rate >= self._config.replay_solved_at:
+            if rate >= 1.0:
                 self._unsolved.pop(index, None)
             else:
                 self._unsolved[index] = None

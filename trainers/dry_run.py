@@ -20,7 +20,15 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
-from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
+from trainers.config import (
+    ConfigError,
+    OpenAISamplerConfig,
+    RoleAssignment,
+    SamplingConfig,
+    TrainConfig,
+    VllmSamplerConfig,
+    validate,
+)
 from trainers.config.mapping import to_mapping
 from trainers.config.roles import BASE, check_role_assignment
 from trainers.memory import (
@@ -140,7 +148,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
         config.model,
         config.optimizer,
         plan.largest,
-        reference=config.algorithm.kl > 0,
+        reference=config.algorithm.needs_reference,
         sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
         adapters=assignment.adapters(env.roles) or ("",),
         opponents=config.opponents.pool if config.opponents.role else 0,
@@ -174,7 +182,7 @@ def _plan(
 ) -> BatchPlan:
     adapters = assignment.adapters(train_env.roles) or ("",)
     model, options = model_shape(config.model, adapters), config.algorithm
-    requests = make_algorithm(options, config.value, config.sampling).rollout_plan()
+    requests = make_algorithm(options).rollout_plan()
     episodes = preview_rollouts(train_env, renderer, assignment, _TASKS)
     turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
@@ -288,10 +296,10 @@ def _served_as(assignment: RoleAssignment, role: str) -> str:
 def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
     """Return what the sampler needs of the same memory."""
     options = config.sampler
-    if options.backend == "openai":
+    if isinstance(options, OpenAISamplerConfig):
         return None
     gpu = device.type == "cuda"
-    if options.backend == "torch":
+    if not isinstance(options, VllmSamplerConfig):
         return SamplerShape(tokens, available // (2 if gpu else 4), sets=sets)
     return SamplerShape(tokens, int(options.gpu_memory * available if gpu else options.cache_gib * 2**30), merges=False)
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from trainers.config import EntropyConfig
+from trainers.config.entropy import MAX_BONUS
 
 # Below this value the weight could not grow back within a run.
 _MIN_WEIGHT = 1e-5
+# Relative change of the weight per step.
+_RATE = 0.15
+# The target decreases to 0 over this fraction of the steps.
+_TARGET_UNTIL = 0.7
 
 
 class EntropyBonus:
@@ -25,13 +30,13 @@ class EntropyBonus:
         """Return the target entropy of a step, in nats per token; ``None`` for a fixed weight."""
         if self._config.target is None:
             return None
-        return self._config.target * max(0.0, 1.0 - step / (self._config.target_until * self._steps))
+        return self._config.target * max(0.0, 1.0 - step / (_TARGET_UNTIL * self._steps))
 
     def observe(self, step: int, entropy: float) -> None:
-        """Change the weight by ``rate``: up while the measured entropy is below the target, otherwise down."""
+        """Change the weight by 15 %: up while the measured entropy is below the target, otherwise down."""
         target = self.target(step)
         if target is None:
             return
-        factor = 1.0 + self._config.rate
+        factor = 1.0 + _RATE
         self.weight = self.weight * factor if entropy < target else self.weight / factor
-        self.weight = min(max(self.weight, _MIN_WEIGHT), self._config.max_bonus)
+        self.weight = min(max(self.weight, _MIN_WEIGHT), MAX_BONUS)

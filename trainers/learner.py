@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import Algorithm, ModelSignals, SignalName, TokenTargets
+from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
 from trainers.algorithms.estimators import FloatArray
-from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
+from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
-from trainers.config import OptimizerConfig, ValueConfig
+from trainers.config import OptimizerConfig
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
@@ -29,6 +29,10 @@ from trainers.samples import Sample
 
 _log = logging.getLogger(__name__)
 
+
+# Additional optimizer steps of the value head alone on each batch, on the hidden states that the update has computed
+# anyway. They cost almost nothing; with only one step per batch the head lags behind a policy that is learning.
+_EXTRA_VALUE_STEPS = 10
 
 TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
 """Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
@@ -129,7 +133,7 @@ class Learner:
         policy: Policy,
         optimizer: OptimizerConfig,
         steps: int,
-        value: ValueConfig | None = None,
+        value: ValueOptions | None = None,
         ranks: ProcessGroup = SINGLE_PROCESS,
         adapter: str | None = None,
     ) -> None:
@@ -145,8 +149,8 @@ class Learner:
         further: list[dict[str, Any]] = []
         if value is not None:
             policy.activate(self.adapter)
-            self._head = list(policy.add_value_head(detach=value.detach).parameters())
-            further = [{"params": self._head, "lr_scale": value.lr / optimizer.lr}]
+            self._head = list(policy.add_value_head(detach=value.value_weight == 0).parameters())
+            further = [{"params": self._head, "lr_scale": value.value_lr / optimizer.lr}]
         self.optimizer = make_optimizer(policy.model, optimizer, further, trained=policy.parameters_of(self.adapter))
         self._bad_steps = 0
 
@@ -191,7 +195,7 @@ class Learner:
         step: int,
         samples: Sequence[Sample],
         targets: TokenTargets,
-        algorithm: Algorithm,
+        algorithm: AlgorithmRun,
         entropy_weight: float,
     ) -> UpdateStats:
         """Train on the kept samples: ``epochs`` passes of ``minibatches`` optimizer steps. If none are kept, only
@@ -206,11 +210,11 @@ class Learner:
             return self.measure([sample for sample in samples if not sample.greedy])
         kept = [samples[index] for index in keep]
         per_token = {name: [values[index] for index in keep] for name, values in targets.per_token.items()}
-        stats, config = UpdateStats(), algorithm.config
+        stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
-        for epoch in range(config.epochs):
+        for epoch in range(options.epochs):
             self._value_targets.clear()
-            for part, rows in enumerate(split_for_minibatches(kept, per_token, config.minibatches)):
+            for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
                 shares = _LossNormalizer.of(rows, algorithm)
                 loss = 0.0
                 for batch in self._own_micro_batches(rows, shares.aggregation):
@@ -347,16 +351,16 @@ class Learner:
         self,
         step: int,
         batch: MicroBatch,
-        algorithm: Algorithm,
+        algorithm: AlgorithmRun,
         entropy_weight: float,
         shares: _LossNormalizer,
         stats: UpdateStats,
     ) -> float:
         """Add the weighted gradient of one microbatch and return its part of the loss."""
-        config = algorithm.config
+        kl_weight = algorithm.options.kl
         outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
-        loss_N, clipped_N = algorithm.loss(outputs, batch)
+        loss_N, clipped_N = algorithm.loss(logp_N, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
         seen = {
             "entropy": entropy_N.detach(),
@@ -364,23 +368,18 @@ class Learner:
             "clipped_low": (clipped_N < 0).to(gap_N.dtype),
             "clipped_high": (clipped_N > 0).to(gap_N.dtype),
         }
-        if config.kl and config.kl_in == "loss":
-            kl_N = kl_to_reference(
-                logp_N,
-                self.policy.reference_logprobs(batch),
-                config.kl_estimator,
-                straight_through=config.kl_straight_through,
-            )
-            loss_N = loss_N + config.kl * kl_N
+        if kl_weight:
+            kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch))
+            loss_N = loss_N + kl_weight * kl_N
             stats.kl += kl_N.detach().sum().item()
             seen["kl"] = kl_N.detach()
         if entropy_weight:
             loss_N = loss_N - entropy_weight * entropy_N
         loss = shares.scale * (batch.weight_N * loss_N).sum()
         if self.value is not None:
-            value_loss = algorithm.value_loss(outputs, batch).sum() / shares.decisions
+            value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / shares.decisions
             stats.value_loss += value_loss.item()
-            weight = 1.0 if self.value.detach else self.value.weight
+            weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
             self._value_targets.append(_ValueTargets.of(outputs, batch))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -402,17 +401,15 @@ class Learner:
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
         """Take additional steps of the value head alone, on the states of the passes over the batch."""
-        if self.value is None or not self.value.extra_steps:
+        if self.value is None:
             return
         head = self._value_head
         assert head is not None
         decisions = sum(self.ranks.all_gather(sum(len(judged.return_M) for judged in self._value_targets)))
-        for _ in range(self.value.extra_steps):
+        for _ in range(_EXTRA_VALUE_STEPS):
             loss = 0.0
             for judged in self._value_targets:
-                error_M = clipped_value_loss(
-                    head(judged.state_MD), judged.value_M, judged.return_M, clip=self.value.clip
-                )
+                error_M = clipped_value_loss(head(judged.state_MD), judged.value_M, judged.return_M, clip=VALUE_CLIP)
                 part = error_M.sum() / decisions
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += part.item()
@@ -421,7 +418,7 @@ class Learner:
         self._value_targets.clear()
 
     def _warming_up(self, step: int) -> bool:
-        return self.value is not None and step < self.value.warmup_steps
+        return self.value is not None and step < self.value.value_warmup_steps
 
     def _step(self, step: int, loss: float, stats: UpdateStats, *, head_only: bool = False) -> float:
         """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping."""
@@ -489,12 +486,12 @@ class _LossNormalizer:
     role_B: Tensor
 
     @classmethod
-    def of(cls, rows: Sequence[Row], algorithm: Algorithm) -> _LossNormalizer:
+    def of(cls, rows: Sequence[Row], algorithm: AlgorithmRun) -> _LossNormalizer:
         tokens = sum(row.num_sampled for row in rows)
         decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
         roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
         role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
-        aggregation = algorithm.aggregation
+        aggregation = algorithm.options.aggregation
         if aggregation == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
             scale = tokens / (len(rows) * algorithm.max_tokens)
             return cls(tokens, decisions, "token-mean", scale, roles, role_B)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import Algorithm, ModelSignals, SignalName, TokenTargets
-from trainers.config import OptimizerConfig, ValueConfig
+from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
+from trainers.config import OptimizerConfig
 from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
@@ -34,7 +34,7 @@ class LearnerSet:
         policy: Policy,
         optimizer: OptimizerConfig,
         steps: int,
-        value: ValueConfig | None = None,
+        value: ValueOptions | None = None,
         ranks: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         self.by_adapter = {
@@ -73,7 +73,7 @@ class LearnerSet:
         step: int,
         samples: Sequence[Sample],
         targets: TokenTargets,
-        algorithm: Algorithm,
+        algorithm: AlgorithmRun,
         entropy_weights: Mapping[str, float],
     ) -> dict[str, UpdateStats]:
         """Train each set of weights on its samples and return the statistics by adapter; see :meth:`Learner.update`.

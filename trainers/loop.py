@@ -9,13 +9,17 @@ additional forward pass). By design there is no replay of episodes beyond one st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import Sampler
+from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import targets_by_role
+from trainers.algorithms.registry import options_of
+from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
 from trainers.rollouts import RolloutAbandoned, RolloutBatch, TrainEnv
@@ -53,13 +57,23 @@ class NoTrainableEpisodes(RuntimeError):
     """
 
 
-def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler | None = None) -> TrainResult:
+def train(
+    config: TrainConfig,
+    *,
+    env: TrainEnv | None = None,
+    sampler: Sampler | None = None,
+    algorithm: Algorithm | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> TrainResult:
     """Train a model by reinforcement learning.
 
     Args:
         config: All options.
         env: The environment as objects, instead of ``config.env.id``.
         sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
+        algorithm: The algorithm, instead of ``config.algorithm.name``. Options in ``config.algorithm`` that differ from
+            their defaults are taken over.
+        callbacks: Their methods are called during the run.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -67,7 +81,9 @@ def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler 
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
     """
-    with open_run(config, env, sampler) as run:
+    if algorithm is not None:
+        config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+    with open_run(config, env, sampler, callbacks) as run:
         try:
             _validate_start(run)
             for step in range(run.state.step, config.steps):
@@ -77,7 +93,10 @@ def train(config: TrainConfig, *, env: TrainEnv | None = None, sampler: Sampler 
         except (TrainingDiverged, NoTrainableEpisodes):
             run.checkpoints.save()
             raise
-        return _finish(run)
+        result = _finish(run)
+        for callback in run.callbacks:
+            callback.on_end(result.output, interrupted=result.interrupted)
+        return result
 
 
 def _validate_start(run: TrainingRun) -> None:
@@ -86,7 +105,7 @@ def _validate_start(run: TrainingRun) -> None:
     if state.unvalidated:
         row = state.unvalidated | run.validation.run(state.step)
         state.unvalidated = {}
-        run.log.write(state.step, row)
+        _log_step(run, state.step, row)
         _end_step(run, state.step, [])
     elif state.step == 0 and (row := run.validation.run(0)):
         run.log.write(0, row)
@@ -97,6 +116,8 @@ def _step(run: TrainingRun, step: int) -> None:
     algorithm, learners = state.algorithm, state.learners
     with clock("rollout"):
         batch, samples = _sample(run, step)
+    for callback in run.callbacks:
+        callback.on_episodes(step + 1, batch.episodes)
 
     with clock("update"):
         targets = targets_by_role(algorithm, samples, learners.signals(samples, algorithm.required_signals))
@@ -109,7 +130,7 @@ def _step(run: TrainingRun, step: int) -> None:
             run.publisher.publish(step + 1)
 
     row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples) | dict(targets.metrics)
-    row |= {"optim/lr": learners.learning_rate(step)} | update_metrics(updates, run.config.algorithm)
+    row |= {"optim/lr": learners.learning_rate(step)} | update_metrics(updates, algorithm)
     row |= entropy_metrics(state.entropy, step) | rollout_metrics(batch, run.config.asynchrony)
     row["tasks"] = run.train_env.task_ids(batch.tasks)
 
@@ -121,7 +142,7 @@ def _step(run: TrainingRun, step: int) -> None:
         state.unvalidated = row
         _end_step(run, step + 1, batch.episodes)
         raise
-    run.log.write(step + 1, row | validated)
+    _log_step(run, step + 1, row | validated)
     run.log.warn(step + 1, row)
     _end_step(run, step + 1, batch.episodes)
 
@@ -133,7 +154,7 @@ def _sample(run: TrainingRun, step: int) -> tuple[RolloutBatch, list[Sample]]:
     options = run.config.algorithm
     batch = run.prefetcher.get(step)
     samples = run.prefetcher.samples(batch)
-    for _ in range(options.dynamic_sampling):
+    for _ in range(run.state.algorithm.dynamic_sampling):
         keep_B = run.state.algorithm.trainable_mask(samples)
         useful = {sample.task_group for sample, kept in zip(samples, keep_B, strict=True) if kept}
         if len(useful) >= options.groups_per_step:
@@ -158,6 +179,12 @@ def _check_trainable(run: TrainingRun, episodes: Sequence[Episode]) -> None:
             f"no episode of the last {state.empty_steps} steps can be trained on; the last one ended with "
             f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}"
         )
+
+
+def _log_step(run: TrainingRun, step: int, row: Mapping[str, Any]) -> None:
+    written = run.log.write(step, row)
+    for callback in run.callbacks:
+        callback.on_step(step, written)
 
 
 def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from rllm_gym.core import stream_seed
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.config import OpponentsConfig
 
@@ -17,13 +16,11 @@ class OpponentPool:
     """Copies of weights by the step they were made at. The state is stored in checkpoints.
 
     Args:
-        config: Size of the pool, interval and eviction.
-        seed: Seed of random eviction.
+        config: Size of the pool and interval.
     """
 
-    def __init__(self, config: OpponentsConfig, seed: int) -> None:
+    def __init__(self, config: OpponentsConfig) -> None:
         self._config = config
-        self._seed = seed
         self._copies: dict[int, dict[str, Tensor]] = {}
 
     @property
@@ -37,12 +34,10 @@ class OpponentPool:
         return not self._copies or (step % self._config.every == 0 and step not in self._copies)
 
     def add_copy(self, step: int, update: WeightUpdate) -> None:
-        """Copy weights, and remove another copy if the pool is full."""
+        """Copy weights, and remove the oldest if the pool is full."""
         copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in update.tensors}
         if len(self._copies) == self._config.pool:
-            steps = list(self._copies)
-            chance = stream_seed("evict", self._seed, step) if self._config.evict == "random" else 0
-            del self._copies[steps[chance % len(steps)]]
+            del self._copies[next(iter(self._copies))]
         self._copies[step] = copied
 
     def update(self, name: str, like: WeightUpdate) -> WeightUpdate:

@@ -14,6 +14,10 @@ from trainers.config import ConfigError, OptimizerConfig
 
 _log = logging.getLogger(__name__)
 
+# AdamW's decay rates of the mean gradient and of its square.
+_BETAS = (0.9, 0.95)
+# The fraction of the peak learning rate at the last step, unless it is constant.
+_FINAL_FRACTION = 0.1
 # Learning rates common for adapters degrade a full model of this size within a few steps; tiny models need them.
 _REAL_SIZE, _FULL_RATE = 50_000_000, 5e-5
 
@@ -43,7 +47,7 @@ def make_optimizer(
     ]
     options: dict[str, Any] = {
         "lr": config.lr,
-        "betas": (config.beta1, config.beta2),
+        "betas": _BETAS,
         "eps": 1e-8,
         "weight_decay": config.weight_decay,
     }
@@ -113,7 +117,7 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
         "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
         "constant": 1.0,
     }[config.schedule]
-    return config.lr * warmup * (config.final_lr_fraction + (1.0 - config.final_lr_fraction) * left)
+    return config.lr * warmup * (_FINAL_FRACTION + (1.0 - _FINAL_FRACTION) * left)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -32,6 +32,7 @@ from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import RolloutRequest
 from trainers.config import ConfigError, EnvConfig, RoleAssignment, SamplingConfig
+from trainers.option_checks import import_object
 from trainers.samples import TokensMissing
 
 _log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
         ConfigError: The class does not exist, or does not accept the arguments.
     """
     workflow = import_object(config.workflow, "env.workflow")
-    kwargs = dict(config.workflow_kwargs)
+    kwargs = dict(config.agent_kwargs)
     try:
         instance = workflow(**kwargs)
     except (TypeError, ValueError) as error:
@@ -147,19 +148,6 @@ def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
             f"env.workflow={config.workflow!r} creates a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
         )
     return lambda: workflow(**kwargs)
-
-
-def import_object(path: str, option: str) -> Any:
-    """Import the object named ``module:name``.
-
-    Raises:
-        ConfigError: It cannot be imported.
-    """
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
 
 
 def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> TaskSequence:

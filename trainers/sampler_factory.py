@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rllm_gym.samplers.protocol import Probe, Sampler, WeightUpdate
-from trainers.config import TrainConfig
+from trainers.config import OpenAISamplerConfig, TrainConfig, VllmSamplerConfig
 from trainers.config.roles import BASE
 from trainers.model import Policy
 
@@ -25,17 +25,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
         SamplerError: The sampler did not start; the message has the reason.
     """
     options = config.sampler
-    if options.backend == "torch":
-        from rllm_gym.samplers import TorchSampler
-
-        return TorchSampler(
-            policy.sampling_model(),  # not the model on disk: a 4-bit base computes different results
-            policy.tokenizer,
-            max_batch=config.env.parallel,
-            deterministic=config.deterministic,
-            num_threads=torch.get_num_threads(),
-        )
-    if options.backend == "openai":
+    if isinstance(options, OpenAISamplerConfig):
         from rllm_gym.samplers.openai_compatible import OpenAISampler
 
         return OpenAISampler(
@@ -46,6 +36,16 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
             adapter_folder=options.adapter_folder,
             timeout=options.timeout,
             parallel=config.env.parallel,
+        )
+    if not isinstance(options, VllmSamplerConfig):
+        from rllm_gym.samplers import TorchSampler
+
+        return TorchSampler(
+            policy.sampling_model(),  # not the model on disk: a 4-bit base computes different results
+            policy.tokenizer,
+            max_batch=config.env.parallel,
+            deterministic=config.deterministic,
+            num_threads=torch.get_num_threads(),
         )
     from rllm_gym.samplers.vllm import make_vllm
 
@@ -76,7 +76,7 @@ def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
     updates = []
     for adapter in policy.adapters:
         policy.activate(adapter)
-        update = policy.weight_update(merged=policy.adapted and config.sampler.merge_adapters)
+        update = policy.weight_update(merged=policy.adapted and config.sampler.merges)
         if config.sampler.backend.startswith("vllm"):
             update = replace(update, probe=make_probe(policy))
         updates.append(update)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rllm_gym.core import Episode, Step, StopReason, TokenSequence, Trajectory
-from trainers.config import TrainConfig
 
 
 class TokensMissing(ValueError):
@@ -63,61 +62,15 @@ class Sample:
         return sum(sum(sequence.mask) for sequence in self.sequences)
 
 
-@dataclass(frozen=True, slots=True)
-class RewardShaping:
-    """Penalties subtracted from an episode's own reward before training.
-
-    Attributes:
-        format_penalty: Multiplied by the fraction of turns that could not be parsed; divided equally among these
-            turns.
-        overlong_penalty: Penalty of an episode with ``max_tokens`` sampled tokens, subtracted at its end.
-        overlong_buffer: Number of tokens before ``max_tokens`` over which that penalty grows from 0 (DAPO, Yu et al.
-            2025, equation 13).
-        max_tokens: Maximum number of sampled tokens per episode.
-    """
-
-    format_penalty: float = 0.0
-    overlong_penalty: float = 0.0
-    overlong_buffer: int = 0
-    max_tokens: int | None = None
-
-    @classmethod
-    def of(cls, config: TrainConfig) -> RewardShaping:
-        algorithm = config.algorithm
-        return cls(
-            algorithm.format_penalty,
-            algorithm.overlong_penalty,
-            algorithm.overlong_buffer,
-            config.sampling.max_response_tokens,
-        )
-
-    def length_penalty(self, tokens: int) -> float:
-        """Return the penalty for a number of sampled tokens.
-
-        >>> shaping = RewardShaping(overlong_penalty=1.0, overlong_buffer=20, max_tokens=100)
-        >>> [shaping.length_penalty(tokens) for tokens in (80, 85, 100)]
-        [0.0, 0.25, 1.0]
-        """
-        if not self.overlong_penalty or self.max_tokens is None:
-            return 0.0
-        missing = self.max_tokens - tokens
-        if missing <= 0:
-            return self.overlong_penalty
-        return self.overlong_penalty * max(0.0, 1.0 - missing / self.overlong_buffer) if self.overlong_buffer else 0.0
-
-
-NO_SHAPING = RewardShaping()
-"""No penalties."""
-
-
 def samples_of(
-    episodes: Iterable[Episode], shaping: RewardShaping = NO_SHAPING, adapter_of: Callable[[str], str] | None = None
+    episodes: Iterable[Episode], format_penalty: float = 0.0, adapter_of: Callable[[str], str] | None = None
 ) -> list[Sample]:
     """Convert episodes to samples. Environment faults, agent errors and cancelled episodes are excluded.
 
     Args:
         episodes: Completed episodes.
-        shaping: Penalties subtracted from their rewards.
+        format_penalty: Subtracted from the reward, multiplied by the fraction of turns that could not be parsed;
+            divided equally among these turns.
         adapter_of: Maps a role to the weights trained on it. Each trainable trajectory becomes a sample with its own
             reward, compared with those of the same role in its group. ``None``: each episode becomes one sample.
 
@@ -126,10 +79,10 @@ def samples_of(
     """
     trainable = [episode for episode in episodes if episode.trainable]
     if adapter_of is None:
-        return [_sample(episode, episode.trajectories, float(episode.reward), shaping) for episode in trainable]
+        return [_sample(episode, episode.trajectories, float(episode.reward), format_penalty) for episode in trainable]
     return [
         replace(
-            _sample(episode, [trajectory], float(trajectory.reward), shaping),
+            _sample(episode, [trajectory], float(trajectory.reward), format_penalty),
             episode_id=f"{episode.episode_id}/{trajectory.name}",
             group_id=f"{episode.group_id}/{trajectory.role}",
             role=trajectory.role,
@@ -145,16 +98,15 @@ _TERMINATED = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION
 _OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
 
 
-def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float, shaping: RewardShaping) -> Sample:
+def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float, format_penalty: float) -> Sample:
     try:
         branches = [trajectory.branches() for trajectory in trajectories]
     except ValueError as error:
         raise TokensMissing(f"episode {episode.episode_id!r} cannot be trained on: {error}") from error
     sequences = tuple(branch for own in branches for branch in own)
     steps = [step for trajectory in trajectories for step in trajectory.steps]
-    part = shaping.format_penalty / len(steps) if steps else 0.0
+    part = format_penalty / len(steps) if steps else 0.0
     reward -= part * sum(map(_invalid, steps))
-    reward -= shaping.length_penalty(sum(sum(sequence.mask) for sequence in sequences))
     return Sample(
         episode.episode_id,
         episode.group_id,

@@ -19,10 +19,9 @@ from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Outcome, Task, TextEnv, TokenSequence
 from rllm_gym.data import Taskset
 from rllm_gym.samplers import Completion, SamplingRequest, TorchSampler, WeightUpdate
-from trainers.algorithms import ModelSignals, make_algorithm
+from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
 from trainers.batching import make_micro_batches, rows_of
 from trainers.config import (
-    AlgorithmConfig,
     CheckpointConfig,
     EnvConfig,
     LoraConfig,
@@ -53,8 +52,8 @@ def config_of(data: dict[str, Any], steps: int, output: str) -> TrainConfig:
             device="cpu",
         ),
         sampling=SamplingConfig(max_tokens=case["completion"][1]),
-        algorithm=AlgorithmConfig(
-            name="grpo",
+        algorithm=algorithm_options(
+            "grpo",
             group_size=case["group"],
             groups_per_step=case["prompts"],
             clip_low=settings["clip_low"],
@@ -83,7 +82,7 @@ class Update:
     def __init__(self, data: dict[str, Any]) -> None:
         config = config_of(data, 1000, "")
         self.config = config
-        self.policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk)
+        self.policy = Policy(config.model)
         self.learner = Learner(self.policy, config.optimizer, config.steps)
         self.algorithm = make_algorithm(config.algorithm)
         self.parameters = dict(self.policy.parameters)

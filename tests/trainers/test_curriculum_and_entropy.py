@@ -63,17 +63,17 @@ def test_its_state_can_be_saved_and_restored_exactly() -> None:
 
 
 def test_the_weight_rises_below_the_target_and_falls_above_it() -> None:
-    bonus = EntropyBonus(EntropyConfig(bonus=0.01, target=0.5, target_until=0.5, max_bonus=0.02), steps=100)
+    bonus = EntropyBonus(EntropyConfig(bonus=0.01, target=0.5), steps=100)
     assert bonus.target(0) == 0.5
-    assert bonus.target(25) == 0.25
-    assert bonus.target(50) == bonus.target(99) == 0.0
+    assert bonus.target(35) == pytest.approx(0.25)
+    assert bonus.target(70) == bonus.target(99) == pytest.approx(0.0)
     bonus.observe(0, 0.4)
     assert bonus.weight == pytest.approx(0.0115)
     bonus.observe(0, 0.6)
     assert bonus.weight == pytest.approx(0.01)
     for _ in range(100):
         bonus.observe(0, 0.0)
-    assert bonus.weight == 0.02
+    assert bonus.weight == 0.1
     for _ in range(200):
         bonus.observe(99, 1.0)
     assert 0 < bonus.weight < 1e-4

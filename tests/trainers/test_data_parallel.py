@@ -200,7 +200,7 @@ def test_roles_are_distributed_too(tmp_path: Path, opponent: str) -> None:
     """One adapter per role, or one role and a pool of its copies: every rank syncs, saves and uses the same ones."""
     sections: dict[str, Any] = {"roles": {"player": {"adapter": "own"}, "opponent": {"adapter": "own"}}}
     if opponent == "frozen":
-        sections = {"opponents": {"role": "opponent", "pool": 2, "every": 1}}
+        sections = {"roles": {"opponent": {"copies": {"pool": 2, "every": 1}}}}
     config = echo_config(
         tmp_path,
         steps=3,

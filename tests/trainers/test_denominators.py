@@ -11,8 +11,8 @@ import torch
 from test_value_head import some_samples
 
 from tests.chat.for_every import for_every
-from trainers.algorithms import ModelSignals, make_algorithm
-from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, SamplingConfig
+from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
+from trainers.config import ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.model import Policy
 from trainers.samples import Sample
@@ -56,8 +56,8 @@ def token_losses(policy: Policy, sample: Sample, adv: float) -> list[list[float]
 @for_every("budget", [16384, 20])
 def test_the_loss_is_averaged_only_over_trained_tokens(policy: Policy, aggregation: Any, budget: int) -> None:
     samples = batch()
-    config = AlgorithmConfig(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
-    algorithm = make_algorithm(config, sampling=SamplingConfig(max_tokens=7))
+    config = algorithm_options(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
+    algorithm = make_algorithm(config, max_tokens=7)
     targets = algorithm.targets(samples, ModelSignals())
     assert targets.keep_B.tolist() == [True, True, True, True, False, False, True, False]
     learner = Learner(policy, OptimizerConfig(lr=1e-12, tokens_per_microbatch=budget), 10)
@@ -82,7 +82,7 @@ def test_the_loss_is_averaged_only_over_trained_tokens(policy: Policy, aggregati
 
 
 def test_algorithms_and_losses_have_their_default_aggregation() -> None:
-    assert make_algorithm(AlgorithmConfig()).aggregation == "token-mean"
-    assert make_algorithm(AlgorithmConfig(name="dr-grpo")).aggregation == "constant"
-    assert make_algorithm(AlgorithmConfig(loss="gspo")).aggregation == "sequence-mean"
-    assert make_algorithm(AlgorithmConfig(name="dr-grpo", aggregation="token-mean")).aggregation == "token-mean"
+    assert algorithm_options().aggregation == "token-mean"
+    assert algorithm_options("dr-grpo").aggregation == "constant"
+    assert algorithm_options(loss="gspo").aggregation == "sequence-mean"
+    assert algorithm_options("dr-grpo", aggregation="token-mean").aggregation == "token-mean"

@@ -22,7 +22,7 @@ HEALTHY: dict[str, Any] = {
 @for_every(
     "sign",
     [
-        ({"value/explained_variance": -3.0}, "lower value.lr"),
+        ({"value/explained_variance": -3.0}, "lower algorithm.value_lr"),
         ({"episodes/invalid_action_fraction": 0.9}, "losing the answer format"),
         ({"sampling/importance_ratio/max": 400.0}, "400 times as likely"),
         ({"policy/clip_fraction/low": 0.6}, "60% of the tokens"),

@@ -18,8 +18,7 @@ from test_value_head import some_samples
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Outcome
 from rllm_gym.engine import load_episodes
-from trainers.algorithms import ModelSignals, make_algorithm
-from trainers.config import AlgorithmConfig
+from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
 from trainers.loop import train
 from trainers.rollouts import TrainEnv
 from trainers.run.metrics import read_metrics
@@ -101,7 +100,7 @@ def test_new_weights_run_new_greedy_episodes(tmp_path: Path) -> None:
 
 
 def test_cached_baselines_of_tasks_are_reused_also_after_a_resume() -> None:
-    algorithm = make_algorithm(AlgorithmConfig(name="remax", group_size=1))
+    algorithm = make_algorithm(algorithm_options("remax", group_size=1))
     with_tokens = [sample for sample in some_samples(0, 9) if sample.num_sampled]
     played, greedy = (replace(with_tokens[i], group_id="t@0.0", reward=reward) for i, reward in ((0, 1.0), (1, 0.25)))
     algorithm.with_cached_baselines([played, replace(greedy, greedy=True)], {"t@0.0": 7}, version=3)
@@ -110,7 +109,7 @@ def test_cached_baselines_of_tasks_are_reused_also_after_a_resume() -> None:
     file = io.BytesIO()
     torch.save(algorithm.state_dict(), file)
     file.seek(0)
-    resumed = make_algorithm(AlgorithmConfig(name="remax", group_size=1))
+    resumed = make_algorithm(algorithm_options("remax", group_size=1))
     resumed.load_state_dict(torch.load(file, weights_only=True))
     again = replace(played, group_id="t@1.0")
     samples = resumed.with_cached_baselines([again], {"t@1.0": 7}, version=3)

@@ -26,7 +26,7 @@ from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
 from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
-from trainers.samples import RewardShaping, TokensMissing, samples_of
+from trainers.samples import TokensMissing, samples_of
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_deterministic_runs_are_bit_identical(tmp_path: Path) -> None:
         {"algorithm": {"name": "rloo", "minibatches": 2, "epochs": 2}},
         {"algorithm": {"name": "reinforce", "loss": "reinforce"}, "model": {"tuning": "lora", "lora": {"rank": 4}}},
         {"algorithm": {"normalize_std": True, "kl": 0.1, "aggregation": "sequence-mean"}},
-        {"model": {"tuning": "lora", "gradient_checkpointing": True}, "algorithm": {"kl": 0.1, "kl_estimator": "k2"}},
+        {"model": {"tuning": "lora", "gradient_checkpointing": True}, "algorithm": {"kl": 0.1, "kl_reward": 0.1}},
         {"model": {"dtype": "bfloat16", "tuning": "lora"}},
         {"env": {"workers": "process", "parallel": 4}, "validation": {"tasks": 1, "samples": 1}},
     ],
@@ -226,7 +226,7 @@ def test_groups_with_and_without_signal_are_distinguished() -> None:
 
 
 def test_the_format_penalty_is_the_fraction_of_invalid_turns() -> None:
-    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], RewardShaping(format_penalty=0.3))
+    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], 0.3)
     assert samples[0].reward == pytest.approx(1.0 - 0.3 * 0.5)
 
 

@@ -15,9 +15,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import TokenSequence
 from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
-from trainers.algorithms import TokenTargets, make_algorithm
+from trainers.algorithms import TokenTargets, algorithm_options, make_algorithm
+from trainers.algorithms.loss import ClipOptions
 from trainers.batching import Row, make_micro_batches
-from trainers.config import AlgorithmConfig, LoraConfig, ModelConfig, OptimizerConfig
+from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
 from trainers.model import ModelUnusable, Policy
 from trainers.samples import Sample
@@ -66,7 +67,7 @@ def with_prompt(sequence: TokenSequence, prompt: tuple[int, ...]) -> TokenSequen
     )
 
 
-def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: float, entropy: float) -> torch.Tensor:
+def naive(model: Any, rows: list[Row], config: ClipOptions, temperature: float, entropy: float) -> torch.Tensor:
     """Return the loss with all logits of each sequence alone, token by token."""
     total = torch.zeros(())
     tokens = sum(row.num_sampled for row in rows)
@@ -104,7 +105,8 @@ def test_gradient_of_a_batch_equals_the_naive_one(
     rng = np.random.default_rng(1)
     drawn = sequences(9) + [with_prompt(s, (4, 5, 6, 7, 8, 9, 10, 11) * 2) for s in sequences(9, seed=5)]
     rows = [Row(sequence, {"adv": rng.normal(size=sum(sequence.mask))}) for sequence in drawn]
-    config = AlgorithmConfig(clip_low=0.2, clip_high=0.28)
+    config = algorithm_options(clip_low=0.2, clip_high=0.28)
+    assert isinstance(config, ClipOptions)
     naive(policy.model, rows, config, 0.7, entropy=0.01).backward()
     expected = {name: parameter.grad.clone() for name, parameter in policy.parameters if parameter.grad is not None}
     policy.model.zero_grad()
@@ -115,7 +117,7 @@ def test_gradient_of_a_batch_equals_the_naive_one(
     for batch in batches:
         assert batch.ids_BT.numel() <= budget or len(batch.ids_BT) == 1
         outputs = policy.outputs(batch)
-        loss_N, _ = loss(outputs, batch)
+        loss_N, _ = loss(outputs.logp_N, batch)
         (batch.weight_N * (loss_N - 0.01 * outputs.entropy_N)).sum().backward()
     for name, parameter in policy.parameters:
         assert parameter.grad is not None, name
@@ -194,7 +196,7 @@ def samples_with(rewards: list[float]) -> list[Sample]:
 def test_samples_without_advantage_change_nothing(folder: Path) -> None:
     learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
-    config = AlgorithmConfig()
+    config = algorithm_options()
     stats = learner.update(0, [], TokenTargets(np.zeros(0, dtype=bool), {"adv": []}), make_algorithm(config), 0.1)
     assert stats.tokens == 0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
@@ -203,7 +205,7 @@ def test_samples_without_advantage_change_nothing(folder: Path) -> None:
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_stays(folder: Path) -> None:
     learner = learner_of(folder, max_bad_steps=2)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
-    samples, config = samples_with([1.0, 0.0]), AlgorithmConfig()
+    samples, config = samples_with([1.0, 0.0]), algorithm_options()
     targets = TokenTargets(
         np.ones(len(samples), dtype=bool), {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
     )
@@ -229,9 +231,7 @@ def test_kl_pulls_towards_the_reference_with_adapters_and_with_a_copy(folder: Pa
 
 
 def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
-    learner = Learner(
-        Policy(ModelConfig(str(folder), "full")), OptimizerConfig(lr=1.0, warmup_steps=5, final_lr_fraction=0.1), 101
-    )
+    learner = Learner(Policy(ModelConfig(str(folder), "full")), OptimizerConfig(lr=1.0, warmup_steps=5), 101)
     rates = [learner.learning_rate(step) for step in range(101)]
     assert rates[0] == pytest.approx(1 / 6)
     assert rates[:5] == sorted(rates[:5])

@@ -59,8 +59,8 @@ def test_every_algorithm_trains_a_team_with_one_adapter_a_role(tmp_path: Path, n
     size = 4 if name in ("grpo", "dr-grpo", "rloo") else 2
     options = {"name": name, "group_size": size, "kl": 0.01}
     roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}}
-    value = {"value": {"warmup_steps": 0}} if name == "ppo" else {}
-    result = train(team_config(tmp_path, algorithm=options, roles=roles, **value))
+    value = {"value_warmup_steps": 0} if name == "ppo" else {}
+    result = train(team_config(tmp_path, algorithm={**options, **value}, roles=roles))
     row = read_metrics(result.output)[-1]
     episodes = episodes_of(result)
     assert len(episodes) == 2 * (size + (name == "remax"))
@@ -162,10 +162,9 @@ def test_each_role_has_its_own_limits(tmp_path: Path) -> None:
         assert lengths["judge"] == 1 < lengths["solver"]
 
 
-@pytest.mark.parametrize("evict", ["oldest", "random"])
-def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path, evict: str) -> None:
-    opponents = {"role": "opponent", "pool": 2, "every": 1, "evict": evict}
-    config = team_config(tmp_path, "Duel", steps=5, opponents=opponents, optimizer={"lr": 0.02})
+def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path) -> None:
+    opponents = {"opponent": {"copies": {"pool": 2, "every": 1}}}
+    config = team_config(tmp_path, "Duel", steps=5, roles=opponents, optimizer={"lr": 0.02})
     result = train(config)
     pools = []
     for step in range(1, 6):
@@ -180,17 +179,16 @@ def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path, evict: str) -
     assert pools[0] == {"opponent.0"}
     assert set().union(*pools) <= {f"opponent.{step}" for step in range(5)}
     assert all(len(pool) <= 2 for pool in pools)
-    if evict == "oldest":
-        assert pools[4] <= {"opponent.3", "opponent.4"}
+    assert pools[4] <= {"opponent.3", "opponent.4"}
 
 
 def test_a_pool_of_opponents_is_restored_after_an_interruption(tmp_path: Path) -> None:
     """Deterministic, resumed from its checkpoint: the same opponents, the same episodes, the same weights."""
 
     def run(name: str, steps: int, **options: Any) -> TrainResult:
-        opponents = {"role": "opponent", "pool": 3, "every": 1, "evict": "random"}
+        opponents = {"opponent": {"copies": {"pool": 3, "every": 1}}}
         config = team_config(
-            tmp_path, "Duel", steps=steps, opponents=opponents, deterministic=True, checkpoint={"every": 1}, **options,
+            tmp_path, "Duel", steps=steps, roles=opponents, deterministic=True, checkpoint={"every": 1}, **options,
             output=str(tmp_path / name), optimizer={"lr": 0.02, "schedule": "constant"},
         )  # fmt: skip
         return train(config)
@@ -228,8 +226,7 @@ def test_a_checkpoint_contains_every_adapter_also_when_none_has_changed(tmp_path
     """
     options: dict[str, Any] = {
         "roles": {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}},
-        "algorithm": {"name": "ppo", "kl": 0.01},
-        "value": {"warmup_steps": 3},
+        "algorithm": {"name": "ppo", "kl": 0.01, "value_warmup_steps": 3},
         "checkpoint": {"every": 1},
         "deterministic": True,
         "optimizer": {"schedule": "constant"},
@@ -252,13 +249,13 @@ def test_a_resumed_run_can_have_a_smaller_pool_or_add_opponents(tmp_path: Path) 
         )  # fmt: skip
         return train(config)
 
-    run("smaller", 3, opponents={"role": "opponent", "pool": 3, "every": 1})
-    run("smaller", 5, opponents={"role": "opponent", "pool": 2, "every": 1}, resume=True)
+    run("smaller", 3, roles={"opponent": {"copies": {"pool": 3, "every": 1}}})
+    run("smaller", 5, roles={"opponent": {"copies": {"pool": 2, "every": 1}}}, resume=True)
     state = load_checkpoint(tmp_path / "smaller" / "checkpoints").state  # type: ignore[union-attr]
     assert list(state["opponents"]["copies"]) == [4, 5]
 
     run("later", 1, roles={"opponent": {"adapter": "base"}})
-    later = run("later", 2, opponents={"role": "opponent"}, resume=True)
+    later = run("later", 2, roles={"opponent": {"copies": {}}}, resume=True)
     assert {episode.info["weights"]["opponent_0"] for episode in episodes_of(later, 2)} == {"opponent.1"}
 
 
@@ -278,7 +275,7 @@ def test_the_sampler_never_holds_more_opponents_than_the_pool(tmp_path: Path) ->
             held.remove(name)
             await super().drop(name)
 
-    config = team_config(tmp_path, "Duel", steps=4, opponents={"role": "opponent", "pool": 2, "every": 1})
+    config = team_config(tmp_path, "Duel", steps=4, roles={"opponent": {"copies": {"pool": 2, "every": 1}}})
     train(config, sampler=Counting(config.model.path, max_batch=32))
     assert max(sizes) == 2
     assert held == {"", "opponent.3", "opponent.4"}
@@ -317,8 +314,8 @@ def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"env": {"workflow": ""}, "roles": {"solver": {}}}, "roles without env.workflow"),
-    ({"env": {"workflow": ""}, "opponents": {"role": "solver"}}, r"opponents.role='solver' has no effect"),
-    ({"env": {"workflow": "", "workflow_kwargs": {"solvers": 3}}}, "workflow_kwargs without env.workflow"),
+    ({"env": {"workflow": ""}, "roles": {"solver": {"copies": {}}}}, "roles without env.workflow"),
+    ({"env": {"workflow": "", "agent_kwargs": {"solvers": 3}}}, "agent_kwargs without env.agent or env.workflow"),
     ({"env": {"agent": "a:B"}}, r"env.agent='a:B' has no effect"),
     ({"model": {"tuning": "full", "lora": {}}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
     ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),
@@ -326,12 +323,11 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"base": {}}}, "roles.base"),
     ({"roles": {"a.b": {}}}, "roles.a.b"),
     ({"roles": {"solver": {"max_tokens": 0}}}, "at least 1"),
-    ({"opponents": {"pool": 3}}, "opponents.pool=3 has no effect without opponents.role"),
-    ({"opponents": {"role": "judge", "pool": 1, "evict": "random"}}, "opponents.evict='random' has no effect"),
-    ({"opponents": {"role": "judge", "every": 0}}, "opponents.every"),
-    ({"opponents": {"role": "judge"}, "roles": {"judge": {"adapter": "own"}}}, "roles.judge.adapter=own"),
-    ({"opponents": {"role": "judge"}, "roles": {"judge": {"trainable": True}}}, "roles.judge.trainable"),
-    ({"opponents": {"role": "judge"}, "roles": {"judge": {"trainable": False}}}, "roles.judge.trainable"),
+    ({"roles": {"judge": {"copies": {}}, "solver": {"copies": {}}}}, "all have copies; only one role can"),
+    ({"roles": {"judge": {"copies": {"every": 0}}}}, r"roles.judge.copies.every"),
+    ({"roles": {"judge": {"copies": {}, "adapter": "own"}}}, "roles.judge.adapter=own"),
+    ({"roles": {"judge": {"copies": {}, "trainable": True}}}, "roles.judge.trainable"),
+    ({"roles": {"judge": {"copies": {}, "trainable": False}}}, "roles.judge.trainable"),
 ]
 
 
@@ -340,21 +336,21 @@ def test_invalid_or_unused_role_options_are_errors(tmp_path: Path) -> None:
 
 
 def test_opponents_that_are_never_updated_give_a_warning(tmp_path: Path) -> None:
-    assert not validate(team_config(tmp_path, "Duel", steps=21, opponents={"role": "opponent"}))
-    (warning,) = validate(team_config(tmp_path, "Duel", steps=20, opponents={"role": "opponent"}))
-    assert warning.startswith("opponents.every=20 with steps=20: the only opponent")
+    assert not validate(team_config(tmp_path, "Duel", steps=21, roles={"opponent": {"copies": {}}}))
+    (warning,) = validate(team_config(tmp_path, "Duel", steps=20, roles={"opponent": {"copies": {}}}))
+    assert warning.startswith("roles.opponent.copies.every=20 with steps=20: the only opponent")
 
 
 WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"sovler": {}}}, r"roles.sovler.*solver, judge"),
-    ({"opponents": {"role": "enemy"}}, r"opponents.role='enemy'.*solver, judge"),
+    ({"roles": {"enemy": {"copies": {}}}}, r"roles.enemy.*solver, judge"),
     ({"roles": {"solver": {"adapter": "base"}, "judge": {"adapter": "base"}}}, "no role is trained"),
     ({"roles": {"solver": {"adapter": "own"}, "judge": {"trainable": False}}}, "use adapter: base"),
-    ({"opponents": {"role": "judge", "of": "solver"}}, "has no effect: only one set"),
+    ({"roles": {"judge": {"copies": {"of": "solver"}}}}, "has no effect: only one set"),
     ({"env": {"workflow": "echo_workflow:reward_of"}}, "cannot be created"),
     ({"env": {"workflow": "echo_workflow:HALVES"}}, "cannot be created"),
     ({"env": {"workflow": "echo_workflow:Missing"}}, "cannot be imported"),
-    ({"env": {"workflow_kwargs": {"judges": 2}}}, "judges"),
+    ({"env": {"agent_kwargs": {"judges": 2}}}, "judges"),
     ({"roles": {"solver": {"adapter": "own"}}, "sampler": {"backend": "vllm", "merge_adapters": True}}, "full models"),
 ]
 
@@ -380,7 +376,7 @@ def test_a_dry_run_shows_the_role_assignment(tmp_path: Path) -> None:
     row = read_metrics(train(config).output)[-1]
     assert row["episodes/count"] == found.plan.episodes
     assert row["completions/total_tokens"] <= found.plan.reply * found.plan.episodes
-    duel = dry_run(team_config(tmp_path / "duel", "Duel", opponents={"role": "opponent", "pool": 3}, output="none"))
+    duel = dry_run(team_config(tmp_path / "duel", "Duel", roles={"opponent": {"copies": {"pool": 3}}}, output="none"))
     assert "frozen copies, at most 3" in report(duel)
     assert duel.memory.resident["sampler's named weights"] == 3 * found.memory.resident["sampler's named weights"]
 
@@ -416,7 +412,7 @@ def test_the_examples_of_the_documentation_page_run(
 
 
 def test_demonstrations_are_not_taken_from_frozen_opponents(tmp_path: Path) -> None:
-    config = team_config(tmp_path, "Duel", opponents={"role": "opponent"}, steps=1)
+    config = team_config(tmp_path, "Duel", roles={"opponent": {"copies": {}}}, steps=1)
     result = train(config)
     read = read_demonstrations(result.output / "episodes" / "train-000001.jsonl")
     assert {item.task.rpartition("/")[2] for item in read} == {"player_0"}

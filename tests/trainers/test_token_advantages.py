@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from tests.chat.for_every import for_every
-from trainers.algorithms import ModelSignals, make_algorithm
+from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
 from trainers.algorithms.estimators import discounted_returns, gae
 from trainers.algorithms.turns import turns_of
-from trainers.config import AlgorithmConfig
-from trainers.samples import RewardShaping, Sample, samples_of
+from trainers.samples import Sample, samples_of
 
 
 @dataclass
@@ -137,8 +136,8 @@ shares = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 @given(batch=batches, seed=st.integers(0, 999), gamma=shares, lam=shares, penalty=st.sampled_from([0.0, 0.3]))
 def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty: float) -> None:
     sampled = sample_episodes(batch, seed)
-    samples = samples_of(sampled.episodes, RewardShaping(format_penalty=penalty))
-    config = AlgorithmConfig(name="ppo", gamma=gamma, gae_lambda=lam, whiten=False)
+    samples = samples_of(sampled.episodes, penalty)
+    config = algorithm_options("ppo", gamma=gamma, gae_lambda=lam, whiten=False)
     per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
     adv, goal, judged = {}, {}, set()
     for episode, turns in streams(sampled, penalty):
@@ -161,7 +160,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
 def test_ppo_by_tokens_skips_environment_tokens(batch: list, seed: int, gamma: float, lam: float) -> None:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
-    config = AlgorithmConfig(name="ppo", gae_level="token", gamma=gamma, gae_lambda=lam, whiten=False)
+    config = algorithm_options("ppo", gae_level="token", gamma=gamma, gae_lambda=lam, whiten=False)
     per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
     expected = {}
     for episode, turns in streams(sampled):
@@ -186,7 +185,7 @@ def whitened(values: dict[int, float], decisions: list[int]) -> dict[int, float]
 def test_rebn_whitens_discounted_returns_of_turns(batch: list, seed: int, gamma: float) -> None:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
-    adv = make_algorithm(AlgorithmConfig(name="rebn", gamma=gamma)).targets(samples, ModelSignals()).per_token["adv"]
+    adv = make_algorithm(algorithm_options("rebn", gamma=gamma)).targets(samples, ModelSignals()).per_token["adv"]
     expected, decisions = {}, []
     for _, turns in streams(sampled):
         for t, (ids, _) in enumerate(turns):
@@ -203,8 +202,7 @@ def test_reinforce_plus_plus_discounts_by_token_with_the_kl_in_the_reward(
 ) -> None:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
-    options = {"kl": kl, "kl_in": "reward", "kl_estimator": "k1"} if kl else {}
-    config = AlgorithmConfig(name="reinforce++", gamma=gamma, **options)
+    config = algorithm_options("reinforce++", gamma=gamma, kl_reward=kl)
     adv = make_algorithm(config).targets(samples, sampled.signals(samples) if kl else ModelSignals()).per_token["adv"]
     expected = {}
     for _, turns in streams(sampled):
@@ -224,12 +222,11 @@ def test_kl_in_the_reward_is_taken_from_the_episodes_that_groups_compare() -> No
         [([[Turn(2, 0, 1.0, False)]], StopReason.SUCCESS), ([[Turn(1, 0, 0.0, False)]], StopReason.FAILURE)], 0
     )
     samples = samples_of(sampled.episodes)
-    config = AlgorithmConfig(kl=0.5, kl_in="reward", kl_estimator="k3")
+    config = algorithm_options(kl_reward=0.5)
     adv = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token["adv"]
 
     def total_reward(sample: Sample) -> float:
-        ratios = [sampled.logp[token] - sampled.ref[token] for token in sampled_ids(sample)]
-        return sample.reward - 0.5 * sum(np.exp(-x) - 1 + x for x in ratios)
+        return sample.reward - 0.5 * sum(sampled.logp[token] - sampled.ref[token] for token in sampled_ids(sample))
 
     first, second = (total_reward(sample) for sample in samples)
     assert np.allclose(adv[0], (first - second) / 2)
@@ -240,17 +237,17 @@ def test_only_trained_samples_count_in_the_statistics_of_the_batch() -> None:
     batch = [([[Turn(1, 0, reward, False)]], end) for reward, end in
              ((1.0, StopReason.SUCCESS), (0.0, StopReason.FAILURE), (-50.0, StopReason.CONTEXT_LENGTH))]  # fmt: skip
     samples = samples_of(sample_episodes(batch, 0).episodes)
-    targets = make_algorithm(AlgorithmConfig(name="rebn", overlong="mask")).targets(samples, ModelSignals())
+    targets = make_algorithm(algorithm_options("rebn", overlong="mask")).targets(samples, ModelSignals())
     assert targets.keep_B.tolist() == [True, True, False]
     assert np.allclose(np.concatenate(targets.per_token["adv"])[:2], [1.0, -1.0], atol=1e-5)
-    kept = make_algorithm(AlgorithmConfig(name="rebn")).targets(samples, ModelSignals())
+    kept = make_algorithm(algorithm_options("rebn")).targets(samples, ModelSignals())
     assert kept.keep_B.all()
 
 
 @settings(max_examples=60, deadline=None)
 @given(batch=batches, seed=st.integers(0, 999), penalty=st.sampled_from([0.0, 0.3]))
 def test_the_rewards_of_each_agents_turns_sum_to_the_episodes(batch: list, seed: int, penalty: float) -> None:
-    for sample in samples_of(sample_episodes(batch, seed).episodes, RewardShaping(format_penalty=penalty)):
+    for sample in samples_of(sample_episodes(batch, seed).episodes, penalty):
         assert [sum(rewards) for rewards in sample.turn_rewards] == pytest.approx(
             [sample.reward] * len(sample.turn_rewards)
         )
@@ -282,13 +279,3 @@ def test_a_truncated_reply_in_a_single_turn_environment_is_overlong() -> None:
     (sample,) = samples_of([episode])
     assert sample.overlong
     assert sample.terminated
-
-
-def test_the_length_penalty_grows_within_the_buffer_and_is_paid_at_the_end() -> None:
-    shaping = RewardShaping(overlong_penalty=0.5, overlong_buffer=4, max_tokens=10)
-    episodes = sample_episodes(
-        [([[Turn(3, 0, 0.0, False), Turn(3, 1, 1.0, False), Turn(2, 1, 0.0, False)]], StopReason.SUCCESS)], 0
-    )
-    (sample,) = samples_of(episodes.episodes, shaping)
-    assert sample.reward == pytest.approx(1.0 - 0.25)  # 8 of 10 tokens: half of the buffer
-    assert sample.turn_rewards == ((0.0, 1.0, -0.25),)

@@ -6,6 +6,7 @@ import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms import TokenTargets, make_algorithm
+from trainers.algorithms import AlgorithmRun, TokenTargets, algorithm_options, make_algorithm
 from trainers.algorithms.estimators import explained_variance
-from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, ValueConfig
+from trainers.config import ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.model import Policy
@@ -25,7 +26,9 @@ from trainers.run.metrics import read_metrics
 from trainers.samples import Sample
 from trainers.tiny_model import make_tiny_model
 
-PPO = AlgorithmConfig(name="ppo")
+
+def ppo(**options: Any) -> AlgorithmRun:
+    return make_algorithm(algorithm_options("ppo", **options))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def randomised(policy: Policy, learner: Learner) -> Learner:
 def test_values_are_computed_from_the_state_before_each_token(
     policy: Policy, seed: int, count: int, budget: int
 ) -> None:
-    learner = Learner(policy, OptimizerConfig(tokens_per_microbatch=budget), 10, ValueConfig())
+    learner = Learner(policy, OptimizerConfig(tokens_per_microbatch=budget), 10, ppo().value)
     randomised(policy, learner)
     samples = some_samples(seed, count)
     signals = learner.signals(samples, {"values"})
@@ -99,7 +102,7 @@ def test_parameters_changed_by_the_value_loss(folder: Path, detach: bool) -> Non
     after = {}
     for goal in (1.0, -1.0):
         policy = Policy(ModelConfig(path=str(folder), tuning="full"))
-        algorithm = make_algorithm(PPO, ValueConfig(detach=detach, warmup_steps=1))
+        algorithm = ppo(value_weight=0.0 if detach else 0.5, value_warmup_steps=1)
         learner = randomised(policy, Learner(policy, OptimizerConfig(), 10, algorithm.value))
         samples, before = some_samples(1, 3), weights(policy)
         head = [parameter.detach().clone() for parameter in policy.value_head.parameters()]  # type: ignore[union-attr]
@@ -120,7 +123,7 @@ def test_a_large_value_loss_does_not_change_the_policy_gradient(folder: Path) ->
     norms = []
     for goal in (0.0, 1e4):
         policy = Policy(ModelConfig(path=str(folder), tuning="full"))
-        algorithm = make_algorithm(PPO, ValueConfig(warmup_steps=0))
+        algorithm = ppo(value_warmup_steps=0)
         learner = Learner(policy, OptimizerConfig(warmup_steps=0), 10, algorithm.value)
         samples, before = some_samples(1, 3), weights(policy)
         learner.update(0, samples, with_returns(samples, goal, 1.0), algorithm, 0.0)
@@ -130,7 +133,7 @@ def test_a_large_value_loss_does_not_change_the_policy_gradient(folder: Path) ->
 
 def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
-    algorithm = make_algorithm(PPO, ValueConfig(lr=0.02, warmup_steps=200))
+    algorithm = ppo(value_lr=0.02, value_warmup_steps=200)
     learner = Learner(policy, OptimizerConfig(warmup_steps=0), 1000, algorithm.value)
     samples = some_samples(3, 6)
     targets = with_returns(samples, 0.0, 1.0)
@@ -147,13 +150,13 @@ def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
 
 def test_the_value_head_is_in_checkpoints_and_a_run_without_one_rejects_them(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
-    learner = randomised(policy, Learner(policy, OptimizerConfig(), 10, ValueConfig()))
+    learner = randomised(policy, Learner(policy, OptimizerConfig(), 10, ppo().value))
     file = io.BytesIO()
     torch.save(learner.state_dict(), file)
     file.seek(0)
     state = torch.load(file, weights_only=True)
     other = Policy(ModelConfig(path=str(folder), tuning="full"))
-    Learner(other, OptimizerConfig(), 10, ValueConfig()).load_state_dict(state)
+    Learner(other, OptimizerConfig(), 10, ppo().value).load_state_dict(state)
     assert torch.equal(other.value_head.weight_D, policy.value_head.weight_D)  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="value head"):
         Learner(Policy(policy.config), OptimizerConfig(), 10).load_state_dict({**state, "optimizer": {}})
@@ -163,8 +166,7 @@ def test_a_resumed_ppo_run_is_bit_identical_and_logs_value_metrics(tmp_path: Pat
     config = echo_config(
         tmp_path,
         deterministic=True,
-        algorithm={"name": "ppo", "minibatches": 2, "gamma": 0.9},
-        value={"warmup_steps": 1, "detach": False},
+        algorithm={"name": "ppo", "minibatches": 2, "gamma": 0.9, "value_warmup_steps": 1, "value_weight": 0.5},
         checkpoint={"every": 2, "keep": 3},
         validation={"every": 100, "tasks": 1, "samples": 1},
     )

@@ -1,12 +1,44 @@
 """Reinforcement learning algorithms: what to sample, per-token advantages from rewards, and the loss."""
 
-from trainers.algorithms.registry import (
+from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
+from trainers.algorithms.algorithm import (
     Algorithm,
+    AlgorithmRun,
     ModelSignals,
     RolloutRequest,
     SignalName,
     TokenTargets,
-    make_algorithm,
 )
+from trainers.algorithms.loss import Loss
+from trainers.algorithms.options import (
+    AlgorithmOptions,
+    ComparingOptions,
+    DiscountOptions,
+    GroupOptions,
+    LossOptions,
+    ValueOptions,
+)
+from trainers.algorithms.registry import ALGORITHMS, LOSSES, algorithm_options, make_algorithm
 
-__all__ = ["Algorithm", "ModelSignals", "RolloutRequest", "SignalName", "TokenTargets", "make_algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "LOSSES",
+    "AdvantageBatch",
+    "Algorithm",
+    "AlgorithmOptions",
+    "AlgorithmRun",
+    "ComparingOptions",
+    "DiscountOptions",
+    "GroupOptions",
+    "Loss",
+    "LossOptions",
+    "ModelSignals",
+    "PerToken",
+    "RolloutRequest",
+    "SignalName",
+    "TokenTargets",
+    "ValueOptions",
+    "algorithm_options",
+    "make_algorithm",
+    "per_episode",
+]

@@ -1,26 +1,15 @@
-"""Credit assignment: for each algorithm, the targets of each sampled token from a batch of samples."""
+"""What the advantage functions of all algorithms use: the batch, the decisions in it, and their values per token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.algorithms.estimators import (
-    BoolArray,
-    FloatArray,
-    batch_baseline,
-    discounted_returns,
-    gae,
-    greedy_baseline,
-    group_relative,
-    leave_one_out,
-    whitening_stats,
-)
+from trainers.algorithms.estimators import BoolArray, FloatArray, discounted_returns, whitening_stats
 from trainers.algorithms.turns import SampledTurn, turns_of
-from trainers.config import AlgorithmConfig
 from trainers.samples import Sample
 
 
@@ -57,32 +46,16 @@ class AdvantageBatch:
 
 
 PerToken = Mapping[str, list[FloatArray]]
-AdvantageFunction = Callable[[AdvantageBatch, AlgorithmConfig], PerToken]
+"""By name, for each sample one value per sampled token, its sequences in order; see :class:`TokenTargets`."""
 
 
-def _grpo(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    return _broadcast(batch, group_relative(batch.reward_B, batch.group_B, normalize_std=config.normalize_std))
-
-
-def _rloo(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    return _broadcast(batch, leave_one_out(batch.reward_B, batch.group_B))
-
-
-def _remax(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    return _broadcast(batch, greedy_baseline(batch.reward_B, batch.group_B, batch.greedy_B))
-
-
-def _reinforce(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    return _broadcast(batch, batch_baseline(batch.reward_B, batch.keep_B))
-
-
-def _broadcast(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
+def per_episode(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
     """Assign the episode's advantage to every sampled token."""
     return {"adv": [np.full(sample.num_sampled, adv) for sample, adv in zip(batch.samples, adv_B, strict=True)]}
 
 
 @dataclass(frozen=True, slots=True)
-class _Decisions:
+class Decisions:
     """The decisions of one agent in one episode, in order: its turns or its tokens.
 
     Attributes:
@@ -96,9 +69,9 @@ class _Decisions:
     reward_T: FloatArray
 
 
-def _turns(batch: AdvantageBatch) -> list[_Decisions]:
+def turn_decisions(batch: AdvantageBatch) -> list[Decisions]:
     return [
-        _Decisions(
+        Decisions(
             index,
             [turn.tokens for turn in turns],
             np.array([turn.reward - batch.cost[index][turn.tokens].sum() for turn in turns]),
@@ -107,14 +80,14 @@ def _turns(batch: AdvantageBatch) -> list[_Decisions]:
     ]
 
 
-def _tokens(batch: AdvantageBatch) -> list[_Decisions]:
+def token_decisions(batch: AdvantageBatch) -> list[Decisions]:
     decisions = []
     for index, turns in _turns_by_agent(batch):
         reward_T = np.concatenate([-batch.cost[index][turn.tokens] for turn in turns])
         last = np.cumsum([len(turn.tokens) for turn in turns]) - 1
         reward_T[last] += [turn.reward for turn in turns]
         tokens = np.concatenate([turn.tokens for turn in turns])
-        decisions.append(_Decisions(index, list(tokens[:, None]), reward_T))
+        decisions.append(Decisions(index, list(tokens[:, None]), reward_T))
     return decisions
 
 
@@ -122,72 +95,27 @@ def _turns_by_agent(batch: AdvantageBatch) -> list[tuple[int, list[SampledTurn]]
     return [(index, turns) for index, sample in enumerate(batch.samples) for turns in turns_of(sample) if turns]
 
 
-def _reinforce_plus_plus(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    return _whitened_returns(batch, _tokens(batch), config)
-
-
-def _rebn(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    return _whitened_returns(batch, _turns(batch), config)
-
-
-def _whitened_returns(batch: AdvantageBatch, decisions: list[_Decisions], config: AlgorithmConfig) -> PerToken:
-    returns = [discounted_returns(decision.reward_T, config.gamma) for decision in decisions]
-    shift, scale = _batch_whitening(batch, decisions, returns)
-    adv = _zeros(batch)
+def whitened_returns(batch: AdvantageBatch, decisions: list[Decisions], gamma: float) -> PerToken:
+    """Assign the discounted return of each decision, whitened over the batch, to its tokens."""
+    returns = [discounted_returns(decision.reward_T, gamma) for decision in decisions]
+    shift, scale = batch_whitening(batch, decisions, returns)
+    adv = zeros(batch)
     for decision, return_T in zip(decisions, returns, strict=True):
-        _scatter(adv, decision, (return_T - shift) * scale)
+        scatter(adv, decision, (return_T - shift) * scale)
     return {"adv": adv}
 
 
-def _ppo(batch: AdvantageBatch, config: AlgorithmConfig) -> PerToken:
-    assert batch.values is not None
-    decisions = _turns(batch) if config.gae_level == "turn" else _tokens(batch)
-    advantages, values = [], []
-    for item in decisions:
-        sample = batch.samples[item.sample]
-        value_T = batch.values[item.sample][[tokens[0] for tokens in item.tokens]]
-        # For a truncated episode, the value of the last state the head was evaluated in stands for the value of the
-        # next state: no prompt was built for that state, and the head is not trained on states after the end of a
-        # reply.
-        final = 0.0 if sample.terminated else float(value_T[-1])
-        values.append(value_T)
-        advantages.append(gae(item.reward_T, value_T, final, gamma=config.gamma, lam=config.gae_lambda))
-    shift, scale = _batch_whitening(batch, decisions, advantages) if config.whiten else (0.0, 1.0)
-    adv, value, goal, decision = (_zeros(batch) for _ in range(4))
-    for item, adv_T, value_T in zip(decisions, advantages, values, strict=True):
-        _scatter(adv, item, (adv_T - shift) * scale)
-        _scatter(value, item, value_T)
-        _scatter(goal, item, adv_T + value_T)
-        decision[item.sample][[tokens[0] for tokens in item.tokens]] = 1.0
-    return {"adv": adv, "value": value, "return": goal, "decision": decision}
-
-
-def _zeros(batch: AdvantageBatch) -> list[FloatArray]:
+def zeros(batch: AdvantageBatch) -> list[FloatArray]:
     return [np.zeros(sample.num_sampled) for sample in batch.samples]
 
 
-def _scatter(per_token: list[FloatArray], decisions: _Decisions, value_T: FloatArray) -> None:
+def scatter(per_token: list[FloatArray], decisions: Decisions, value_T: FloatArray) -> None:
     """Assign the value of each decision to all its tokens."""
     for tokens, value in zip(decisions.tokens, value_T, strict=True):
         per_token[decisions.sample][tokens] = value
 
 
-def _batch_whitening(
-    batch: AdvantageBatch, decisions: list[_Decisions], values: list[FloatArray]
-) -> tuple[float, float]:
+def batch_whitening(batch: AdvantageBatch, decisions: list[Decisions], values: list[FloatArray]) -> tuple[float, float]:
     """Return shift and scale over the decisions of the episodes that are trained on."""
     counted = [value_T for decision, value_T in zip(decisions, values, strict=True) if batch.keep_B[decision.sample]]
     return whitening_stats(np.concatenate(counted) if counted else np.zeros(0))
-
-
-ADVANTAGES: dict[str, AdvantageFunction] = {
-    "grpo": _grpo,
-    "dr-grpo": _grpo,
-    "rloo": _rloo,
-    "remax": _remax,
-    "reinforce": _reinforce,
-    "reinforce++": _reinforce_plus_plus,
-    "rebn": _rebn,
-    "ppo": _ppo,
-}
-"""Credit functions by algorithm name."""

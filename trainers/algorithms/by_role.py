@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trainers.algorithms.algorithm import AlgorithmRun, ModelSignals, TokenTargets
 from trainers.algorithms.estimators import FloatArray
-from trainers.algorithms.registry import Algorithm, ModelSignals, TokenTargets
 from trainers.samples import Sample
 
 
-def targets_by_role(algorithm: Algorithm, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
+def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
     """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role.
 
     The logged numbers are means over the roles and, with the suffix ``/{role}``, the numbers of each role.

@@ -7,7 +7,6 @@ number of sampled tokens. ``group_B`` holds arbitrary labels; episodes with equa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,15 +105,6 @@ def gae(reward_T: FloatArray, value_T: FloatArray, final_value: float, *, gamma:
 def whitening_stats(value_N: FloatArray) -> tuple[float, float]:
     """Return shift and scale that normalize the values to mean 0 and standard deviation 1; constant values become 0."""
     return (float(value_N.mean()), 1.0 / (float(value_N.std()) + _STD_EPSILON)) if len(value_N) else (0.0, 1.0)
-
-
-def kl_cost(logp_N: FloatArray, ref_logp_N: FloatArray, estimator: Literal["k1", "k2", "k3"]) -> FloatArray:
-    """Estimate KL(policy || reference) per token, to be subtracted from the reward; see
-    :func:`trainers.algorithms.losses.kl_to_reference`."""
-    log_ratio_N = logp_N - ref_logp_N
-    if estimator == "k1":
-        return log_ratio_N
-    return 0.5 * log_ratio_N**2 if estimator == "k2" else np.exp(-log_ratio_N) - 1 + log_ratio_N
 
 
 def has_variance(reward_B: FloatArray, group_B: LabelArray) -> BoolArray:

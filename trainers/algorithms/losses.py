@@ -9,8 +9,6 @@ the lower bound, 0.0 none.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -98,40 +96,17 @@ def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) ->
     return -weight_N * adv_N * logp_N, torch.zeros_like(logp_N)
 
 
-def importance_factor(
-    logp_N: Tensor,
-    sampler_logp_N: Tensor,
-    sequence_N: Tensor,
-    *,
-    cap: float,
-    mode: Literal["token-truncate", "token-mask", "sequence-mask"],
-    by_sequence: bool = False,
-) -> tuple[Tensor, Tensor]:
+def importance_factor(ratio_N: Tensor, cap: float) -> Tensor:
     """Compute the factor of losses proportional to the ratio that limits the ratio to ``cap``.
 
     Truncated importance sampling: Ionides 2008; for numerical differences of sampler and trainer: Yao et al. 2025.
-    The masks drop ratios outside ``[1 / cap, cap]``. The ratio of a sequence is the geometric mean per token, so
-    that long sequences are not masked because of their length.
-
-    Args:
-        logp_N: Current log-probs.
-        sampler_logp_N: Log-probs the tokens were sampled with.
-        sequence_N: The sequence of each token.
-        cap: Largest ratio, above 1.
-        mode: Truncate tokens, or mask tokens or sequences.
-        by_sequence: Whether the loss uses the ratio of the sequence (GSPO).
-
-    Returns:
-        Factor per token, and the bound that its ratio exceeds: 1.0, -1.0 or 0.0.
     """
-    ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
-    if by_sequence or mode == "sequence-mask":
-        ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N)
-    if mode == "token-truncate":
-        factor_N = (cap / ratio_N).clamp(max=1.0)
-    else:
-        factor_N = ((ratio_N >= 1 / cap) & (ratio_N <= cap)).to(logp_N.dtype)
-    return factor_N, torch.where(factor_N < 1, torch.sign(ratio_N - 1), 0.0)
+    return (cap / ratio_N).clamp(max=1.0)
+
+
+def token_ratio(logp_N: Tensor, sampler_logp_N: Tensor) -> Tensor:
+    """Return the ratio of each token's probability to the sampler's, without gradient."""
+    return torch.exp(logp_N - sampler_logp_N).detach()
 
 
 @torch.no_grad()
@@ -141,6 +116,10 @@ def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -
     count_S = torch.bincount(index_N).to(logp_N.dtype)
     total_S = torch.zeros_like(count_S).index_add_(0, index_N, logp_N - sampler_logp_N)
     return torch.exp(total_S / count_S)[index_N]
+
+
+VALUE_CLIP = 0.2
+"""How far a value may move from its value before the update until it gets no gradient."""
 
 
 def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *, clip: float) -> Tensor:
@@ -157,21 +136,12 @@ def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *
     return 0.5 * error_N
 
 
-def kl_to_reference(
-    logp_N: Tensor, ref_logp_N: Tensor, estimator: Literal["k1", "k2", "k3"], *, straight_through: bool = False
-) -> Tensor:
-    """Estimate KL(policy || reference) per token from the policy's own samples (Schulman, "Approximating KL", 2020).
-
-    As a loss, only k2 has the expected gradient of the KL; k3 is never negative and is what GRPO uses; k1 has the
-    expected value of the KL and, as a loss, a gradient that is 0 on average. ``straight_through`` combines the
-    estimator's value with the gradient of k2.
+def kl_to_reference(logp_N: Tensor, ref_logp_N: Tensor) -> Tensor:
+    """Estimate KL(policy || reference) per token from the policy's own samples: Schulman's k3, ``exp(-x) - 1 + x`` for
+    the log-ratio x ("Approximating KL", 2020). It is never negative, and what GRPO uses.
     """
     log_ratio_N = logp_N - ref_logp_N
-    k2_N = 0.5 * log_ratio_N.square()
-    if estimator == "k2":
-        return k2_N
-    kl_N = log_ratio_N if estimator == "k1" else torch.exp(-log_ratio_N) - 1 + log_ratio_N
-    return kl_N.detach() + k2_N - k2_N.detach() if straight_through else kl_N
+    return torch.exp(-log_ratio_N) - 1 + log_ratio_N
 
 
 def _clipped(ratio_N: Tensor, adv_N: Tensor, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor]:

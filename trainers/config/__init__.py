@@ -4,27 +4,26 @@ Each section's check is in its file. An option that would have no effect under t
 :func:`validate`. :mod:`trainers.config_loading` reads configurations from YAML and the command line.
 """
 
-from trainers.config.algorithm import AlgorithmConfig, EntropyConfig
 from trainers.config.asynchrony import AsynchronyConfig
 from trainers.config.checkpoint import CheckpointConfig
-from trainers.config.checks import ConfigError
 from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
+from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
-from trainers.config.roles import OpponentsConfig, RoleAssignment, RoleConfig
-from trainers.config.sampler import SamplerConfig
+from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
+from trainers.config.sampler import OpenAISamplerConfig, SamplerConfig, VllmSamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
-from trainers.config.value import ValueConfig
+from trainers.option_checks import ConfigError
 
 __all__ = [
-    "AlgorithmConfig",
     "AsynchronyConfig",
     "CheckpointConfig",
     "ConfigError",
+    "CopiesConfig",
     "CurriculumConfig",
     "DemonstrationConfig",
     "DpoConfig",
@@ -37,6 +36,7 @@ __all__ = [
     "LengthConfig",
     "LoraConfig",
     "ModelConfig",
+    "OpenAISamplerConfig",
     "OpponentsConfig",
     "OptimizerConfig",
     "PreferenceConfig",
@@ -49,7 +49,7 @@ __all__ = [
     "TinyConfig",
     "TrainConfig",
     "ValidationConfig",
-    "ValueConfig",
+    "VllmSamplerConfig",
     "validate",
     "validate_dpo",
     "validate_sft",

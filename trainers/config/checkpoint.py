@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.config.checks import idle
+from trainers.option_checks import idle
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import positive, raise_if_any
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.offline import (
     Files,
@@ -18,6 +17,7 @@ from trainers.config.offline import (
     check_no_reference,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.option_checks import positive, raise_if_any
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import idle, positive
 from trainers.config.json_object import JsonObject
+from trainers.option_checks import idle, positive
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,10 @@ class EnvConfig:
     workflow: str = ""
     """Workflow class as ``module:Class``, for episodes with several agents; see ``roles``. Its tasks are those of the
     environment or game ``env.id``. Empty for a single agent."""
-    workflow_kwargs: JsonObject = field(default_factory=dict)
-    """Keyword arguments of the workflow."""
     agent: str = ""
     """Agent class as ``module:Class``; empty for the default agent of the environment."""
     agent_kwargs: JsonObject = field(default_factory=dict)
-    """Keyword arguments of the agent."""
+    """Keyword arguments of the agent or the workflow."""
     workers: Literal["thread", "process", "ray"] = "thread"
     """Where environments run. Threads are faster; processes isolate crashes and hangs; ray distributes such
     processes over the Ray cluster at RAY_ADDRESS."""
@@ -68,14 +66,14 @@ def check_env(env: EnvConfig, problems: list[str]) -> None:
         problems.append("env.id is missing: set the id of an environment (`rllm-gym list` shows them)")
     if env.agent and ":" not in env.agent:
         problems.append(f"env.agent={env.agent!r} must have the form module:Class")
-    if env.agent_kwargs and not env.agent:
-        problems.append("env.agent_kwargs without env.agent: set env.agent to the class that takes them")
+    if env.agent_kwargs and not (env.agent or env.workflow):
+        problems.append(
+            "env.agent_kwargs without env.agent or env.workflow: set one of them to the class that takes them"
+        )
     if env.workflow:
         if ":" not in env.workflow:
             problems.append(f"env.workflow={env.workflow!r} must have the form module:Class")
         idle(env, "env.", ("agent",), "with env.workflow, which creates its own agents", problems)
-    elif env.workflow_kwargs:
-        problems.append("env.workflow_kwargs without env.workflow: set env.workflow to the class that takes them")
     if env.max_turns is not None and env.max_turns < 1:
         problems.append(f"env.max_turns={env.max_turns} must be at least 1")
     positive(env, "env.", ("step_timeout", "episode_timeout", "parallel"), problems)

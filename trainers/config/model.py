@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import idle, positive
+from trainers.option_checks import idle, positive
 
 
 @dataclass(frozen=True)

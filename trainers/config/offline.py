@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.config.checks import idle, positive
 from trainers.config.model import ModelConfig
+from trainers.option_checks import idle, positive
 
 Files = str | tuple[str, ...]
 """One or several paths, patterns or names of data sets."""

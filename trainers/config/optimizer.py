@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.config.checks import idle, positive
 from trainers.config.model import ModelConfig
+from trainers.option_checks import idle, positive
 
 
 @dataclass(frozen=True)
@@ -21,23 +21,16 @@ class OptimizerConfig:
     """Peak learning rate. LoRA needs about ten times the rate of full fine-tuning."""
     lora_plus_ratio: float = 1.0
     """Ratio of the learning rate of the adapters' B matrices to ``lr`` (LoRA+, Hayou et al. 2024, who use 16)."""
-    beta1: float = 0.9
-    beta2: float = 0.95
     weight_decay: float = 0.0
     """Not applied to norms, biases and embeddings."""
     warmup_steps: int = 5
     """Number of linear warm-up steps."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate decays from its peak to ``final_lr_fraction`` at the last step."""
-    final_lr_fraction: float = 0.1
-    """Fraction of the peak learning rate at the last step."""
+    """How the learning rate decays from its peak to a tenth of it at the last step."""
     max_grad_norm: float = 1.0
     """Gradients with a larger norm are scaled down to this norm."""
     tokens_per_microbatch: int = 16384
     """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient."""
-    tokens_per_chunk: int | None = None
-    """Maximum number of sampled tokens whose logits are in memory at once; none for as many as fit in a few
-    megabytes."""
     max_bad_steps: int = 5
     """Number of consecutive failed steps before the run stops. A step fails if its loss or gradient is not finite
     (it is then skipped and counted), or if no episode was completed."""
@@ -49,21 +42,14 @@ def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: 
     Args:
         tuning: ``model.tuning``, which makes some options ineffective.
     """
-    names = ("lr", "max_grad_norm", "tokens_per_microbatch", "tokens_per_chunk", "max_bad_steps", "lora_plus_ratio")
+    names = ("lr", "max_grad_norm", "tokens_per_microbatch", "max_bad_steps", "lora_plus_ratio")
     positive(optimizer, "optimizer.", names, problems)
     if optimizer.warmup_steps < 0:
         problems.append(f"optimizer.warmup_steps={optimizer.warmup_steps} must be 0 or more")
     if not optimizer.weight_decay >= 0:
         problems.append(f"optimizer.weight_decay={optimizer.weight_decay} must be 0 or more")
-    if not 0 <= optimizer.final_lr_fraction <= 1:
-        problems.append(f"optimizer.final_lr_fraction={optimizer.final_lr_fraction} must be in [0, 1]")
-    if optimizer.schedule == "constant":
-        idle(optimizer, "optimizer.", ("final_lr_fraction",), "with optimizer.schedule=constant", problems)
     if tuning == "full":
         idle(optimizer, "optimizer.", ("lora_plus_ratio",), "with model.tuning=full", problems)
-    for name in ("beta1", "beta2"):
-        if not 0 <= getattr(optimizer, name) < 1:
-            problems.append(f"optimizer.{name}={getattr(optimizer, name)} must be in [0, 1)")
 
 
 def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from trainers.config.checks import ConfigError, idle, positive
 from trainers.config.mapping import from_mapping
 from trainers.config.model import ModelConfig
+from trainers.option_checks import ConfigError, positive
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 BASE = "base"
 """The name under which a sampler serves the model before training."""
 _RESERVED = (BASE, "default", "shared")
+
+
+@dataclass(frozen=True)
+class CopiesConfig:
+    """Self-play against frozen copies of the policy: a pool of its weights at earlier steps."""
+
+    of: str = ""
+    """The role whose weights are copied; empty if only one set of weights is trained."""
+    pool: int = 4
+    """Maximum number of copies; the oldest is removed from a full pool. All episodes of a group use the same copy."""
+    every: int = 20
+    """Steps between two copies; the first copy is the model before training."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +41,27 @@ class RoleConfig:
     ``own``: a separate adapter on the same base. ``base``: the model before training."""
     trainable: bool | None = None
     """Whether the model trains on the replies of this role. None for yes, except with ``adapter: base``, which is
-    never trained, and for the role of frozen opponents. ``false`` with ``shared``: the role uses the newest shared
+    never trained, and with ``copies``. ``false`` with ``shared``: the role uses the newest shared
     weights, but only the other roles train them."""
     max_tokens: int | None = None
     """Maximum length of the reply of one turn of this role, in tokens; none for ``sampling.max_tokens``."""
+    copies: CopiesConfig | None = None
+    """Use frozen copies of the policy for this role, its opponents in self-play; ``{}`` for the default pool."""
 
 
 @dataclass(frozen=True)
-class OpponentsConfig:
-    """Self-play against frozen copies of the policy: a pool of its weights at earlier steps."""
+class OpponentsConfig(CopiesConfig):
+    """The role that uses frozen copies, and its options. The role is empty if there is none."""
 
     role: str = ""
-    """The role that the copies take. Empty for no pool."""
-    of: str = ""
-    """The role whose weights are copied; empty if only one set of weights is trained."""
-    pool: int = 4
-    """Maximum number of copies. All episodes of a group use the same copy."""
-    every: int = 20
-    """Steps between two copies; the first copy is the model before training."""
-    evict: Literal["oldest", "random"] = "oldest"
-    """Which copy is removed from a full pool: the oldest, or one chosen at random with the run's seed (never the
-    newest)."""
+
+    @classmethod
+    def of_roles(cls, roles: Mapping[str, RoleConfig]) -> OpponentsConfig:
+        """Return the options of the role with copies."""
+        for name, role in roles.items():
+            if role.copies is not None:
+                return cls(role.copies.of, role.copies.pool, role.copies.every, name)
+        return cls()
 
 
 def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
@@ -130,41 +142,29 @@ def check_roles(
     if not workflow:
         if roles:
             problems.append("roles without env.workflow: without a workflow there is only one agent; set env.workflow")
-        idle(
-            opponents, "opponents.", tuple(entry.name for entry in fields(opponents)), "without env.workflow", problems
-        )
         return
     for name, role in roles.items():
         _check_role(name, role, model, problems)
+    with_copies = [name for name, role in roles.items() if role.copies is not None]
+    if len(with_copies) > 1:
+        problems.append(f"roles {', '.join(with_copies)} all have copies; only one role can")
     if not opponents.role:
-        names = ("of", "pool", "every", "evict")
-        idle(opponents, "opponents.", names, "without opponents.role", problems)
         return
-    positive(opponents, "opponents.", ("pool", "every"), problems)
-    if opponents.pool == 1:
-        idle(
-            opponents,
-            "opponents.",
-            ("evict",),
-            "with opponents.pool=1, which always contains only the newest copy",
-            problems,
-        )
-    if opponents.role in roles:
-        role = roles[opponents.role]
-        if role.trainable is not None:
-            problems.append(
-                f"roles.{opponents.role}.trainable={role.trainable} conflicts with opponents.role={opponents.role}: "
-                "the role uses frozen copies, which are never trained; remove it"
-            )
-        if role.adapter != "shared":
-            problems.append(
-                f"roles.{opponents.role}.adapter={role.adapter} conflicts with opponents.role={opponents.role}: the "
-                "role uses frozen copies of trained weights; remove it"
-            )
-    if opponents.of == opponents.role:
+    where = f"roles.{opponents.role}"
+    positive(opponents, f"{where}.copies.", ("pool", "every"), problems)
+    role = roles[opponents.role]
+    if role.trainable is not None:
         problems.append(
-            f"opponents.of={opponents.of!r} equals opponents.role, which is not trained; set it to another role"
+            f"{where}.trainable={role.trainable} conflicts with {where}.copies: frozen copies are never trained; "
+            "remove it"
         )
+    if role.adapter != "shared":
+        problems.append(
+            f"{where}.adapter={role.adapter} conflicts with {where}.copies, which are copies of trained weights; "
+            "remove it"
+        )
+    if opponents.of == opponents.role:
+        problems.append(f"{where}.copies.of={opponents.of!r} is the role itself, which is not trained; name another")
 
 
 def opponent_warnings(opponents: OpponentsConfig, steps: int) -> list[str]:
@@ -172,8 +172,8 @@ def opponent_warnings(opponents: OpponentsConfig, steps: int) -> list[str]:
     if not opponents.role or opponents.every < steps:
         return []
     return [
-        f"opponents.every={opponents.every} with steps={steps}: the only opponent is the model before training; use a "
-        "smaller opponents.every for self-play against trained copies"
+        f"roles.{opponents.role}.copies.every={opponents.every} with steps={steps}: the only opponent is the model "
+        "before training; use a smaller value for self-play against trained copies"
     ]
 
 
@@ -221,9 +221,9 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
         if name not in roles
     ]
     problems += [
-        f"opponents.{option}={name!r}: the workflow has no such role; its roles are {known}"
-        for option in ("role", "of")
-        if (name := getattr(assignment.opponents, option)) and name not in roles
+        f"roles.{assignment.opponents.role}.copies.of={name!r}: the workflow has no such role; its roles are {known}"
+        for name in (assignment.opponents.of,)
+        if name and name not in roles
     ]
     if problems:
         raise ConfigError(
@@ -244,22 +244,23 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
                 "use adapter: base"
             )
     if assignment.opponents.role:
+        where = f"roles.{assignment.opponents.role}.copies"
         if assignment.opponents.of and not assignment.trainable(assignment.opponents.of):
             raise ConfigError(
-                f"opponents.of={assignment.opponents.of!r} is not trained, so all its copies would be the same"
+                f"{where}.of={assignment.opponents.of!r} is not trained, so all its copies would be the same"
             )
         if not assignment.opponents.of and len(adapters) > 1:
             raise ConfigError(
-                f"opponents.of is missing: {len(adapters)} adapters are trained; set it to the role whose weights "
+                f"{where}.of is missing: {len(adapters)} adapters are trained; set it to the role whose weights "
                 "the opponents copy"
             )
         if assignment.opponents.of and len(adapters) == 1:
             raise ConfigError(
-                f"opponents.of={assignment.opponents.of!r} has no effect: only one set of weights is trained; remove it"
+                f"{where}.of={assignment.opponents.of!r} has no effect: only one set of weights is trained; remove it"
             )
     named = {name for name in (*adapters, *assignment.served(roles)) if name} or bool(assignment.opponents.role)
     if named and sampler.backend != "torch":
-        single_set = model.tuning == "full" or sampler.merge_adapters
+        single_set = model.tuning == "full" or sampler.merges
         if single_set:
             raise ConfigError(
                 f"sampler.backend={sampler.backend} cannot serve several full models, which model.tuning=full and "

@@ -1,26 +1,40 @@
-"""Options of the sampler, which generates the replies during training."""
+"""Options of the sampler, which generates the replies during training: one type per kind of backend."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
-from trainers.config.checks import idle, positive
 from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig
+from trainers.option_checks import idle, positive
 
 
 @dataclass(frozen=True)
 class SamplerConfig:
-    """The sampler, which generates the replies during training."""
+    """The sampler, which generates the replies during training. The other options depend on ``backend``."""
 
     backend: Literal["torch", "vllm", "vllm-server", "openai"] = "torch"
     """``torch``: built in, runs in this process, no dependencies. ``vllm``: vLLM in this process, much faster on a GPU.
     ``vllm-server``: vLLM in a separate process; the run survives a crash of it. ``openai``: an endpoint operated by
-    others that accepts token ids and loads LoRA adapters."""
+    others that accepts token ids and loads LoRA adapters. For the options of a backend, use
+    ``--sampler.backend vllm --help``."""
     restarts: int = 2
     """Number of consecutive restarts of a sampler that died, with the current weights. Requests in progress are
     repeated."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether adapters are synced merged into the base, as whole weights."""
+        return False
+
+
+@dataclass(frozen=True)
+class VllmSamplerConfig(SamplerConfig):
+    """vLLM, in this process (``backend=vllm``) or in a separate one (``backend=vllm-server``)."""
+
+    backend: Literal["torch", "vllm", "vllm-server", "openai"] = "vllm"
     merge_adapters: bool = False
     """Sync adapters merged into the base, as whole weights: each weight sync is slower and each token faster. vLLM
     requires it for DoRA."""
@@ -34,49 +48,72 @@ class SamplerConfig:
     engine_args: JsonObject = field(default_factory=dict)
     """Additional arguments of ``vllm.EngineArgs``."""
     timeout: float = 600.0
-    """Seconds without any sign of progress before vLLM is considered hung; for an endpoint, the timeout of one
-    request."""
+    """Seconds without any sign of progress before vLLM is considered hung."""
+
+    @property
+    def merges(self) -> bool:
+        return self.merge_adapters
+
+
+@dataclass(frozen=True)
+class OpenAISamplerConfig(SamplerConfig):
+    """An endpoint operated by others (``backend=openai``)."""
+
+    backend: Literal["torch", "vllm", "vllm-server", "openai"] = "openai"
     url: str = ""
     """URL of the endpoint, for example ``http://localhost:8000/v1``. The API key is read from OPENAI_API_KEY."""
     model: str = ""
     """Name of the base model at the endpoint."""
     adapter_folder: str = ""
     """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
+    timeout: float = 600.0
+    """Timeout of one request in seconds."""
 
 
-_VLLM = ("merge_adapters", "gpu_memory", "cache_gib", "probe_tolerance", "engine_args", "timeout")
-
-READ_BY_BACKEND: dict[str, tuple[str, ...]] = {
-    "torch": (),
-    "vllm": _VLLM,
-    "vllm-server": _VLLM,
-    "openai": ("url", "model", "adapter_folder", "timeout"),
+_BACKENDS: dict[str, type[SamplerConfig]] = {
+    "torch": SamplerConfig,
+    "vllm": VllmSamplerConfig,
+    "vllm-server": VllmSamplerConfig,
+    "openai": OpenAISamplerConfig,
 }
-"""Options that only some backends read, by backend."""
+
+
+def sampler_type(chosen: Mapping[str, Any]) -> type[SamplerConfig]:
+    """Return the type of the options of the chosen backend; only the option ``backend`` is read."""
+    return _BACKENDS.get(chosen.get("backend", "torch"), SamplerConfig)
+
+
+def sampler_owners(option: str) -> list[str]:
+    """Return the backends that have an option of the sampler."""
+    return [
+        f"sampler.backend={backend}"
+        for backend, kind in _BACKENDS.items()
+        if option in {entry.name for entry in fields(kind)}
+    ]
 
 
 def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str], *, deterministic: bool) -> None:
     backend = sampler.backend
+    if type(sampler) is not _BACKENDS[backend]:
+        problems.append(f"sampler.backend={backend} needs the options {_BACKENDS[backend].__name__}")
     if sampler.restarts < 0:
         problems.append(f"sampler.restarts={sampler.restarts} must be 0 or more")
-    read = READ_BY_BACKEND[backend]
-    for name in dict.fromkeys(name for names in READ_BY_BACKEND.values() for name in names):
-        if name not in read:
-            idle(sampler, "sampler.", (name,), f"with sampler.backend={backend}", problems)
-    positive(sampler, "sampler.", ("gpu_memory", "cache_gib", "probe_tolerance", "timeout"), problems)
-    if sampler.gpu_memory > 1:
-        problems.append(f"sampler.gpu_memory={sampler.gpu_memory} must be in (0, 1]")
     if backend != "torch" and deterministic:
         problems.append(
             f"deterministic=True with sampler.backend={backend}, whose batches depend on timing; use "
             "sampler.backend=torch"
         )
-    if model.tuning == "full":
-        idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
-    elif model.lora.variant == "dora" and backend != "torch" and not sampler.merge_adapters:
+    if isinstance(sampler, VllmSamplerConfig):
+        positive(sampler, "sampler.", ("gpu_memory", "cache_gib", "probe_tolerance", "timeout"), problems)
+        if sampler.gpu_memory > 1:
+            problems.append(f"sampler.gpu_memory={sampler.gpu_memory} must be in (0, 1]")
+        if model.tuning == "full":
+            idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
+    if model.tuning != "full" and model.lora.variant == "dora" and backend != "torch" and not sampler.merges:
         hint = "use sampler.backend=torch" if backend == "openai" else "set sampler.merge_adapters=True"
         problems.append(f"sampler.backend={backend} does not support DoRA adapters (model.lora.variant=dora); {hint}")
-    if backend == "openai":
+    if isinstance(sampler, OpenAISamplerConfig):
+        positive(sampler, "sampler.", ("timeout",), problems)
         problems += [
             f"sampler.{name} is missing: sampler.backend=openai requires it"
             for name in ("url", "model", "adapter_folder")

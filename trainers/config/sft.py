@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import default, idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig, TinyConfig, check_model
@@ -20,6 +19,7 @@ from trainers.config.offline import (
     check_no_reference,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.option_checks import default, idle, positive, raise_if_any
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def validate_sft(config: SftConfig) -> list[str]:
     if from_policy or measured:
         check_env(config.env, problems)
         reason = "in fine-tuning, which runs a single agent (you can train on saved episodes of a workflow instead)"
-        idle(config.env, "env.", ("workflow", "workflow_kwargs"), reason, problems)
+        idle(config.env, "env.", ("workflow",), reason, problems)
     elif config.env != EnvConfig():
         problems.append("env has no effect with demonstrations.file and without stop.metric; remove it")
     if measured:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainers.config.algorithm import AlgorithmConfig, EntropyConfig, check_algorithm, check_entropy
+from trainers.algorithms.options import AlgorithmOptions
+from trainers.algorithms.registry import SELECTORS, algorithm_options, options_type, owners_of
 from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
-from trainers.config.checks import idle, positive, raise_if_any
+from trainers.config.entropy import EntropyConfig, check_entropy
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.mapping import Variants
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
-from trainers.config.sampler import SamplerConfig, check_sampler
-from trainers.config.value import ValueConfig, check_value
+from trainers.config.sampler import SamplerConfig, check_sampler, sampler_owners, sampler_type
+from trainers.option_checks import idle, positive, raise_if_any
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,8 @@ class CurriculumConfig:
     """Selection of the training tasks."""
 
     replay_fraction: float = 0.0
-    """Fraction of each step's groups that repeat earlier training tasks that are not solved yet."""
-    replay_solved_at: float = 1.0
-    """A task counts as solved once this fraction of its group succeeded."""
+    """Fraction of each step's groups that repeat earlier training tasks that are not solved yet: not all episodes of
+    their group succeeded."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,6 @@ class ValidationConfig:
     """Episodes per task at the training temperature, for success rate and pass@k."""
     greedy: bool = False
     """Run one additional episode per task at temperature 0."""
-    save_episodes: bool = True
-    """Write the validation episodes to the run's folder, for the report."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,18 @@ class TrainConfig:
     """Number of torch threads. One is safe on a busy machine; the number of idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
-    """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable`` and ``max_tokens`` of each. Roles
-    that are not mentioned use the shared weights and are trained. On the command line the option replaces all roles of
-    the file."""
-    opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
+    """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable``, ``max_tokens`` and ``copies`` of
+    each. Roles that are not mentioned use the shared weights and are trained. On the command line the option replaces
+    all roles of the file."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    sampler: SamplerConfig = field(
+        default_factory=SamplerConfig, metadata={"variants": Variants(sampler_type, ("backend",), sampler_owners)}
+    )
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
-    value: ValueConfig = field(default_factory=ValueConfig)
+    algorithm: AlgorithmOptions = field(
+        default_factory=algorithm_options, metadata={"variants": Variants(options_type, SELECTORS, owners_of)}
+    )
+    """Options of the algorithm ``algorithm.name`` and its loss: :func:`trainers.algorithms.algorithm_options`."""
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -79,6 +81,11 @@ class TrainConfig:
     """Steps between training episodes written to the run's folder; 0 for none."""
     progress: bool = True
     """Show a live display of the run if the output is a terminal."""
+
+    @property
+    def opponents(self) -> OpponentsConfig:
+        """The role that uses frozen copies of the policy, and its options."""
+        return OpponentsConfig.of_roles(self.roles)
 
 
 def validate(config: TrainConfig) -> list[str]:
@@ -95,29 +102,22 @@ def validate(config: TrainConfig) -> list[str]:
 
     check_env(config.env, problems)
     check_roles(config.roles, config.opponents, model, problems, workflow=config.env.workflow)
-    check_model(model, problems, required=True, reference=algorithm.kl > 0)
+    check_model(model, problems, required=True, reference=algorithm.needs_reference)
     check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=model.tuning)
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: all episodes of a group would be identical; use 1.0")
     positive(config, "", ("steps", "threads"), problems)
-    check_algorithm(algorithm, problems)
-    check_value(config.value, algorithm, problems)
-    if algorithm.overlong_penalty and config.sampling.max_response_tokens is None:
-        problems.append(
-            "algorithm.overlong_penalty is relative to sampling.max_response_tokens, which is not set; set it"
-        )
+    algorithm.check(problems)
     check_entropy(config.entropy, problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
         problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")
-    if config.curriculum.replay_fraction == 0:
-        idle(config.curriculum, "curriculum.", ("replay_solved_at",), "without curriculum.replay_fraction", problems)
     if config.validation.every == 0:
         idle(
             config.validation,
             "validation.",
-            ("tasks", "samples", "greedy", "save_episodes"),
+            ("tasks", "samples", "greedy"),
             "with validation.every=0",
             problems,
         )

@@ -84,7 +84,7 @@ def dpo(config: DpoConfig) -> DpoResult:
         closing.enter_context(open_folder(config, ranks))
         closing.enter_context(limit_threads(config.threads))
         read = read_preferences(config.preferences.file, config.preferences)
-        policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
+        policy = Policy(config.model, seed=config.seed)
         limit = LengthLimit(config.length, context_length(policy.model))
         data = _Data.of(config, read, ChatRenderer(policy.tokenizer), limit)
         steps = config.steps or math.ceil((config.epochs or 1) * len(data.train) / config.pairs_per_step)
@@ -246,7 +246,7 @@ def _reference(config: DpoConfig, policy: Policy, *, moved: bool) -> Iterator[tu
         return
     path = config.reference or config.model.path
     frozen = ModelConfig(path=path, tuning="full", dtype=config.model.dtype, device=config.model.device)
-    reference = Policy(frozen, tokens_per_chunk=config.optimizer.tokens_per_chunk)
+    reference = Policy(frozen)
     if reference.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise ConfigError(
             f"reference={config.reference!r} has another vocabulary than the model, so log-probs cannot be compared"

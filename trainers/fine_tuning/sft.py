@@ -105,7 +105,7 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
                 _make_tiny(config, output, dataset.texts(_CORPUS))
             ranks.all_gather(None)  # no rank reads it before it is written
             model = replace(model, path=str(output / _UNTRAINED))
-        policy = Policy(model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
+        policy = Policy(model, seed=config.seed)
         renderer = ChatRenderer(policy.tokenizer)
         limit = LengthLimit(config.length, context_length(policy.model))
         dataset.tokenize(renderer, limit)

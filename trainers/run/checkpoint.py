@@ -14,13 +14,14 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from trainers.callbacks import Callback
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import to_mapping
 from trainers.run.metrics import PhaseClock
@@ -79,6 +80,7 @@ class Checkpoints:
         fingerprints: Fingerprints of what must be unchanged in a resumed run, by description.
         clock: Measures the seconds of saving.
         is_main_process: Whether this process writes files.
+        callbacks: Get each checkpoint that was written.
     """
 
     def __init__(
@@ -89,12 +91,14 @@ class Checkpoints:
         clock: PhaseClock,
         *,
         is_main_process: bool,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self._config = config
         self._state = state
         self._fingerprints = fingerprints
         self._clock = clock
         self._is_main_process = is_main_process
+        self._callbacks = callbacks
         self._folder = Path(config.output) / "checkpoints"
         self._saved_step = 0  # without any complete step there is nothing to save
 
@@ -147,8 +151,11 @@ class Checkpoints:
             "config": to_mapping(self._config),
         }
         with self._clock("checkpoint"):
-            save_checkpoint(self._folder, step, content, keep=options.keep, spare=() if best is None else (best,))
+            spare = () if best is None else (best,)
+            folder = save_checkpoint(self._folder, step, content, keep=options.keep, spare=spare)
         self._saved_step = step
+        for callback in self._callbacks:
+            callback.on_checkpoint(step, folder)
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int, spare: Collection[int] = ()) -> Path:

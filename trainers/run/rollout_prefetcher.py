@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.samplers.protocol import SamplerError
-from trainers.algorithms import Algorithm
+from trainers.algorithms import AlgorithmRun
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.curriculum import TaskCurriculum
 from trainers.rollouts import RolloutAbandoned, RolloutBatch, Rollouts, concatenate
 from trainers.run.process_group import ProcessGroup
 from trainers.run.weight_publisher import WeightPublisher
-from trainers.samples import RewardShaping, Sample, samples_of
+from trainers.samples import Sample, samples_of
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class RolloutPrefetcher:
         rollouts: Rollouts,
         publisher: WeightPublisher,
         curriculum: TaskCurriculum,
-        algorithm: Algorithm,
+        algorithm: AlgorithmRun,
         assignment: RoleAssignment,
         config: TrainConfig,
         ranks: ProcessGroup,
@@ -89,7 +89,7 @@ class RolloutPrefetcher:
         """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
         not collect again."""
         adapter_of = self._assignment.weights if self._rollouts.train_env.workflow is not None else None
-        samples = samples_of(batch.fresh, RewardShaping.of(self._config), adapter_of)
+        samples = samples_of(batch.fresh, self._config.algorithm.format_penalty, adapter_of)
         if self._config.opponents.role:
             return samples
         version = self._publisher.version_of(min(batch.weight_syncs, default=0))
@@ -129,7 +129,7 @@ class RolloutPrefetcher:
         batch = concatenate(complete, at_once=True)
         if not self._config.asynchrony.steps_ahead:
             return batch
-        return replace(batch, min_weight_sync=self._rollouts.weight_syncs - self._config.asynchrony.max_staleness)
+        return replace(batch, min_weight_sync=self._rollouts.weight_syncs - self._config.asynchrony.steps_ahead)
 
     def _finish(self, pending: _PendingRollout) -> RolloutBatch | None:
         """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""

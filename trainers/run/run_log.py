@@ -64,8 +64,8 @@ class RunLog:
         self._display = Display("training", config.steps, columns=_COLUMNS, done=done, enabled=shown)
         self._watch = DivergenceWatch()
 
-    def write(self, step: int, row: Mapping[str, Any]) -> None:
-        """Write the metrics of a step, including its duration and peak memory."""
+    def write(self, step: int, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the metrics of a step with its duration and peak memory, and return them."""
         seconds = self.clock.lap()
         row = {**row, **{f"time/{phase}": value for phase, value in seconds.items()}, **self._memory.lap()}
         if seconds.get("update"):
@@ -73,6 +73,7 @@ class RunLog:
         if self._metrics is not None:
             self._metrics.write(step, row)
         self._display.show(step, row)
+        return row
 
     def warn(self, step: int, row: Mapping[str, Any]) -> None:
         """Warn if the metrics show that the run diverges."""

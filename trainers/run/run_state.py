@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainers.algorithms import Algorithm
+from trainers.algorithms import AlgorithmRun
 from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
@@ -41,7 +41,7 @@ class RunState:
     """
 
     learners: LearnerSet
-    algorithm: Algorithm
+    algorithm: AlgorithmRun
     curriculum: TaskCurriculum
     entropy: dict[str, EntropyBonus]
     opponents: OpponentPool | None

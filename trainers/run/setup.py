@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import make_algorithm
+from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
 from trainers.curriculum import TaskCurriculum
@@ -50,6 +51,7 @@ class TrainingRun:
         checkpoints: Saves the state.
         log: Metrics, display and warnings.
         validation: Runs the validation episodes.
+        callbacks: The caller's, in the main process; none in the others.
     """
 
     config: TrainConfig
@@ -62,10 +64,16 @@ class TrainingRun:
     checkpoints: Checkpoints
     log: RunLog
     validation: Validation
+    callbacks: Sequence[Callback]
 
 
 @contextlib.contextmanager
-def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler | None = None) -> Iterator[TrainingRun]:
+def open_run(
+    config: TrainConfig,
+    env: TrainEnv | None = None,
+    sampler: Sampler | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
 
     After SIGTERM, the parts raise :class:`~trainers.rollouts.RolloutAbandoned`.
@@ -74,6 +82,7 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
         config: All options.
         env: The environment as objects, instead of ``config.env.id``.
         sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
+        callbacks: Their methods are called during the run, in the main process.
 
     Raises:
         ConfigError: The configuration is invalid, or does not match the checkpoint.
@@ -103,17 +112,16 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
         policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
-            tokens_per_chunk=config.optimizer.tokens_per_chunk,
-            reference=config.algorithm.kl > 0,
+            reference=config.algorithm.needs_reference,
             seed=config.seed,
             adapters=assignment.adapters(roles) if roles else ("",),
         )
         memory = PeakMemory(policy.device)
-        algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
+        algorithm = make_algorithm(config.algorithm, config.sampling.max_response_tokens or config.sampling.max_tokens)
         learners = LearnerSet(policy, config.optimizer, config.steps, algorithm.value, ranks)
         curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
-        opponents = OpponentPool(config.opponents, config.seed) if config.opponents.role else None
+        opponents = OpponentPool(config.opponents) if config.opponents.role else None
         new_sampler = functools.partial(make_sampler, policy, config)
         rollouts = Rollouts(
             train_env,
@@ -131,8 +139,9 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
         prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm, assignment, config, ranks)
         state = RunState(learners, algorithm, curriculum, entropy, opponents, prefetcher)
         main = ranks.is_main_process
+        callbacks = callbacks if main else ()
         unchanged = fingerprints(policy, train_env.train)
-        checkpoints = Checkpoints(config, state, unchanged, clock, is_main_process=main)
+        checkpoints = Checkpoints(config, state, unchanged, clock, is_main_process=main, callbacks=callbacks)
         notes = checkpoints.restore()
         ranks.broadcast(learners.parameters)
         with clock("weight_sync"):
@@ -148,8 +157,10 @@ def open_run(config: TrainConfig, env: TrainEnv | None = None, sampler: Sampler 
         opened.enter_context(on_sigterm(rollouts.abandon))
         for note in notes:
             log.note(note)
-        validation = Validation(config, rollouts, publisher, state, log, ranks)
-        yield TrainingRun(config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation)
+        validation = Validation(config, rollouts, publisher, state, log, ranks, callbacks)
+        yield TrainingRun(
+            config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation, callbacks
+        )
 
 
 def _collective_timeout(config: TrainConfig) -> float:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainers.config import AlgorithmConfig, AsynchronyConfig
+from trainers.algorithms import AlgorithmRun
+from trainers.config import AsynchronyConfig
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
 from trainers.learners import merge_updates
@@ -22,12 +23,12 @@ _OF_ROLES = {
 """Metric names of the fields of :class:`~trainers.learner.RoleStats`."""
 
 
-def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfig) -> dict[str, float]:
+def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmRun) -> dict[str, float]:
     """Return losses, entropy, log-prob differences, gradient norms and token counts.
 
     Args:
         updates: Statistics of each adapter.
-        algorithm: Options of the algorithm.
+        algorithm: The algorithm.
     """
     update = merge_updates(updates.values())
     row = {"optim/trained_tokens": update.tokens, "optim/skipped_steps": update.skipped} | update.forward.metrics()
@@ -44,9 +45,9 @@ def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfi
         "sampling/importance_ratio/mean": update.importance_ratio_mean,
         "sampling/importance_ratio/max": update.importance_ratio_max,
     }
-    if algorithm.name == "ppo":
+    if algorithm.value is not None:
         row |= {"value/loss": update.value_loss, "value/grad_norm": update.value_grad_norm}
-    if algorithm.kl:
+    if algorithm.options.kl:
         row["policy/kl"] = update.kl
     for role, tally in update.roles.items():
         row[f"optim/trained_tokens/{role}"] = tally.tokens

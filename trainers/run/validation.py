@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import SamplerError
+from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
 from trainers.rollouts import RolloutAbandoned, Rollouts
 from trainers.run.metrics import validation_metrics
@@ -23,6 +26,7 @@ class Validation:
         state: Gets the metrics, and the best step.
         log: Writes the episodes.
         ranks: The ranks that share the work.
+        callbacks: Get the result of each validation.
     """
 
     def __init__(
@@ -33,6 +37,7 @@ class Validation:
         state: RunState,
         log: RunLog,
         ranks: ProcessGroup,
+        callbacks: Sequence[Callback],
     ) -> None:
         self._config = config
         self._rollouts = rollouts
@@ -40,6 +45,7 @@ class Validation:
         self._state = state
         self._log = log
         self._ranks = ranks
+        self._callbacks = callbacks
 
     def run(self, step: int) -> dict[str, float]:
         """Run the validation if it is due after this many steps, and return its metrics.
@@ -55,9 +61,10 @@ class Validation:
             return {}
         with self._log.clock("validation"):
             episodes = self._episodes(step)
-        if options.save_episodes:
-            self._log.save_episodes(f"validation-{step:06d}", episodes)
+        self._log.save_episodes(f"validation-{step:06d}", episodes)
         self._state.validation = validation_metrics(episodes, options.samples)
+        for callback in self._callbacks:
+            callback.on_validation(step, self._state.validation, episodes)
         self._compare_with_best(step)
         return self._state.validation
 

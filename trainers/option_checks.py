@@ -1,7 +1,8 @@
-"""Helpers shared by all option checks, and the error that lists all problems."""
+"""Helpers of the checks of options, and the error that lists all problems."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 
@@ -37,3 +38,16 @@ def raise_if_any(problems: list[str]) -> None:
     """
     if problems:
         raise ConfigError("invalid configuration:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+def import_object(path: str, option: str) -> Any:
+    """Import the object named ``module:name``.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error

@@ -1,0 +1,26 @@
+"""IcePop, a loss that the package does not have: tokens whose train/sample ratio is outside two bounds are masked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trainers.algorithms import ALGORITHMS, Algorithm, Loss, LossOptions
+from trainers.batching import MicroBatch
+
+
+@dataclass(frozen=True)
+class IcePopOptions(LossOptions):
+    least_ratio: float = 0.5
+    most_ratio: float = 5.0
+
+
+def icepop(logp_N: Tensor, batch: MicroBatch, options: IcePopOptions) -> tuple[Tensor, Tensor]:
+    ratio_N = (logp_N - batch.sampler_logp_N).exp()
+    bound_N = (ratio_N > options.most_ratio).float() - (ratio_N < options.least_ratio).float()
+    return (-ratio_N * batch.targets["adv"]).masked_fill(bound_N != 0, 0.0), bound_N
+
+
+ICEPOP_LOSS = Loss("icepop", IcePopOptions, icepop)
+ICEPOP = Algorithm("icepop", ALGORITHMS["grpo"].options, ALGORITHMS["grpo"].advantages, loss=ICEPOP_LOSS)

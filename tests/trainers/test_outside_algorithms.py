@@ -1,0 +1,197 @@
+"""Algorithms, losses and callbacks written outside the package: two algorithms trained from the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from echo_config import echo_config
+from outside.icepop import ICEPOP, ICEPOP_LOSS
+from outside.maxrl import MAXRL, MaxRLOptions
+from test_losses import draw, micro_batch
+
+from rllm_gym.core import Episode
+from rllm_gym.engine import load_episodes
+from trainers.algorithms import LOSSES, Algorithm, GroupOptions, Loss, LossOptions, algorithm_options, make_algorithm
+from trainers.algorithms.registry import options_of
+from trainers.callbacks import Callback
+from trainers.config import ConfigError
+from trainers.config_loading import write_yaml
+from trainers.loop import train
+from trainers.run.metrics import read_metrics
+
+HERE = Path(__file__).parent
+
+
+def train_from_the_command_line(folder: Path, *words: str) -> dict[str, Any]:
+    """Train two steps in a process of its own and return the first row of metrics."""
+    write_yaml(folder / "echo.yaml", echo_config(folder, steps=2, save_episodes_every=1))
+    command = [sys.executable, "-m", "rllm_gym.commands.main", "train", "--config", str(folder / "echo.yaml"), *words]
+    done = subprocess.run(
+        command,
+        cwd=HERE / "outside",  # modules in the working directory are found
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = read_metrics(folder / "run")
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    row: dict[str, Any] = rows[1]
+    return row
+
+
+def advantages_by_hand(folder: Path, advantage: Callable[[float, float], float]) -> np.ndarray:
+    """Return the advantage of every token that is trained on in the first step, from the saved episodes."""
+    groups: dict[str, list[Episode]] = defaultdict(list)
+    for episode in load_episodes(folder / "run" / "episodes" / "train-000001.jsonl"):
+        groups[episode.group_id].append(episode)
+    found: list[float] = []
+    for members in groups.values():
+        rewards = [float(episode.reward) for episode in members]
+        if len(set(rewards)) > 1:
+            for episode, reward in zip(members, rewards, strict=True):
+                steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
+                tokens = sum(len(step.tokens.ids) for step in steps if step.tokens is not None)
+                found += [advantage(reward, sum(rewards) / len(rewards))] * tokens
+    assert found, "no group with a learning signal"
+    return np.array(found)
+
+
+def test_an_outside_algorithm_is_trained_from_the_command_line(tmp_path: Path) -> None:
+    row = train_from_the_command_line(tmp_path, "--algorithm.name", "maxrl:MAXRL", "--algorithm.least-mean", "0.2")
+    adv_N = advantages_by_hand(tmp_path, lambda reward, mean: (reward - mean) / max(mean, 0.2))
+    assert row["optim/trained_tokens"] == len(adv_N)
+    assert row["advantages/mean"] == pytest.approx(adv_N.mean())
+    assert row["advantages/std"] == pytest.approx(adv_N.std())
+    assert row["advantages/max"] == pytest.approx(np.abs(adv_N).max())
+
+
+def test_an_outside_loss_is_trained_from_the_command_line(tmp_path: Path) -> None:
+    # The sampler's probabilities are the trainer's, so that every ratio is 1: above a bound of 0.99, within one of 5.
+    row = train_from_the_command_line(tmp_path, "--algorithm.name=icepop:ICEPOP", "--entropy.bonus", "0")
+    adv_N = advantages_by_hand(tmp_path, lambda reward, mean: reward - mean)
+    assert row["loss"] == pytest.approx(-adv_N.mean(), abs=1e-5)
+    assert row["policy/clip_fraction/low"] == row["policy/clip_fraction/high"] == 0.0
+    masked = tmp_path / "masked"
+    masked.mkdir()
+    row = train_from_the_command_line(
+        masked, "--algorithm.loss", "icepop:ICEPOP_LOSS", "--algorithm.most-ratio", "0.99"
+    )
+    assert row["policy/clip_fraction/high"] == 1.0
+    assert row["loss"] == 0.0
+    assert row["optim/grad_norm"] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_outside_loss_equals_its_formula(seed: int) -> None:
+    new, old, adv, sequence = draw(seed)
+    options = algorithm_options(ICEPOP, least_ratio=0.8, most_ratio=1.5)
+    logp_N = torch.tensor(new).requires_grad_()
+    loss_N, bound_N = make_algorithm(options).loss(logp_N, micro_batch(old, adv, sequence))
+    loss_N.sum().backward()  # type: ignore[no-untyped-call]
+    for index, (n, o, a) in enumerate(zip(new, old, adv, strict=True)):
+        ratio = np.exp(n - o)
+        expected = -ratio * a if 0.8 <= ratio <= 1.5 else 0.0
+        assert loss_N[index].item() == pytest.approx(expected, abs=1e-12)
+        assert logp_N.grad is not None
+        assert logp_N.grad[index].item() == pytest.approx(expected, abs=1e-12)
+        assert bound_N[index].item() == (1.0 if ratio > 1.5 else -1.0 if ratio < 0.8 else 0.0)
+
+
+class Log(Callback):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def on_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
+        self.calls.append(("episodes", (step, len(episodes))))
+
+    def on_validation(self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode]) -> None:
+        assert metrics["validation/reward/mean"] == pytest.approx(np.mean([float(one.reward) for one in episodes]))
+        self.calls.append(("validation", step))
+
+    def on_step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.calls.append(("step", (step, metrics["loss"])))
+
+    def on_checkpoint(self, step: int, folder: Path) -> None:
+        assert (folder / "state.pt").is_file()
+        self.calls.append(("checkpoint", step))
+
+    def on_end(self, output: Path, *, interrupted: bool) -> None:
+        self.calls.append(("end", (output, interrupted)))
+
+
+def test_train_takes_an_algorithm_and_callbacks(tmp_path: Path) -> None:
+    log = Log()
+    config = echo_config(tmp_path, steps=2, algorithm={"group_size": 3})
+    train(config, algorithm=MAXRL, callbacks=[log])
+    losses = {row["step"]: row["loss"] for row in read_metrics(tmp_path / "run") if row["step"]}
+    assert log.calls == [
+        ("validation", 0),
+        ("episodes", (1, 12)),
+        ("step", (1, losses[1])),
+        ("checkpoint", 1),
+        ("episodes", (2, 12)),
+        ("validation", 2),
+        ("step", (2, losses[2])),
+        ("checkpoint", 2),
+        ("end", (tmp_path / "run", False)),
+    ]
+    assert "name: maxrl" in (tmp_path / "run" / "config.yaml").read_text()
+    with pytest.raises(ConfigError, match="maxrl with loss clip has no option 'normalize_std'"):
+        train(replace(config, algorithm=algorithm_options(normalize_std=True)), algorithm=MAXRL)
+
+
+def test_options_of_another_algorithm_are_taken_over_if_they_exist_there() -> None:
+    taken = options_of(MAXRL, algorithm_options(group_size=3, clip_low=0.1))
+    assert isinstance(taken, MaxRLOptions)
+    assert taken == algorithm_options(MAXRL, group_size=3, clip_low=0.1)
+    assert options_of(MAXRL, taken) is taken
+
+
+def test_groups_without_differences_are_dropped_by_what_the_options_say() -> None:
+    same = Algorithm("same", GroupOptions, MAXRL.advantages)
+    assert make_algorithm(algorithm_options(same, dynamic_sampling=3)).dynamic_sampling == 3
+    with pytest.raises(ConfigError, match="no option 'dynamic_sampling'"):
+        algorithm_options("reinforce", dynamic_sampling=3)
+
+
+@dataclass(frozen=True)
+class GroupSizeOptions(LossOptions):
+    group_size: int = 1
+
+
+def test_an_option_that_both_algorithm_and_loss_have_is_an_error() -> None:
+    loss = Loss("both", GroupSizeOptions, LOSSES["clip"].function)
+    with pytest.raises(ConfigError, match="'both' both have an option group_size; rename one of them"):
+        algorithm_options(replace(MAXRL, loss=loss))
+
+
+def test_mistakes_in_the_options_of_an_outside_algorithm_are_errors() -> None:
+    class Undecorated(GroupOptions):
+        own: float = 1.0
+
+    @dataclass(frozen=True, kw_only=True)
+    class NoDefault(GroupOptions):
+        own: float
+
+    with pytest.raises(ConfigError, match="Undecorated, the options of 'maxrl', is not a dataclass: decorate it"):
+        algorithm_options(replace(MAXRL, options=Undecorated))
+    with pytest.raises(ConfigError, match=r"NoDefault.own has no default"):
+        algorithm_options(replace(MAXRL, options=NoDefault))
+
+
+def test_icepop_can_be_the_loss_of_another_algorithm() -> None:
+    options = algorithm_options("rloo", loss="outside.icepop:ICEPOP_LOSS", most_ratio=3.0)
+    assert options.loss == "outside.icepop:ICEPOP_LOSS"
+    assert isinstance(options, ICEPOP_LOSS.options)

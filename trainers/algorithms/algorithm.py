@@ -1,0 +1,263 @@
+"""``Algorithm``: what to sample, advantages and loss as one object; ``AlgorithmRun``: its state in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from trainers.algorithms.advantages import AdvantageBatch, PerToken
+from trainers.algorithms.estimators import BoolArray, FloatArray, explained_variance, has_variance
+from trainers.algorithms.greedy_baselines import GreedyBaselineCache
+from trainers.algorithms.loss import CLIP, Loss
+from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions
+from trainers.samples import Sample
+
+if TYPE_CHECKING:  # torch is imported only when a loss is computed
+    from torch import Tensor
+
+    from trainers.batching import MicroBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRequest:
+    """One episode to sample for a task."""
+
+    greedy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSignals:
+    """The model's outputs for the samples before the update, for algorithms that request them.
+
+    Lists have one entry per sample, arrays one value per sampled token, its sequences in order.
+
+    Attributes:
+        values: The value head's value of the state in which each token was sampled.
+        ref_logp: Log-probs under the reference model.
+    """
+
+    values: list[FloatArray] | None = None
+    ref_logp: list[FloatArray] | None = None
+
+    def select(self, chosen: Sequence[int]) -> ModelSignals:
+        """Return the signals of the chosen samples."""
+        return ModelSignals(_chosen(self.values, chosen), _chosen(self.ref_logp, chosen))
+
+
+SignalName = Literal["values", "ref_logp"]
+"""What an algorithm can request to be computed before the update; the fields of :class:`ModelSignals`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTargets:
+    """What an algorithm computes from a batch of samples.
+
+    Attributes:
+        keep_B: Which samples to train on.
+        per_token: By name, for each sample one value per sampled token, its sequences in order. Always ``"adv"``;
+            with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0 at tokens with a value
+            target.
+        metrics: Metrics to log.
+    """
+
+    keep_B: BoolArray
+    per_token: Mapping[str, list[FloatArray]]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def select(self, chosen: Sequence[int]) -> TokenTargets:
+        """Return the targets of the chosen samples, without the numbers."""
+        per_token = {name: [values[index] for index in chosen] for name, values in self.per_token.items()}
+        return TokenTargets(self.keep_B[list(chosen)], per_token)
+
+
+def _chosen(values: list[FloatArray] | None, chosen: Sequence[int]) -> list[FloatArray] | None:
+    return None if values is None else [values[index] for index in chosen]
+
+
+def stochastic_rollouts(options: AlgorithmOptions) -> Sequence[RolloutRequest]:
+    """Return ``group_size`` sampled episodes per task."""
+    return [RolloutRequest()] * options.group_size
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """A reinforcement learning algorithm: what to sample per task, how rewards become advantages, and the loss.
+
+    The training loop, model, batching, checkpoints and logging do not depend on the algorithm. Train one of your own
+    with ``algorithm.name=my_module:MY_ALGORITHM`` or ``trainers.train(config, algorithm=MY_ALGORITHM)``.
+
+    Attributes:
+        name: Its name in messages.
+        options: A dataclass of the options that it reads besides those of its loss. Its base class says what kind of
+            algorithm it is: with :class:`GroupOptions`, groups without differences in reward are dropped; with
+            :class:`ValueOptions`, the model gets a value head; see :mod:`trainers.algorithms.options` for all.
+        advantages: Called with a batch of samples and the options. Returns ``{"adv": …}``, for each sample one value
+            per sampled token (:func:`trainers.algorithms.advantages.per_episode` builds it from one value per
+            episode); with a value head also ``"value"``, ``"return"`` and ``"decision"``, see :class:`TokenTargets`.
+        loss: The loss, unless the option ``algorithm.loss`` names another one.
+        rollouts_per_prompt: Called with the options; returns the episodes to sample for a task. Greedy ones are never
+            trained on, and reused as long as the weights do not change.
+        aggregation: How the losses of tokens are weighted; ``None`` for what the loss prefers.
+    """
+
+    name: str
+    options: type[AlgorithmOptions]
+    advantages: Callable[[AdvantageBatch, Any], PerToken]
+    loss: Loss = CLIP
+    rollouts_per_prompt: Callable[[Any], Sequence[RolloutRequest]] = stochastic_rollouts
+    aggregation: Aggregation | None = None
+
+
+class AlgorithmRun:
+    """An algorithm with its options in a run. Its state is stored in checkpoints.
+
+    Args:
+        algorithm: The algorithm.
+        loss: The chosen loss.
+        options: Options of both.
+        max_tokens: Maximum number of sampled tokens per episode: the constant of ``aggregation=constant``.
+
+    Attributes:
+        value: The options of the value head; ``None`` without one.
+        required_signals: Signals that the algorithm needs before the update.
+        dynamic_sampling: Maximum number of additional rollout rounds per step.
+    """
+
+    def __init__(self, algorithm: Algorithm, loss: Loss, options: AlgorithmOptions, max_tokens: int) -> None:
+        self.algorithm = algorithm
+        self.options = options
+        self.max_tokens = max_tokens
+        self.value = options if isinstance(options, ValueOptions) else None
+        signals: set[SignalName] = {"values"} if self.value is not None else set()
+        if options.kl_reward:
+            signals.add("ref_logp")
+        self.required_signals = frozenset(signals)
+        self.dynamic_sampling = options.dynamic_sampling if isinstance(options, GroupOptions) else 0
+        self._loss = loss
+        self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None
+
+    def rollout_plan(self) -> Sequence[RolloutRequest]:
+        """Return what to sample for a task without cached episodes."""
+        return self.algorithm.rollouts_per_prompt(self.options)
+
+    def rollout_plans(self, tasks: Sequence[int], version: int) -> list[Sequence[RolloutRequest]]:
+        """Return what to sample for each task: the plan without greedy episodes that are cached for this weight
+        version.
+        """
+        plan = self.rollout_plan()
+        without = [draw for draw in plan if not draw.greedy]
+        greedy = self._greedy
+        return [without if greedy is not None and greedy.has(task, version) else plan for task in tasks]
+
+    def with_cached_baselines(self, samples: Sequence[Sample], groups: Mapping[str, int], version: int) -> list[Sample]:
+        """Add the cached episodes that :meth:`rollout_plans` omitted to the samples of a round.
+
+        Args:
+            samples: The samples of the round.
+            groups: The task of each group of the round.
+            version: Version of the weights they were sampled with.
+        """
+        return list(samples) if self._greedy is None else self._greedy.with_cached(samples, groups, version)
+
+    def trainable_mask(self, samples: Sequence[Sample]) -> BoolArray:
+        """Return which samples to train on.
+
+        Excluded are greedy samples, samples without sampled tokens, truncated samples if ``overlong=mask``, and
+        groups without variance if only differences within groups carry a learning signal."""
+        keep_B = np.array([not sample.greedy and sample.num_sampled > 0 for sample in samples], dtype=bool)
+        if self.options.overlong == "mask":
+            keep_B &= ~np.array([sample.overlong for sample in samples], dtype=bool)
+        if isinstance(self.options, GroupOptions) and self.options.drop_zero_variance:
+            reward_B = np.array([sample.reward for sample in samples], dtype=np.float64)
+            group_B = np.array([sample.group_id for sample in samples], dtype=object)
+            keep_B &= has_variance(reward_B, group_B)
+        return keep_B
+
+    def targets(self, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
+        """Compute the targets of each sampled token from the rewards.
+
+        Raises:
+            ValueError: A signal that the algorithm needs is missing.
+        """
+        for name in self.required_signals:
+            if getattr(signals, name) is None:
+                raise ValueError(
+                    f"algorithm {self.algorithm.name!r} needs {name} of the samples, which were not computed"
+                )
+        keep_B = self.trainable_mask(samples)
+        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.values)
+        per_token = self.algorithm.advantages(batch, self.options)
+        return TokenTargets(keep_B, per_token, _metrics(keep_B, per_token))
+
+    def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
+
+        The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
+        """
+        return self._loss.function(logp_N, batch, self.options)
+
+    def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
+        """Compute the value head's loss per sampled token; 0 at tokens without a value target.
+
+        Raises:
+            ValueError: The model has no value head.
+        """
+        if self.value is None or value_N is None:
+            raise ValueError(f"algorithm {self.algorithm.name!r} has no value head to train")
+        from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss  # imports torch
+
+        targets = batch.targets
+        error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=VALUE_CLIP)
+        return targets["decision"] * error_N
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"greedy": None if self._greedy is None else self._greedy.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._greedy is not None and state["greedy"] is not None:
+            self._greedy.load_state_dict(state["greedy"])
+
+    def _cost(self, samples: Sequence[Sample], signals: ModelSignals) -> list[FloatArray]:
+        """Return the KL cost of each sampled token, if it is part of the reward."""
+        if signals.ref_logp is None:
+            return [np.zeros(sample.num_sampled) for sample in samples]
+        return [
+            self.options.kl_reward * (_sampler_logp(sample) - ref_logp_N)
+            for sample, ref_logp_N in zip(samples, signals.ref_logp, strict=True)
+        ]
+
+
+def _sampler_logp(sample: Sample) -> FloatArray:
+    if not sample.sequences:
+        return np.zeros(0)
+    return np.concatenate(
+        [np.asarray(sequence.logprobs)[np.asarray(sequence.mask) == 1] for sequence in sample.sequences]
+    )
+
+
+def _metrics(keep_B: BoolArray, per_token: Mapping[str, list[FloatArray]]) -> dict[str, float]:
+    """Compute diagnostics of the advantages and, with a value head, of the values."""
+    kept = {
+        name: np.concatenate([np.zeros(0), *(values[i] for i in np.flatnonzero(keep_B))])
+        for name, values in per_token.items()
+    }
+    adv_N = kept["adv"]
+    if not len(adv_N):
+        return {}
+    numbers = {
+        "advantages/mean": float(adv_N.mean()),
+        "advantages/std": float(adv_N.std()),
+        "advantages/max": float(np.abs(adv_N).max()),
+    }
+    if "value" in kept:
+        judged = kept["decision"] > 0
+        value_N, return_N = kept["value"][judged], kept["return"][judged]
+        numbers |= {
+            "value/mean": float(value_N.mean()),
+            "value/return_mean": float(return_N.mean()),
+            "value/explained_variance": explained_variance(value_N, return_N),
+        }
+    return numbers

@@ -1,0 +1,183 @@
+"""Options of algorithms and losses. Each has exactly the options that it reads; shared ones are inherited.
+
+:func:`trainers.algorithms.registry.options_type` combines the options of an algorithm with those of its loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainers.option_checks import positive
+
+Aggregation = Literal["token-mean", "sequence-mean", "constant"]
+"""How the losses of tokens are weighted; see :attr:`AlgorithmOptions.aggregation`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The base of all options of algorithms and losses."""
+
+    def check(self, problems: list[str]) -> None:
+        """Append a message to ``problems`` for each invalid value. Subclasses also call ``super().check(problems)``."""
+
+
+@dataclass(frozen=True)
+class AlgorithmOptions(Options):
+    """What is sampled per task, how rewards become advantages, and the loss. These options every algorithm reads.
+
+    For every loss, the "old" log-probs are the sampler's: those the tokens were sampled with. The ratios therefore
+    account for several updates on one batch, for sampling ahead of the update, and for numerical differences between
+    sampler and trainer.
+    """
+
+    name: str = ""
+    """``grpo``: reward minus the mean of the group. ``dr-grpo``: the same, never divided by the standard deviation, and
+    with the same constant weight for every token. ``rloo``: reward minus the mean of the other episodes of the group.
+    ``remax``: reward minus the reward of the greedy episode. ``reinforce``: reward minus the mean of the batch.
+    ``reinforce++``: discounted returns per token, whitened over the batch. ``rebn``: discounted returns per turn,
+    whitened over the batch. ``ppo``: generalized advantage estimation with a value head. ``my_module:MY_ALGORITHM``:
+    your own :class:`trainers.algorithms.Algorithm`. The other options depend on it and on the loss: for those of PPO,
+    use ``--algorithm.name ppo --help``."""
+    loss: str = ""
+    """``clip``: PPO's clipped ratio. ``gspo``: the clipped ratio of the whole sequence. ``cispo``: the clipped ratio as
+    a weight, so that every token keeps a gradient. ``dppo``: drops tokens by how far their probability changed.
+    ``reinforce``: the ratio as a truncated weight. ``my_module:MY_LOSS``: your own
+    :class:`trainers.algorithms.Loss`."""
+    group_size: int = 8
+    """Stochastic episodes per task."""
+    groups_per_step: int = 16
+    """Tasks per step."""
+    aggregation: Aggregation = "token-mean"
+    """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` the sequence of every
+    episode; ``constant`` divides each sequence's sum by the maximum number of tokens (``sampling.max_response_tokens``,
+    else ``sampling.max_tokens``). The default is ``constant`` with ``dr-grpo``, ``sequence-mean`` with ``gspo``, else
+    ``token-mean``."""
+    epochs: int = 1
+    """Passes over each batch of episodes."""
+    minibatches: int = 1
+    """Optimizer steps per pass."""
+    kl: float = 0.0
+    """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is the
+    model with adapters disabled or, in full fine-tuning, a frozen copy."""
+    kl_reward: float = 0.0
+    """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
+    token; 0 for none."""
+    overlong: Literal["keep", "mask"] = "keep"
+    """``mask`` excludes episodes that were truncated by a token or time limit: their reward does not evaluate the
+    sampled text."""
+    format_penalty: float = 0.0
+    """Subtracted from the reward, multiplied by the fraction of the episode's turns whose reply could not be parsed."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the log-probs under the reference model are needed."""
+        return self.kl > 0 or self.kl_reward > 0
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
+        at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
+        if self.minibatches > self.groups_per_step:
+            problems.append(
+                f"algorithm.minibatches={self.minibatches} must be at most "
+                f"algorithm.groups_per_step={self.groups_per_step}"
+            )
+
+
+@dataclass(frozen=True)
+class GroupOptions(AlgorithmOptions):
+    """Options of algorithms whose advantages are differences within a group: a group whose episodes all got the same
+    reward has none.
+    """
+
+    drop_zero_variance: bool = True
+    """Drop groups whose episodes all got the same reward: they carry no policy gradient, and with the KL term or the
+    entropy bonus they would only dilute the other groups."""
+    dynamic_sampling: int = 0
+    """Maximum number of additional rollout rounds per step, each with as many new tasks as there were groups whose
+    episodes all got the same reward (DAPO); 0 for none."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        at_least_0(self, ("dynamic_sampling",), problems)
+        if self.dynamic_sampling and not self.drop_zero_variance:
+            problems.append(
+                f"algorithm.dynamic_sampling={self.dynamic_sampling} replaces groups whose rewards are all equal, but "
+                "algorithm.drop_zero_variance=False keeps them; set only one of the two"
+            )
+
+
+@dataclass(frozen=True)
+class ComparingOptions(GroupOptions):
+    """Options of algorithms that compare the sampled episodes of a group with each other, which needs at least two."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        if self.group_size < 2:
+            problems.append(f"algorithm.group_size={self.group_size}: {self.name} needs at least 2 episodes per task")
+
+
+@dataclass(frozen=True)
+class DiscountOptions(AlgorithmOptions):
+    """Options of algorithms that assign credit to single turns or tokens."""
+
+    gamma: float = 1.0
+    """Discount per turn (``rebn``, ``ppo`` by turns) or per token (``reinforce++``, ``ppo`` by tokens)."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        within_0_and_1(self, ("gamma",), problems)
+
+
+@dataclass(frozen=True)
+class ValueOptions(AlgorithmOptions):
+    """Options of algorithms with a value head: a linear layer on the model's last hidden states that predicts the
+    return.
+    """
+
+    value_lr: float = 1e-3
+    """Peak learning rate of the value head; warm-up and decay are the optimizer's. One step of Adam changes a value
+    by about this rate times the hidden size of the model. If it is too high, ``value/explained_variance`` is far below
+    0."""
+    value_weight: float = 0.0
+    """Weight of the value loss relative to the policy loss in the training of the model; 0.5 is common. 0 detaches the
+    hidden states: the value loss then trains only the head."""
+    value_warmup_steps: int = 5
+    """Number of steps at the beginning in which only the value head is trained."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        positive(self, "algorithm.", ("value_lr",), problems)
+        at_least_0(self, ("value_weight", "value_warmup_steps"), problems)
+
+
+@dataclass(frozen=True)
+class LossOptions(Options):
+    """The base of the options of losses."""
+
+
+def at_least_0(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
+    """Report options of the algorithm that are below 0."""
+    problems += [
+        f"algorithm.{name}={getattr(options, name)!r} must be 0 or more"
+        for name in names
+        if not getattr(options, name) >= 0
+    ]
+
+
+def within_0_and_1(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
+    """Report options of the algorithm that are not in [0, 1]."""
+    problems += [
+        f"algorithm.{name}={getattr(options, name)!r} must be in [0, 1]"
+        for name in names
+        if not 0 <= getattr(options, name) <= 1
+    ]
+
+
+def ratio_above_1(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
+    """Report limits of ratios that are not above 1; ``None`` is accepted."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value > 1:
+            problems.append(f"algorithm.{name}={value!r} must be above 1 (a ratio); remove it for the default")

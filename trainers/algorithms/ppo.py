@@ -1,0 +1,65 @@
+"""PPO: generalized advantage estimation with a value head, per turn or per token.
+
+Schulman et al. 2015 and 2017; with turns as decisions: Turn-PPO (2025).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainers.algorithms.advantages import (
+    AdvantageBatch,
+    PerToken,
+    batch_whitening,
+    scatter,
+    token_decisions,
+    turn_decisions,
+    zeros,
+)
+from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.estimators import gae
+from trainers.algorithms.options import DiscountOptions, ValueOptions, within_0_and_1
+
+
+@dataclass(frozen=True)
+class PpoOptions(ValueOptions, DiscountOptions):
+    """Options of PPO."""
+
+    gae_level: Literal["turn", "token"] = "turn"
+    """What PPO's value head estimates the value of: the state before each turn, or before each sampled token."""
+    gae_lambda: float = 1.0
+    """Lambda of GAE: 1 uses the returns alone, with the value head as a baseline; 0 relies on the value head alone.
+    Less than 1 helps once ``value/explained_variance`` is well above 0; before that it adds bias."""
+    whiten: bool = True
+    """Normalize PPO's advantages to mean 0 and standard deviation 1 over the batch."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        within_0_and_1(self, ("gae_lambda",), problems)
+
+
+def advantages(batch: AdvantageBatch, options: PpoOptions) -> PerToken:
+    assert batch.values is not None
+    decisions = turn_decisions(batch) if options.gae_level == "turn" else token_decisions(batch)
+    estimates, values = [], []
+    for item in decisions:
+        sample = batch.samples[item.sample]
+        value_T = batch.values[item.sample][[tokens[0] for tokens in item.tokens]]
+        # For a truncated episode, the value of the last state the head was evaluated in stands for the value of the
+        # next state: no prompt was built for that state, and the head is not trained on states after the end of a
+        # reply.
+        final = 0.0 if sample.terminated else float(value_T[-1])
+        values.append(value_T)
+        estimates.append(gae(item.reward_T, value_T, final, gamma=options.gamma, lam=options.gae_lambda))
+    shift, scale = batch_whitening(batch, decisions, estimates) if options.whiten else (0.0, 1.0)
+    adv, value, goal, decision = (zeros(batch) for _ in range(4))
+    for item, adv_T, value_T in zip(decisions, estimates, values, strict=True):
+        scatter(adv, item, (adv_T - shift) * scale)
+        scatter(value, item, value_T)
+        scatter(goal, item, adv_T + value_T)
+        decision[item.sample][[tokens[0] for tokens in item.tokens]] = 1.0
+    return {"adv": adv, "value": value, "return": goal, "decision": decision}
+
+
+PPO = Algorithm("ppo", PpoOptions, advantages)

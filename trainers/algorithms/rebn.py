@@ -1,0 +1,14 @@
+"""ReBN: discounted returns per turn, whitened over the batch (GEM, Liu et al. 2025)."""
+
+from __future__ import annotations
+
+from trainers.algorithms.advantages import AdvantageBatch, PerToken, turn_decisions, whitened_returns
+from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.options import DiscountOptions
+
+
+def advantages(batch: AdvantageBatch, options: DiscountOptions) -> PerToken:
+    return whitened_returns(batch, turn_decisions(batch), options.gamma)
+
+
+REBN = Algorithm("rebn", DiscountOptions, advantages)
