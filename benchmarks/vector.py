@@ -7,8 +7,9 @@
   over the same number of seconds, and the fraction of the ideal: the time environments slept, over 64 times the wall
   time.
 - *Cheap environments*: FrozenLake and Math, 1 to 256 at once. Steps per second (including resets, by autoreset), and
-  the processor time of the whole process tree per step of one environment. *Overhead* is that time minus the
-  environment's own, measured alone in the same round.
+  the processor time per step of one environment: of the whole process tree, and of the program's own process, which
+  has to train or sample meanwhile. *Overhead* is that of the tree minus the environment's own, measured alone in the
+  same round.
 
 GEM's vector environments (gem-llm 0.1.0, in ``.venvs/peers``) step its closest game (the 2 × 2 puzzle) and its
 ``MathEnv`` on the same problems; they batch no infos and no spaces. Its asynchronous one cannot step its ``MathEnv``,
@@ -237,17 +238,20 @@ def tree_seconds() -> float:
     return total
 
 
-def measure(step: Step, count: int, seconds: float) -> tuple[float, float]:
-    """Return steps per second of wall time, and microseconds of processor time per step, over about ``seconds``."""
+def measure(step: Step, count: int, seconds: float) -> tuple[float, float, float]:
+    """Return steps per second of wall time, and microseconds of processor time per step: of the process tree, and of
+    this process. Takes about ``seconds``.
+    """
     for _ in range(3):
         step()
-    batches, begin, cpu = 0, time.perf_counter(), tree_seconds()
+    batches, begin, cpu, own = 0, time.perf_counter(), tree_seconds(), time.process_time()
     while time.perf_counter() - begin < seconds:
         for _ in range(max(1, 256 // count)):
             step()
         batches += max(1, 256 // count)
-    wall = time.perf_counter() - begin
-    return batches * count / wall, (tree_seconds() - cpu) / (batches * count) * 1e6
+    wall, own = time.perf_counter() - begin, time.process_time() - own
+    steps = batches * count
+    return steps / wall, (tree_seconds() - cpu) / steps * 1e6, own / steps * 1e6
 
 
 def work_for(side: str) -> None:
@@ -275,12 +279,12 @@ class Worker:
         )
         self._answer()
 
-    def ask(self, **request: Any) -> tuple[float, float]:
+    def ask(self, **request: Any) -> tuple[float, float, float]:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        steps, cpu = self._answer()
-        return float(steps), float(cpu)
+        steps, cpu, own = self._answer()
+        return float(steps), float(cpu), float(own)
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None
@@ -330,7 +334,7 @@ def cheap(rounds: int, seconds: float, sizes: tuple[int, ...]) -> list[str]:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from env_stepping import peers_python
 
-    found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str, int], list[tuple[float, float, float]]] = {}
     with Worker(Path(sys.executable), "ours") as our_worker, Worker(peers_python(), "gems") as gem_worker:
         for _ in range(rounds):
             for env_name in REPLIES:
@@ -359,7 +363,17 @@ def cheap(rounds: int, seconds: float, sizes: tuple[int, ...]) -> list[str]:
         ]
         for name in (*OURS, *GEMS[env_name]):
             lines.append(f"| {name} | {' | '.join(f'{median(name, env_name, count, 1):.1f}' for count in sizes)} |")
-        lines.append("")
+        lines += [
+            "",
+            f"| µs of the program's own processor time per step | {' | '.join(map(str, sizes))} |",
+            f"|---|{'---:|' * len(sizes)}",
+        ]
+        processes = ("ours, process", "Gymnasium Async")
+        own_times = {name: [median(name, env_name, count, 2) for count in sizes] for name in processes}
+        for name in processes:
+            lines.append(f"| {name} | {' | '.join(f'{own:.1f}' for own in own_times[name])} |")
+        ratios = [ours / theirs for ours, theirs in zip(*own_times.values(), strict=True)]
+        lines += [f"| ratio | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |", ""]
         for count in sizes:
             (rate, own), (sync_rate, sync), (async_rate, asynchronous) = (
                 [median(name, env_name, count, figure) for figure in (0, 1)]
