@@ -17,7 +17,7 @@ REQUESTS_S = 3.0
 
 _CHANGES_MS = 1_000
 # For a navigation that was requested and never begins: a mailto: link, or one that the page cancelled.
-_ASKED_S = 1.0
+_NAVIGATION_START_S = 1.0
 # Requests of unlimited duration, which are not waited for.
 _ENDLESS = frozenset(("EventSource", "WebSocket", "Ping", "Media", "Prefetch", "CSPViolationReport", "TextTrack"))
 _MAX_REQUESTS = 10_000
@@ -46,7 +46,7 @@ class PageActivity:
 
     def __init__(self, cdp: Any) -> None:
         self.abandoned = False
-        self._asked: dict[str, float] = {}
+        self._requested_navigations: dict[str, float] = {}
         self._started_loads: dict[str, int] = {}  # frame -> sequence number of its load
         self._loads = 0
         self._requests: dict[str, tuple[str, str]] = {}  # request -> frame and load it belongs to
@@ -86,8 +86,10 @@ class PageActivity:
     def navigating(self, since: ActivityMark) -> bool:
         """Return whether a navigation is pending, or a load that started after ``since`` continues."""
         now = asyncio.get_running_loop().time()
-        self._asked = {frame: at for frame, at in self._asked.items() if now - at < _ASKED_S}
-        return bool(self._asked) or any(load > since.loads for load in self._started_loads.values())
+        self._requested_navigations = {
+            frame: at for frame, at in self._requested_navigations.items() if now - at < _NAVIGATION_START_S
+        }
+        return bool(self._requested_navigations) or any(load > since.loads for load in self._started_loads.values())
 
     def requesting(self, since: ActivityMark) -> bool:
         """Return whether a request made after ``since`` is unanswered."""
@@ -109,7 +111,7 @@ class PageActivity:
         """Wait until something starts or ends, or the timeout expires."""
         self._changed.clear()
         # A navigation that was requested and never began is dropped after a while, without any event.
-        wait = min(seconds, _ASKED_S) if self._asked else seconds
+        wait = min(seconds, _NAVIGATION_START_S) if self._requested_navigations else seconds
         try:
             async with asyncio.timeout(max(wait, 0.0)):
                 await self._changed.wait()
@@ -117,22 +119,22 @@ class PageActivity:
             return
 
     def _scheduled(self, event: dict[str, Any]) -> None:
-        if event.get("delay", 0) <= _ASKED_S:
-            self._asks(event["frameId"])
+        if event.get("delay", 0) <= _NAVIGATION_START_S:
+            self._add_navigation(event["frameId"])
 
     def _requested(self, event: dict[str, Any]) -> None:
         if event.get("disposition", "currentTab") == "currentTab" and not event["url"].startswith("javascript:"):
-            self._asks(event["frameId"])
+            self._add_navigation(event["frameId"])
 
-    def _asks(self, frame: str) -> None:
-        self._asked.setdefault(frame, asyncio.get_running_loop().time())
+    def _add_navigation(self, frame: str) -> None:
+        self._requested_navigations.setdefault(frame, asyncio.get_running_loop().time())
         self._changed.set()
 
     def _begins(self, frame: str) -> None:
         self._loads += 1
         self._started_loads[frame] = self._loads
         self.abandoned = False
-        self._asked.pop(frame, None)
+        self._requested_navigations.pop(frame, None)
         self._changed.set()
 
     def _replaced(self, frame: dict[str, Any]) -> None:
@@ -155,7 +157,7 @@ class PageActivity:
         self._ended(frame)
 
     def _cancelled(self, frame: str) -> None:
-        self._asked.pop(frame, None)
+        self._requested_navigations.pop(frame, None)
         self._changed.set()
 
     def _opens_window(self, event: dict[str, Any]) -> None:

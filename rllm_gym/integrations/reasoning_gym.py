@@ -32,7 +32,7 @@ MAX_ANSWER_CHARS = 20_000
 """Maximum characters of an answer that is verified; a longer one scores 0."""
 MEMORY_MB = 1024
 """Private memory in MB of one worker above what it holds when it starts."""
-POSE_SECONDS = 120.0
+QUESTION_TIMEOUT_S = 120.0
 """Deadline in seconds for generating one question; the slowest generators search for seconds."""
 SCORE_SECONDS = 20.0
 """Deadline in seconds for verifying one answer, after which it is wrong."""
@@ -197,7 +197,7 @@ def _settings(config: Mapping[str, Any] | None) -> str:
 
 def _make_question(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
     try:
-        question, entry = _in_worker(make_question, dataset, config, seed, timeout=POSE_SECONDS)
+        question, entry = _in_worker(make_question, dataset, config, seed, timeout=QUESTION_TIMEOUT_S)
     except (DeadlineExceeded, WorkerDied, WorkerError) as error:
         raise EnvironmentFault(f"the generator {dataset!r} failed: {error}", kind="generator") from error
     return str(question), bytes(entry)

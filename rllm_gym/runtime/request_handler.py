@@ -14,7 +14,7 @@ from rllm_gym.runtime.connection import MAX_FRAME
 from rllm_gym.runtime.errors import MemoryExceeded, WorkerError
 
 # Raising one of these in a coroutine or a future has another meaning.
-_NOT_SENT_AS_THEMSELVES = (StopIteration, StopAsyncIteration)
+_NOT_RAISED_AGAIN = (StopIteration, StopAsyncIteration)
 
 OUT_OF_MEMORY = b"M"
 HELLO = b"H"
@@ -62,7 +62,7 @@ class RequestHandler:
 
 def failure(error: BaseException) -> Exception:
     """Return the exception for the caller: the original one, or a :class:`WorkerError` that describes it."""
-    if isinstance(error, Exception) and not isinstance(error, _NOT_SENT_AS_THEMSELVES):
+    if isinstance(error, Exception) and not isinstance(error, _NOT_RAISED_AGAIN):
         return error
     return WorkerError(f"the call ended with {type(error).__name__}: {error}")
 

@@ -6,7 +6,7 @@ import pytest
 
 _SECONDS = {
     "session": ("GOTO_S", "LOAD_S", "ANSWER_S", "ACT_S", "OBSERVE_S", "RESPONSE_S", "STOP_S"),
-    "load_state": ("LOADING_S", "REQUESTS_S", "_ASKED_S"),
+    "load_state": ("LOADING_S", "REQUESTS_S", "_NAVIGATION_START_S"),
     "actions": ("INPUT_S", "_WINDOW_S"),
     "drag": ("INPUT_S", "_DRAG_S"),
 }

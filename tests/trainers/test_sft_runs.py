@@ -70,10 +70,10 @@ def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, b
     """Padded, packed or single: loss and gradient of transformers' own loss on the same labels, as one batch."""
     rows = [*ROWS, chat("a question that is a good deal longer than the others are", "yes", weight=2.5)]
     config = options(model, tmp_path, rows)
-    lessons = FileSftDataset(config)
+    dataset = FileSftDataset(config)
     policy = Policy(ModelConfig(path=model, tuning="full"))
-    lessons.tokenize(ChatRenderer(policy.tokenizer), LengthLimit(config.length, None))
-    chosen = lessons.next(len(rows))
+    dataset.tokenize(ChatRenderer(policy.tokenizer), LengthLimit(config.length, None))
+    chosen = dataset.next(len(rows))
 
     total, loss = 0.0, torch.zeros(())
     for (tokens,) in chosen:

@@ -122,7 +122,7 @@ def render_page(run: RunData) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{as_text(title)} · rllm-gym</title><style>{_resource('page.css')}</style></head><body><main>",
             _header(run, title),
-            _hero(run.evaluation),
+            _headline(run.evaluation),
             _evaluation_table(run.evaluation),
             _charts(run),
             _transcripts(run.transcripts),
@@ -150,7 +150,7 @@ def _header(run: RunData, title: str) -> str:
     )
 
 
-def _hero(rows: Sequence[EvaluationRow]) -> str:
+def _headline(rows: Sequence[EvaluationRow]) -> str:
     models = [row for row in rows if row.kind == "model" and row.measures]
     if len(models) < 2:
         return ""

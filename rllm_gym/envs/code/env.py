@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.envs.built_in import choose_tasks
 from rllm_gym.envs.code.families import code_tasks
-from rllm_gym.envs.code.feedback import error_alone, error_feedback, hidden_feedback, public_feedback
+from rllm_gym.envs.code.feedback import error_feedback, error_without_tests, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
 from rllm_gym.envs.code.rows import code_task, row_to_code_task
 from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
@@ -207,7 +207,7 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             # The program may have written the error text after it saw a hidden test. So the error is reproduced without
             # one.
             source = assemble_source(program, self._data)
-            feedback = error_feedback(await error_alone(self._pool(), source, self._data["kind"]))
+            feedback = error_feedback(await error_without_tests(self._pool(), source, self._data["kind"]))
         else:
             feedback = hidden_feedback(verdict, passed, total, counted=self.partial)
         share = passed / total if self.partial and total else 0.0

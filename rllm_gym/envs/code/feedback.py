@@ -64,7 +64,7 @@ def error_feedback(error: str) -> str:
     return f"It cannot be run:\n{_ends(error, _MESSAGE_CHARS)}" if error else "It ends before it can be tested."
 
 
-async def error_alone(pool: SandboxPool, source: str, kind: str) -> str:
+async def error_without_tests(pool: SandboxPool, source: str, kind: str) -> str:
     """Return why a program cannot be run, found without any test whose content the error could reveal: a program that
     reads input is compiled, the definition of a function is executed. ``""`` if neither gives an error."""
     if kind == "stdio":

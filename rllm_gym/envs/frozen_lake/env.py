@@ -14,7 +14,7 @@ from rllm_gym.envs.frozen_lake import rendering
 from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values
 from rllm_gym.envs.frozen_lake.tasks import (
     LakeRules,
-    Place,
+    Placement,
     check_winnable,
     default_max_turns,
     difficulty_bounds,
@@ -127,8 +127,8 @@ class FrozenLakeEnv(TextEnv):
         size: int = 4,
         p_frozen: float | Sequence[float] = 0.8,
         slip_probability: float = 0.0,
-        start: Place = "random",
-        goal: Place = "random",
+        start: Placement = "random",
+        goal: Placement = "random",
         difficulty: str | Sequence[int] | None = None,
         min_path: int | None = None,
         max_path: int | None = None,
@@ -159,7 +159,7 @@ class FrozenLakeEnv(TextEnv):
                 size, p_frozen, slip_probability, start, goal, difficulty, min_path, max_path, max_turns
             )
             max_turns = lake_rules.max_turns
-            _refuse_all_but_counts(num_tasks=num_tasks)
+            _check_counts(num_tasks=num_tasks)
             source = drawn_lakes(lake_rules, split=split, seed=task_seed, size=num_tasks)
         else:
             map_arguments = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
@@ -195,7 +195,7 @@ class FrozenLakeEnv(TextEnv):
         lake = lake_of(task)
         check_winnable(lake, self.slip_probability, self.max_turns, f"task {task.task_id!r}")
         self._place_player(lake, lake.start)
-        shown = self._look()
+        shown = self._grid_text()
         return f"{self._rules_text()}\n{shown}" if self.rules else shown
 
     def _act(self, action: str) -> Outcome:
@@ -222,7 +222,7 @@ class FrozenLakeEnv(TextEnv):
         happened = _MOVED[direction] if direction is move else _SLIPPED[direction]
         if letter == "H":
             return Outcome(f"{happened} into a hole.", {"goal": 0.0}, terminated=True)
-        shown = self._look()
+        shown = self._grid_text()
         if self.rules and self.view != "window":
             shown = f"{happened}{' against the edge and stayed.' if cell == player else '.'}\n{shown}"
         return Outcome(shown, {"goal": 0.0})
@@ -286,7 +286,7 @@ class FrozenLakeEnv(TextEnv):
             return move
         return Move((move + (1 if draw < self.slip_probability / 2 else 3)) % 4)
 
-    def _look(self) -> str:
+    def _grid_text(self) -> str:
         assert self._lake is not None
         if self.view == "window":
             return rendering.window(self._lake, self._player, self.symbols, self.window_size)
@@ -305,7 +305,7 @@ class FrozenLakeEnv(TextEnv):
         return f"{text}{self.max_turns} turns.\nAnswer with one move: ```up```, ```down```, ```left``` or ```right```."
 
 
-def _refuse_all_but_counts(**arguments: int | None) -> None:
+def _check_counts(**arguments: int | None) -> None:
     for name, value in arguments.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
@@ -344,14 +344,14 @@ def _lake_rules(
     size: int,
     p_frozen: float | Sequence[float],
     slip_probability: float,
-    start: Place,
-    goal: Place,
+    start: Placement,
+    goal: Placement,
     difficulty: str | Sequence[int] | None,
     min_path: int | None,
     max_path: int | None,
     max_turns: int | None,
 ) -> LakeRules:
-    _refuse_all_but_counts(size=size, max_turns=max_turns, min_path=min_path, max_path=max_path)
+    _check_counts(size=size, max_turns=max_turns, min_path=min_path, max_path=max_path)
     if isinstance(p_frozen, str):
         raise ValueError(f"p_frozen={p_frozen!r} must be a number > 0 and <= 1, or a sequence of them")
     if max_turns is None:

@@ -12,7 +12,7 @@ from rllm_gym.core import Task, TaskError, TaskSource, split_of
 from rllm_gym.data import ProceduralTaskset, load_tasks
 from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values, parse_map, read_map
 
-Place = Literal["random", "corner"]
+Placement = Literal["random", "corner"]
 DIFFICULTIES = ("easy", "medium", "hard")
 SMALLEST, LARGEST = 2, 10
 # An episode that even optimal play mostly loses is useless for training: see ``check_winnable``.
@@ -59,8 +59,8 @@ class LakeRules:
 
     size: int
     p_frozen: tuple[float, ...]
-    start: Place
-    goal: Place
+    start: Placement
+    goal: Placement
     min_path: int
     max_path: int
     slip_probability: float

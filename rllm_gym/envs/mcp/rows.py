@@ -94,7 +94,7 @@ class RowParser:
             values = {
                 str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")
             }
-        self._distrust(values)
+        self._check_untrusted(values)
         if "template" in values:
             builtin = _builtin_row(values, self.defaults)
             return Task(task_id, *builtin_content(builtin.template, builtin.seed, builtin.difficulty))
@@ -102,7 +102,7 @@ class RowParser:
         parsed = _server_row(values)
         return Task(task_id, parsed.prompt, values)
 
-    def _distrust(self, value: Mapping[str, Any]) -> None:
+    def _check_untrusted(self, value: Mapping[str, Any]) -> None:
         named = [] if self.trusted else [key for key in _RUNS_CODE if key in value]
         if named:
             raise TaskError(

@@ -241,13 +241,13 @@ def site(folder: Path, task: str, seed: int) -> Handler:
         content = content.replace(_SEED, str(seed).encode())
         headers = {"content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream"}
         if path.suffix == ".html":
-            content, headers["content-security-policy"] = _own_scripts_alone(content)
+            content, headers["content-security-policy"] = _with_script_policy(content)
         return Response(content, 200, headers)
 
     return answer
 
 
-def _own_scripts_alone(page: bytes) -> tuple[bytes, str]:
+def _with_script_policy(page: bytes) -> tuple[bytes, str]:
     """Return the page and a content security policy that allows only the scripts it was shipped with.
 
     Some pages insert typed text into their markup (the terminal does): a script in it would end the episode with any

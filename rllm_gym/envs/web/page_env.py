@@ -210,7 +210,7 @@ class PageEnv(AsyncTextEnv):
         """Return the page below a head, within the bound of the observation space."""
         max_chars = self._max_chars - len(head) - 1
         view = await self._observe(max_chars)
-        body = view.text if self.observation_mode != "screenshot" else _in_short(view)
+        body = view.text if self.observation_mode != "screenshot" else _tab_summary(view)
         if len(body) > max_chars:  # for example if the bound is too small for the lines above the page
             body = body[: max(0, max_chars - len(_CUT))] + _CUT
         return f"{head}\n{body}"[: self._max_chars]
@@ -242,7 +242,7 @@ class PageEnv(AsyncTextEnv):
         )
 
 
-def _in_short(view: PageView) -> str:
+def _tab_summary(view: PageView) -> str:
     """Return what a picture does not show: URL, last action's result, and the numbers of interactive elements."""
     above, _, _ = view.text.partition("\nPage:\n")
     return "\n".join([above, "Elements:", *(element.text for element in view.elements.values())])

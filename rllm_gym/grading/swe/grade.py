@@ -161,7 +161,7 @@ class _Grading:
         found = await _gather_all(
             self._others(),
             *(self._forgery_in(mutated, main, run) for mutated, run in zip(mutated_runs, ran)),
-            self._forgery_in(self.hidden_runs.seen_mutated_run(), None, None),
+            self._forgery_in(self.hidden_runs.visible_mutated_run(), None, None),
         )
         return self._conclude(next((wrong for wrong in found if wrong), ""))
 

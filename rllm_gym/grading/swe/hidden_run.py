@@ -104,7 +104,7 @@ class HiddenRuns:
         places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
         return self.mutate(self.main, {place for place in places if place[0] in self.main.files}, withhold=True)
 
-    def seen_mutated_run(self) -> HiddenRun:
+    def visible_mutated_run(self) -> HiddenRun:
         """Return a few files with mutated tests that the agent could read before.
 
         They are run separately: code that knows a test can detect that it is mutated, and would thereby recognize the

@@ -71,7 +71,7 @@ class BaseVLLMSampler(ABC):
         self._versions = {"": 0}
         self._asleep = 0
         self._stale_weights = ""
-        self._uncut = False  # whether the engine reports log-probs before top-p and top-k
+        self._untruncated_logprobs = False  # whether the engine reports log-probs before top-p and top-k
 
     @abstractmethod
     async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
@@ -165,9 +165,9 @@ class BaseVLLMSampler(ABC):
             raise SamplerError(self._stale_weights)
         self._check_awake()
 
-    def _check_uncut(self, request: SamplingRequest, index: int) -> None:
+    def _check_truncation(self, request: SamplingRequest, index: int) -> None:
         """Raise if the engine would report the log-probs of a truncated distribution."""
-        if not self._uncut and (request.params.top_p < 1 or request.params.top_k):
+        if not self._untruncated_logprobs and (request.params.top_p < 1 or request.params.top_k):
             raise ValueError(
                 f"request {index} truncates the distribution (top_p={request.params.top_p}, "
                 f"top_k={request.params.top_k}), and this version of vLLM cannot report log-probs before truncation; "

@@ -83,7 +83,7 @@ class VLLMSampler(BaseVLLMSampler):
             threads = num_threads or _torch_threads()
             settings = self._settings
             self._thread = EngineThread(lambda: _open(settings, threads), start_timeout=start_timeout)
-            self._uncut, type_of_weights = self._ask_engine()
+            self._untruncated_logprobs, type_of_weights = self._ask_engine()
         except BaseException as error:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._release_process()
@@ -112,7 +112,7 @@ class VLLMSampler(BaseVLLMSampler):
         loop = asyncio.get_running_loop()
         for index, request in enumerate(requests):
             arguments = self._model_info.engine_params(request, index)
-            self._check_uncut(request, index)
+            self._check_truncation(request, index)
             arguments["detokenize"] = bool(request.params.stop)
             params = SamplingParams(**arguments, output_kind=RequestOutputKind.FINAL_ONLY)
             future: asyncio.Future[Any] = loop.create_future()
@@ -176,15 +176,15 @@ class VLLMSampler(BaseVLLMSampler):
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def ask(engine: Any) -> tuple[bool, str]:
-            uncut = all(engine.collective_rpc("rllm_gym_score_uncut"))
-            return uncut, str(engine.model_config.dtype).removeprefix("torch.")
+            available = all(engine.collective_rpc("rllm_gym_report_untruncated_logprobs"))
+            return available, str(engine.model_config.dtype).removeprefix("torch.")
 
         self._thread.put([EngineCall(ask, answer.put)])
         result = answer.get(timeout=60.0)
         if isinstance(result, BaseException):
             raise result
-        uncut, name = result
-        return uncut, name
+        available, name = result
+        return available, name
 
     async def _wait(self, futures: Sequence[asyncio.Future[Any]]) -> list[Any]:
         """Wait for all futures, as long as the engine makes progress."""

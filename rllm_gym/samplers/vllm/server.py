@@ -232,7 +232,9 @@ class VLLMServerSampler(BaseVLLMSampler):
                             f"vLLM's server ended ({self._server.exit_description}). {self._server.log_tail()}"
                         )
                     await asyncio.sleep(_HEALTH_SECONDS)
-                self._uncut = "False" not in await self._api.call_workers("rllm_gym_score_uncut", self._start_timeout)
+                self._untruncated_logprobs = "False" not in await self._api.call_workers(
+                    "rllm_gym_report_untruncated_logprobs", self._start_timeout
+                )
                 self._processed = True
                 await self._restore()
         except TimeoutError as error:
@@ -323,7 +325,7 @@ class VLLMServerSampler(BaseVLLMSampler):
     def _params(self, request: SamplingRequest, index: int) -> dict[str, Any]:
         params = self._model_info.engine_params(request, index)
         if self._processed:
-            self._check_uncut(request, index)
+            self._check_truncation(request, index)
         elif request.params.temperature not in (0.0, 1.0):
             raise ValueError(
                 f"request {index} has temperature={request.params.temperature}, and this server reports log-probs at "

@@ -39,17 +39,17 @@ class WorkerExtension:
 
     model_runner: Any
 
-    def rllm_gym_score_uncut(self) -> bool:
+    def rllm_gym_report_untruncated_logprobs(self) -> bool:
         """Report log-probs at the request's temperature, before ``top_p`` and ``top_k`` are applied.
 
-        vLLM's own modes report either those at temperature 1 or those after the cuts. Return False if the worker has
+        vLLM's own modes report either those at temperature 1 or those after truncation. Return False if the worker has
         another sampler, whose ``processed_logprobs`` must then be used.
         """
         own: Any = getattr(self.model_runner, "sampler", None)
         if type(own) is not Sampler:
             return False
-        own.__class__ = _UncutSampler
-        # "Raw" log-probs are computed from all logits before the cuts; here after dividing by the temperature.
+        own.__class__ = _UntruncatedLogprobsSampler
+        # "Raw" log-probs are computed from all logits before truncation; here after dividing by the temperature.
         own.logprobs_mode = "raw_logprobs"
         own.topk_topp_sampler.logprobs_mode = "raw_logprobs"
         return True
@@ -67,7 +67,7 @@ class WorkerExtension:
                 module.quant_method.process_weights_after_loading(module)
 
 
-class _UncutSampler(Sampler):  # type: ignore[misc, unused-ignore]
+class _UntruncatedLogprobsSampler(Sampler):  # type: ignore[misc, unused-ignore]
     """vLLM's sampler with log-probs at the request's temperature."""
 
     _temperature_B: Tensor | None = None

@@ -153,7 +153,7 @@ class SessionServer:
 
     def serve(self) -> None:
         while True:
-            events = {fd for fd, _ in self._poll.poll(self._patience_ms())}
+            events = {fd for fd, _ in self._poll.poll(self._poll_timeout_ms())}
             if self._owner in events:
                 raise OwnerGone
             current = self._current
@@ -166,7 +166,7 @@ class SessionServer:
             if self._connection.fileno() in events:
                 self._answer()
 
-    def _patience_ms(self) -> float | None:
+    def _poll_timeout_ms(self) -> float | None:
         if self._current is not None:
             until = min(self._current.deadline, self._next_watch)
             return max(until - time.monotonic(), 0.0) * 1000 + 1
@@ -448,17 +448,17 @@ class SessionServer:
         tasks = {pid: table[pid].threads for pid in agents if table[pid].alive}
         idle = sum(tasks[pid] for pid in tasks.keys() - family)
         # Processes left running must leave room for the next command.
-        crowd = idle > self._limits["processes"] // 2
+        too_many = idle > self._limits["processes"] // 2
         with self._agent.as_agent():
             others = 0
             over = processes.memory(agents, limit) > limit
             if over:
                 others = processes.memory(agents - family, limit)
             elif not self._agent.exceeded(agents, sum(tasks.values()), self._allowed):
-                if not crowd:
+                if not too_many:
                     return
                 current = None
-        if current is None or crowd or others > limit // 2:
+        if current is None or too_many or others > limit // 2:
             for command in list(self._commands.values()):
                 if command is not self._current:
                     self._end(command)

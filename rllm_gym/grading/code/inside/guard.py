@@ -154,7 +154,9 @@ class GuardedPeer(Peer):
             return NotImplemented
         if "__eq__" not in _methods(left) and "__eq__" not in _methods(right):
             return False
-        if not self._says_equal(left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]):
+        if not self._compares_equal(
+            left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]
+        ):
             return False
         created = other.constructed or link.constructed
         if created is not None and (created.args or created.kwargs):
@@ -165,9 +167,9 @@ class GuardedPeer(Peer):
             decoys, left, right = self._decoys(link.constructed), right, left
         else:
             decoys = []
-        return not decoys or self._says_equal(left, right, decoys, all_of_them=True)
+        return not decoys or self._compares_equal(left, right, decoys, all_of_them=True)
 
-    def _says_equal(self, left: Any, right: Any, unrelated: list[Any], *, all_of_them: bool = False) -> bool:
+    def _compares_equal(self, left: Any, right: Any, unrelated: list[Any], *, all_of_them: bool = False) -> bool:
         """Return whether the class calls them equal, but none of the unrelated values. The order is shuffled."""
         candidates = [(item, False) for item in unrelated] + [(right, True)]
         _random.shuffle(candidates)

@@ -89,12 +89,12 @@ class Runner:
 
     def _execute(self, tree: ast.Module) -> None:
         if self._report.show:
-            tree = ast.fix_missing_locations(_Telling().visit(tree))
+            tree = ast.fix_missing_locations(_ErrorReporting().visit(tree))
             self._module.__dict__["_rllm_equal"] = _assert_equal
         exec(compile(tree, "test.py", "exec"), self._module.__dict__)  # noqa: S102 - this is the sandbox
 
 
-class _Telling(ast.NodeTransformer):
+class _ErrorReporting(ast.NodeTransformer):
     """Makes ``assert a == b`` report the actual value. Only for tests whose expected values may be shown."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:

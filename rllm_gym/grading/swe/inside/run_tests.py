@@ -83,7 +83,7 @@ def main() -> None:
     shadowing = find_shadowing(request["new_modules"])
     lay_out(request, {path for _, path in shadowing})
     roots = [os.path.join(root, folder) if folder else root for folder in request["roots"]]
-    first = [folder for folder in roots if not hides_the_library(folder)]
+    first = [folder for folder in roots if not shadows_standard_library(folder)]
     last = [folder for folder in roots if folder not in first]
     os.environ["PYTHONPATH"] = os.pathsep.join(first)
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
@@ -145,7 +145,7 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def hides_the_library(folder: str) -> bool:
+def shadows_standard_library(folder: str) -> bool:
     """Return whether the repository itself has a module in the folder with a name of the standard library."""
     names = set(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) - {"test"}
     for name in os.listdir(folder):
