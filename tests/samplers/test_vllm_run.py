@@ -12,6 +12,7 @@ import pytest
 from samplers.vllm_server import OPTIONS
 
 from rllm_gym.samplers.vllm import VLLMServerSampler
+from rllm_gym.samplers.vllm.base import ModelArguments
 from trainers import loop
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
@@ -81,7 +82,8 @@ def test_every_step_is_sampled_with_the_weights_that_are_trained(
     assert options["server"] is True
     assert (options["lora_rank"], options["max_adapters"], options["max_batch"]) == (4, 1, 8)
     assert options["dtype"] == OPTIONS["dtype"]
-    assert set(options) - {"server"} <= set(inspect.signature(VLLMServerSampler).parameters)
+    known = {*inspect.signature(VLLMServerSampler).parameters, *ModelArguments.__annotations__}
+    assert set(options) - {"server"} <= known
 
 
 @pytest.mark.long
