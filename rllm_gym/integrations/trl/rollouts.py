@@ -87,7 +87,7 @@ class RolloutFunction:
             "max_turns": max_turns,
             "max_prompt_tokens": max_prompt_tokens,
             "max_context_tokens": max_context_tokens,
-            "deadlines": deadlines,
+            "deadlines": deadlines or Deadlines(),
             "retries": retries,
         }
         self._seed = seed
