@@ -1,0 +1,5 @@
+"""A forum: boards, threads, posts, votes, reports, subscriptions, private messages and moderation."""
+
+from rllm_gym.envs.web.sites.forum.tasks import TEMPLATES
+
+__all__ = ["TEMPLATES"]

@@ -1,0 +1,5 @@
+"""A shop: catalogue, basket, coupons, checkout, orders, returns, reviews and a wish list."""
+
+from rllm_gym.envs.web.sites.shop.tasks import TEMPLATES
+
+__all__ = ["TEMPLATES"]
