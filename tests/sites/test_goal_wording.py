@@ -40,7 +40,7 @@ def test_goals_are_varied_sentences() -> None:
 
 
 def test_materials_fit_their_products() -> None:
-    from rllm_gym.envs.web.sites.shop.catalogue import make_products
+    from rllm_gym.envs.web.sites.shop.generate import make_products
 
     products = [product for seed in range(30) for product in make_products(random.Random(seed), 5)]
     made_of = {(product.name.split(" ", 2)[2], dict(product.details)["Material"]) for product in products}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllm_gym.envs.web.sites.errors import FormError
-from rllm_gym.envs.web.sites.forum import TEMPLATES
-from rllm_gym.envs.web.sites.forum.generate import build
+from rllm_gym.envs.web.sites.forum import TEMPLATES, build
 from rllm_gym.envs.web.sites.http import Request
 from rllm_gym.envs.web.sites.task import Click, Fill, Goto
 from tests.sites.html_walker import SiteDriver

@@ -9,8 +9,7 @@ from random import Random
 import pytest
 
 from rllm_gym.envs.web.sites.errors import FormError
-from rllm_gym.envs.web.sites.shop import TEMPLATES
-from rllm_gym.envs.web.sites.shop.generate import build
+from rllm_gym.envs.web.sites.shop import TEMPLATES, build
 from rllm_gym.envs.web.sites.shop.state import RETURN_DAYS, Shop
 from rllm_gym.envs.web.sites.task import Click, Fill, Goto, Move, WebTask
 from tests.sites.html_walker import SiteDriver, rewarded

@@ -1,6 +1,17 @@
 """The built-in web sites: pages generated in Python, state that can be compared, and tasks. Contains no browser code.
 
-See :mod:`rllm_gym.envs.web.sites.task` for the types and :mod:`rllm_gym.envs.web` for the environment that uses them.
+The modules here are shared by all sites; :mod:`~rllm_gym.envs.web.sites.task` has the types. Each site is a package of
+four modules, each of which imports only those before it:
+
+- ``state.py``: dataclasses with the content of the site, the changes that a visitor can make, and ``facts()``;
+- ``pages.py``: ``ORIGIN``, the routes of a :class:`~rllm_gym.envs.web.sites.site.Site`, and the state with its
+  ``handlers()``, such as ``ShopApp``;
+- ``generate.py``: ``build(seed, difficulty)``, which returns that state, and the words that it draws from;
+- ``tasks.py``: one function ``make_task(state, rng, difficulty)`` per task, and ``TEMPLATES``.
+
+Its ``__init__`` exports ``ORIGIN``, ``TEMPLATES``, ``build`` and the state with its pages; its name is added to
+:data:`SITES`. A long part of the pages can be a module of its own (``admin/tables.py``). ``desk`` combines other sites,
+so it has no pages and exports only ``TEMPLATES``.
 """
 
 from __future__ import annotations

@@ -10,16 +10,8 @@ from rllm_gym.envs.web.sites.admin.pages import AdminApp
 from rllm_gym.envs.web.sites.admin.tasks import invoices_of, open_invoice, refund_moves
 from rllm_gym.envs.web.sites.calendar.pages import CalendarApp
 from rllm_gym.envs.web.sites.calendar.tasks import fill_in, look_at
-from rllm_gym.envs.web.sites.desk.generate import (
-    BugReport,
-    MailAndSite,
-    MeetingRequest,
-    RefundRequest,
-    bug_by_mail,
-    meeting_by_mail,
-    return_by_mail,
-    time_by_mail,
-)
+from rllm_gym.envs.web.sites.desk.generate import bug_by_mail, meeting_by_mail, return_by_mail, time_by_mail
+from rllm_gym.envs.web.sites.desk.state import BugReport, MailAndSite, MeetingRequest, RefundRequest
 from rllm_gym.envs.web.sites.fields import clock
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN as MAIL
 from rllm_gym.envs.web.sites.mail.tasks import read

@@ -12,10 +12,41 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
-from rllm_gym.envs.web.sites.forum.content import Post, Thread
 
-ORIGIN = "http://forum.test"
 REASONS = ("Spam", "Insulting", "Off topic", "Posted twice")
+
+
+@dataclass(slots=True)
+class Post:
+    """A post. ``advice``: its recommendation, ``""`` in a first post. ``score`` excludes the visitor's vote."""
+
+    number: int
+    author: str
+    when: datetime
+    text: str
+    advice: str = ""
+    score: int = 0
+    deleted: bool = False
+
+
+@dataclass(slots=True)
+class Thread:
+    number: int
+    board: str
+    title: str
+    posts: list[Post] = field(default_factory=list)
+    locked: bool = False
+    pinned: bool = False
+
+    @property
+    def author(self) -> str:
+        return self.posts[0].author
+
+    def shown(self) -> list[Post]:
+        return [post for post in self.posts if not post.deleted]
+
+    def latest(self) -> Post:
+        return self.shown()[-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ from random import Random
 from typing import Any
 
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
-from rllm_gym.envs.web.sites.shop.catalogue import BLAME, PRAISE, Product, Review
 from rllm_gym.envs.web.sites.wording import money, people
 
-ORIGIN = "http://shop.test"
 SHIPPING = {"Standard": 490, "Express": 1250, "Economy": 250}
 """Shipping methods with their prices in cents."""
 
@@ -25,10 +23,47 @@ RETURN_REASONS = ("Arrived damaged", "Wrong item", "Does not fit", "Changed my m
 RETURN_DAYS = 30
 MAX_QUANTITY = 20
 
+# Texts of reviews. They may repeat, because no task depends on them.
+PRAISE = ("Does what it should.", "Well made and easy to clean.", "Would buy it again.", "Better than I expected.")
+BLAME = ("Feels cheap.", "Arrived with a scratch.", "Smaller than it looks.", "Stopped working after a month.")
+
 
 def shipping_label(name: str) -> str:
     """Return the shipping method with its price, as shown at checkout."""
     return f"{name} ({money(SHIPPING[name])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product.
+
+    Attributes:
+        number: Id of the product, part of its URL.
+        price: Price in cents, unique in its category.
+        rating: Mean rating in tenths of a star: 43 means 4.3.
+        ratings: Number of ratings.
+        colours: Available colours; empty if there is no choice.
+        details: Rows of the specification.
+    """
+
+    number: int
+    name: str
+    brand: str
+    category: str
+    price: int
+    rating: int
+    ratings: int
+    colours: tuple[str, ...]
+    details: tuple[tuple[str, str], ...]
+    blurb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    author: str
+    stars: int
+    title: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,48 @@ the watch list and, if the tasks specify one, the summary of the visitor's last 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
-from rllm_gym.envs.web.sites.wiki.content import KINDS, Content
 
-ORIGIN = "http://wiki.test"
+NUMBERS = {"Population", "Founded", "Area", "Length", "Bridges", "Height", "First climbed"}
+"""Names of numeric facts; the values of some have a unit."""
+
+KINDS = {
+    "Towns": ("Population", "Founded", "Area", "Mayor"),
+    "Rivers": ("Length", "Bridges", "Source", "Mouth"),
+    "Mountains": ("Height", "First climbed", "First climber", "Region"),
+}
+SINGULAR = {"Towns": "town", "Rivers": "river", "Mountains": "mountain"}
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The content of one version of a page: facts, sections with texts, and categories; or the target of a redirect."""
+
+    facts: tuple[tuple[str, str], ...] = ()
+    sections: tuple[tuple[str, str], ...] = ()
+    categories: tuple[str, ...] = ()
+    redirect: str = ""
+
+    def fact(self, name: str) -> str:
+        return dict(self.facts)[name]
+
+    def with_fact(self, name: str, value: str) -> Content:
+        return replace(self, facts=tuple((n, value if n == name else v) for n, v in self.facts))
+
+    def with_section(self, heading: str, text: str) -> Content:
+        return replace(self, sections=tuple((name, text if name == heading else t) for name, t in self.sections))
+
+    def to_json(self) -> list[object]:
+        return [list(map(list, self.facts)), list(map(list, self.sections)), sorted(self.categories), self.redirect]
+
+
+def number_in(value: str) -> int:
+    """Return the number in a value: 12400 for ``12,400``, 214 for ``214 km``."""
+    return int("".join(c for c in value.split()[0] if c.isdigit()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The pages of the forum."""
+"""The pages of the forum: boards, threads, posts and their actions, members and messages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import datetime
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.forum import state
-from rllm_gym.envs.web.sites.forum.content import Post, Thread
-from rllm_gym.envs.web.sites.forum.state import ORIGIN, Forum
+from rllm_gym.envs.web.sites.forum.state import Forum, Post, Thread
 from rllm_gym.envs.web.sites.http import Handler, Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, json_response, whole_number
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
+ORIGIN = "http://forum.test"
 THREADS_PER_PAGE = 10
 POSTS_PER_PAGE = 6
 POSTS_AT_ONCE = 8
@@ -31,7 +31,7 @@ def _frame(forum: Forum) -> Frame:
     return Frame("Commons Forum", "#5b3a78", navigation + mine, forum.now.date(), role, ("Search threads", "/search"))
 
 
-SITE: Site[Forum] = Site(_frame)
+site: Site[Forum] = Site(_frame)
 
 
 @dataclass
@@ -39,13 +39,13 @@ class ForumApp(Forum):
     """The forum with its pages."""
 
     def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: SITE.handler(self)}
+        return {ORIGIN: site.handler(self)}
 
 
 # Boards
 
 
-@SITE.get("/")
+@site.get("/")
 def boards(forum: Forum, visit: Visit) -> HtmlPage:
     rows: list[list[Content]] = []
     for name in forum.boards:
@@ -58,7 +58,7 @@ def boards(forum: Forum, visit: Visit) -> HtmlPage:
     return HtmlPage("Boards", pages.table(["Board", "Threads", "Posts", "Latest post"], rows, numeric=[1, 2]))
 
 
-@SITE.get("/board/<name>")
+@site.get("/board/<name>")
 def board(forum: Forum, visit: Visit, name: str) -> HtmlPage:
     title = next((known for known in forum.boards if known.lower() == name.lower()), None)
     if title is None:
@@ -81,7 +81,7 @@ def board(forum: Forum, visit: Visit, name: str) -> HtmlPage:
     return HtmlPage(title, [body, listing], trail=[("Boards", "/")], actions=new)
 
 
-@SITE.get("/search")
+@site.get("/search")
 def search(forum: Forum, visit: Visit) -> HtmlPage:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
@@ -90,7 +90,7 @@ def search(forum: Forum, visit: Visit) -> HtmlPage:
     return HtmlPage(f"Threads with “{asked}”" if asked else "All threads", body, query=asked)
 
 
-@SITE.get("/subscriptions")
+@site.get("/subscriptions")
 def subscriptions(forum: Forum, visit: Visit) -> HtmlPage:
     threads = sorted(map(forum.thread, forum.subscriptions), key=lambda t: t.latest().when, reverse=True)
     empty = h("p", "You follow no threads.")
@@ -120,7 +120,7 @@ def _marks(thread: Thread) -> list[str]:
 # Threads
 
 
-@SITE.get("/thread/<int:number>")
+@site.get("/thread/<int:number>")
 def thread(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     found = forum.thread(number)
     part = pages.paginate(found.shown(), visit.page(), POSTS_PER_PAGE)
@@ -219,39 +219,39 @@ def _moderation(forum: Forum, thread: Thread) -> Markup:
     return join(pages.menu("Moderate", *switches), pages.dialog("move", "Move thread", "Move this thread", move))
 
 
-@SITE.post("/thread/<int:number>/reply")
+@site.post("/thread/<int:number>/reply")
 def reply(forum: Forum, visit: Visit, number: int) -> Redirect:
     forum.reply(number, visit.text("text", "The reply"))
     last = -(-len(forum.thread(number).shown()) // POSTS_PER_PAGE)
     return Redirect(url(f"/thread/{number}", page=last if last > 1 else None), "Your reply is posted.")
 
 
-@SITE.post("/thread/<int:number>/subscribe")
+@site.post("/thread/<int:number>/subscribe")
 def subscribe(forum: Forum, visit: Visit, number: int) -> Redirect:
     on = bool(visit.form.get("on"))
     forum.subscribe(number, on)
     return Redirect(f"/thread/{number}", "You follow this thread." if on else "You no longer follow this thread.")
 
 
-@SITE.post("/thread/<int:number>/lock")
+@site.post("/thread/<int:number>/lock")
 def lock(forum: Forum, visit: Visit, number: int) -> Redirect:
     forum.lock(number, bool(visit.form.get("on")))
     return Redirect(f"/thread/{number}", "Thread locked." if forum.thread(number).locked else "Thread unlocked.")
 
 
-@SITE.post("/thread/<int:number>/pin")
+@site.post("/thread/<int:number>/pin")
 def pin(forum: Forum, visit: Visit, number: int) -> Redirect:
     forum.pin(number, bool(visit.form.get("on")))
     return Redirect(f"/thread/{number}", "Thread pinned." if forum.thread(number).pinned else "Thread unpinned.")
 
 
-@SITE.post("/thread/<int:number>/move")
+@site.post("/thread/<int:number>/move")
 def move(forum: Forum, visit: Visit, number: int) -> Redirect:
     forum.move(number, visit.line("board", "The board"))
     return Redirect(f"/thread/{number}", f"Thread moved to {forum.thread(number).board}.")
 
 
-@SITE.get("/new")
+@site.get("/new")
 def new_thread(forum: Forum, visit: Visit) -> HtmlPage:
     fields = form(
         "/new",
@@ -263,7 +263,7 @@ def new_thread(forum: Forum, visit: Visit) -> HtmlPage:
     return HtmlPage("New thread", pages.card(fields), trail=[("Boards", "/")])
 
 
-@SITE.post("/new")
+@site.post("/new")
 def start_thread(forum: Forum, visit: Visit) -> Redirect:
     title = visit.line("title", "The title", limit=120)
     started = forum.start_thread(visit.line("board", "The board"), title, visit.text("text", "The text"))
@@ -273,7 +273,7 @@ def start_thread(forum: Forum, visit: Visit) -> Redirect:
 # Posts
 
 
-@SITE.post("/post/<int:number>/vote")
+@site.post("/post/<int:number>/vote")
 def vote(forum: Forum, visit: Visit, number: int) -> Redirect:
     value = visit.number("value", "The vote", low=-1, high=1)
     if not value:
@@ -282,7 +282,7 @@ def vote(forum: Forum, visit: Visit, number: int) -> Redirect:
     return Redirect(_place(forum, number), "Your vote is counted." if number in forum.votes else "Vote taken back.")
 
 
-@SITE.get("/post/<int:number>/edit")
+@site.get("/post/<int:number>/edit")
 def edit_post(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     thread, post = forum.post(number)
     if post.author != forum.user:
@@ -291,20 +291,20 @@ def edit_post(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     return HtmlPage(f"Edit post {number}", pages.card(fields), trail=[(thread.title, f"/thread/{thread.number}")])
 
 
-@SITE.post("/post/<int:number>/edit")
+@site.post("/post/<int:number>/edit")
 def save_post(forum: Forum, visit: Visit, number: int) -> Redirect:
     forum.edit(number, visit.text("text", "The text"))
     return Redirect(_place(forum, number), f"Post {number} is changed.")
 
 
-@SITE.post("/post/<int:number>/delete")
+@site.post("/post/<int:number>/delete")
 def delete_post(forum: Forum, visit: Visit, number: int) -> Redirect:
     back = _place(forum, number)
     forum.delete(number)
     return Redirect(back, f"Post {number} is deleted.")
 
 
-@SITE.get("/post/<int:number>/report")
+@site.get("/post/<int:number>/report")
 def report_post(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     thread, post = forum.post(number)
     fields = form(
@@ -318,7 +318,7 @@ def report_post(forum: Forum, visit: Visit, number: int) -> HtmlPage:
     )
 
 
-@SITE.post("/post/<int:number>/report")
+@site.post("/post/<int:number>/report")
 def send_report(forum: Forum, visit: Visit, number: int) -> Redirect:
     forum.report(number, visit.line("reason", "The reason"))
     return Redirect(_place(forum, number), f"Thank you: post {number} is reported.")
@@ -334,14 +334,14 @@ def _place(forum: Forum, number: int) -> str:
 # Members and messages
 
 
-@SITE.get("/members")
+@site.get("/members")
 def members(forum: Forum, visit: Visit) -> HtmlPage:
     part = pages.paginate(sorted(forum.users), visit.page(), MEMBERS_PER_PAGE)
     rows = [(_member(name), "Moderator" if name in forum.moderators else "Member") for name in part.items]
     return HtmlPage("Members", [pages.table(["Name", "Role"], rows), pages.page_links(part, "/members")])
 
 
-@SITE.get("/user/<name>")
+@site.get("/user/<name>")
 def member(forum: Forum, visit: Visit, name: str) -> HtmlPage:
     user = forum.member(name)
     posts = forum.posts_of(user)
@@ -365,7 +365,7 @@ def member(forum: Forum, visit: Visit, name: str) -> HtmlPage:
     return HtmlPage(user, body, actions=actions)
 
 
-@SITE.get("/user/<name>/posts")
+@site.get("/user/<name>/posts")
 def more_posts(forum: Forum, visit: Visit, name: str) -> Response:
     """Return the part of the list that a script requests."""
     start = max(0, whole_number(visit.asked("from")) or 0)
@@ -392,14 +392,14 @@ def _posts_from(forum: Forum, user: str, start: int) -> Markup:
     return join(cards, more)
 
 
-@SITE.post("/ignore")
+@site.post("/ignore")
 def ignore(forum: Forum, visit: Visit) -> Redirect:
     name, on = visit.line("name", "The name"), bool(visit.form.get("on"))
     forum.ignore(name, on)
     return Redirect(_member_path(forum.member(name)), f"You ignore {name}." if on else f"You no longer ignore {name}.")
 
 
-@SITE.get("/messages")
+@site.get("/messages")
 def messages(forum: Forum, visit: Visit) -> HtmlPage:
     inbox = [m for m in forum.messages if m.recipient == forum.user]
     sent = [m for m in forum.messages if m.sender == forum.user]
@@ -416,7 +416,7 @@ def _message(message: state.Message, way: str, other: str) -> Markup:
     return pages.card(heading, pages.paragraphs(message.text))
 
 
-@SITE.get("/messages/new")
+@site.get("/messages/new")
 def new_message(forum: Forum, visit: Visit) -> HtmlPage:
     fields = form(
         "/messages/new",
@@ -428,14 +428,14 @@ def new_message(forum: Forum, visit: Visit) -> HtmlPage:
     return HtmlPage("New message", pages.card(fields), trail=[("Messages", "/messages")])
 
 
-@SITE.get("/suggest")
+@site.get("/suggest")
 def suggest(forum: Forum, visit: Visit) -> Response:
     """Return the suggestions for the recipient field."""
     prefix = visit.asked("q", 60).lower()
     return json_response([name for name in sorted(forum.users) if prefix and name.lower().startswith(prefix)][:8])
 
 
-@SITE.post("/messages/new")
+@site.post("/messages/new")
 def send_message(forum: Forum, visit: Visit) -> Redirect:
     recipient, subject = visit.line("to", "The recipient"), visit.line("subject", "The subject", limit=120)
     forum.send(recipient, subject, visit.text("text", "The message"))

@@ -1,4 +1,4 @@
-"""The pages of the wiki."""
+"""The pages of the wiki: search and lists, pages, versions, editing, talk pages and the watch list."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rllm_gym.envs.web.sites.markup import Content as Html
 from rllm_gym.envs.web.sites.markup import Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, one_line, whole_number
-from rllm_gym.envs.web.sites.wiki.content import KINDS, NUMBERS, Content, number_in
-from rllm_gym.envs.web.sites.wiki.state import ORIGIN, Wiki, WikiPage
+from rllm_gym.envs.web.sites.wiki.state import KINDS, NUMBERS, Content, Wiki, WikiPage, number_in
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
+ORIGIN = "http://wiki.test"
 TITLES_PER_PAGE = 20
 ROWS_PER_PAGE = 12
 VERSIONS_PER_PAGE = 8
@@ -28,7 +28,7 @@ def _frame(wiki: Wiki) -> Frame:
     return Frame("Marchland Wiki", "#2f5d3a", navigation, wiki.now.date(), wiki.user, ("Search the wiki", "/search"))
 
 
-SITE: Site[Wiki] = Site(_frame)
+site: Site[Wiki] = Site(_frame)
 
 
 @dataclass
@@ -36,13 +36,13 @@ class WikiApp(Wiki):
     """The wiki with its pages."""
 
     def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: SITE.handler(self)}
+        return {ORIGIN: site.handler(self)}
 
 
 # Search and lists
 
 
-@SITE.get("/")
+@site.get("/")
 def main_page(wiki: Wiki, visit: Visit) -> HtmlPage:
     kinds = [
         pages.card(
@@ -63,7 +63,7 @@ def main_page(wiki: Wiki, visit: Visit) -> HtmlPage:
     )
 
 
-@SITE.get("/search")
+@site.get("/search")
 def search(wiki: Wiki, visit: Visit) -> HtmlPage:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
@@ -74,7 +74,7 @@ def search(wiki: Wiki, visit: Visit) -> HtmlPage:
     return HtmlPage(f"Pages with “{asked}” in the title" if asked else "All pages", body, query=asked)
 
 
-@SITE.get("/category/<name>")
+@site.get("/category/<name>")
 def category(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     found = [page.title for page in wiki.of_kind(name)]
     if not found:
@@ -89,7 +89,7 @@ def _titles(titles: Sequence[str], page: int, path: str, **query: object) -> Mar
     return join(pages.card(listed), pages.page_links(part, path, **query))
 
 
-@SITE.get("/table/<name>")
+@site.get("/table/<name>")
 def table(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     kind = name.capitalize()
     if kind not in KINDS:
@@ -117,7 +117,7 @@ def _sort_key(value: str) -> tuple[int, str]:
     return (number_in(value), "") if value[:1].isdigit() else (-1, value)
 
 
-@SITE.get("/recent")
+@site.get("/recent")
 def recent(wiki: Wiki, visit: Visit) -> HtmlPage:
     part = pages.paginate(wiki.changes(), visit.page(), 20)
     rows = [
@@ -128,7 +128,7 @@ def recent(wiki: Wiki, visit: Visit) -> HtmlPage:
     return HtmlPage("Recent changes", body)
 
 
-@SITE.get("/user/<name>")
+@site.get("/user/<name>")
 def editor(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     if name not in wiki.editors:
         raise NotFound(f"There is no editor called {one_line(name)}.")
@@ -143,7 +143,7 @@ def editor(wiki: Wiki, visit: Visit, name: str) -> HtmlPage:
     return HtmlPage(f"Editor: {name}", body)
 
 
-@SITE.get("/watched")
+@site.get("/watched")
 def watched(wiki: Wiki, visit: Visit) -> HtmlPage:
     if not wiki.watched:
         return HtmlPage("Watch list", h("p", "You watch no pages."))
@@ -162,7 +162,7 @@ def watched(wiki: Wiki, visit: Visit) -> HtmlPage:
 # A page
 
 
-@SITE.get("/page/<path:title>")
+@site.get("/page/<path:title>")
 def article(wiki: Wiki, visit: Visit, title: str) -> HtmlPage | Redirect:
     page = wiki.page(title)
     target = page.content.redirect
@@ -238,7 +238,7 @@ def _between(items: list[Markup]) -> list[Html]:
     return [[", " if i else None, item] for i, item in enumerate(items)]
 
 
-@SITE.get("/links/<path:title>")
+@site.get("/links/<path:title>")
 def links(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = wiki.page(title)
     found = wiki.links_to(page.title)
@@ -246,7 +246,7 @@ def links(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     return HtmlPage(f"What links to {page.title}", [_tools(page, "What links here"), pages.card(shown)])
 
 
-@SITE.post("/watch")
+@site.post("/watch")
 def watch(wiki: Wiki, visit: Visit) -> Redirect:
     title, on = visit.line("title", "The title"), bool(visit.form.get("on"))
     wiki.watch(title, on)
@@ -256,7 +256,7 @@ def watch(wiki: Wiki, visit: Visit) -> Redirect:
 # History
 
 
-@SITE.get("/history/<path:title>")
+@site.get("/history/<path:title>")
 def history(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = wiki.page(title)
     part = pages.paginate(page.revisions[::-1], visit.page(), VERSIONS_PER_PAGE)
@@ -279,7 +279,7 @@ def history(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     return HtmlPage(f"History of {page.title}", body)
 
 
-@SITE.get("/version/<int:number>")
+@site.get("/version/<int:number>")
 def version(wiki: Wiki, visit: Visit, number: int) -> HtmlPage:
     page, revision = wiki.revision(number)
     newest = revision is page.revisions[-1]
@@ -296,7 +296,7 @@ def version(wiki: Wiki, visit: Visit, number: int) -> HtmlPage:
     return HtmlPage(f"{page.title}, version {number}", [note, facts], trail=trail, actions=restore)
 
 
-@SITE.post("/version/<int:number>/restore")
+@site.post("/version/<int:number>/restore")
 def restore(wiki: Wiki, visit: Visit, number: int) -> Redirect:
     page = wiki.restore(number)
     return Redirect(url(f"/page/{page.title}", stay=1), f"Version {number} is the current one again.")
@@ -305,21 +305,21 @@ def restore(wiki: Wiki, visit: Visit, number: int) -> Redirect:
 # Editing
 
 
-@SITE.get("/edit-facts/<path:title>")
+@site.get("/edit-facts/<path:title>")
 def edit_facts(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     fields = [pages.field(name, f"fact-{i}", value) for i, (name, value) in enumerate(page.content.facts)]
     return _edit_page(page, f"Edit facts of {title}", "/edit-facts", fields)
 
 
-@SITE.post("/edit-facts/<path:title>")
+@site.post("/edit-facts/<path:title>")
 def save_facts(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     page = wiki.page(title)
     facts = tuple((name, visit.line(f"fact-{i}", name)) for i, (name, _) in enumerate(page.content.facts))
     return _save(wiki, visit, page, replace(page.content, facts=facts))
 
 
-@SITE.get("/edit-section/<path:title>")
+@site.get("/edit-section/<path:title>")
 def edit_section(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     number = _section(page, visit.asked("section"))
@@ -328,14 +328,14 @@ def edit_section(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     return _edit_page(page, f"Edit section {heading} of {title}", "/edit-section", fields)
 
 
-@SITE.post("/edit-section/<path:title>")
+@site.post("/edit-section/<path:title>")
 def save_section(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     page = wiki.page(title)
     heading, _ = page.content.sections[_section(page, visit.form.get("section", ""))]
     return _save(wiki, visit, page, page.content.with_section(heading, visit.text("text", "The text")))
 
 
-@SITE.get("/edit-categories/<path:title>")
+@site.get("/edit-categories/<path:title>")
 def edit_categories(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     boxes = [
@@ -346,7 +346,7 @@ def edit_categories(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     return _edit_page(page, f"Edit categories of {title}", "/edit-categories", fields)
 
 
-@SITE.post("/edit-categories/<path:title>")
+@site.post("/edit-categories/<path:title>")
 def save_categories(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     page = wiki.page(title)
     chosen = set(visit.values("category"))
@@ -359,7 +359,7 @@ def save_categories(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     return _save(wiki, visit, page, replace(page.content, categories=categories))
 
 
-@SITE.get("/move/<path:title>")
+@site.get("/move/<path:title>")
 def move_form(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = _editable(wiki, title)
     fields = form(
@@ -370,14 +370,14 @@ def move_form(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     return HtmlPage(f"Move {title}", pages.card(fields), trail=[(page.title, url(f"/page/{page.title}"))])
 
 
-@SITE.post("/move/<path:title>")
+@site.post("/move/<path:title>")
 def move(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     new = visit.line("new", "The new title", limit=80)
     wiki.move(title, new)
     return Redirect(url(f"/page/{new}"), f"{title} is now called {new}.")
 
 
-@SITE.get("/new")
+@site.get("/new")
 def new_page(wiki: Wiki, visit: Visit) -> HtmlPage:
     names = wiki.categories()
     text = form(
@@ -397,7 +397,7 @@ def new_page(wiki: Wiki, visit: Visit) -> HtmlPage:
     return HtmlPage("New page", pages.tabs(("Page with text", pages.card(text)), ("Redirect", pages.card(lead))))
 
 
-@SITE.post("/new")
+@site.post("/new")
 def create(wiki: Wiki, visit: Visit) -> Redirect:
     title = visit.line("title", "The title", limit=80)
     name = visit.line("category", "The category")
@@ -409,7 +409,7 @@ def create(wiki: Wiki, visit: Visit) -> Redirect:
     return Redirect(url(f"/page/{title}"), f"The page {title} is created.")
 
 
-@SITE.post("/new-redirect")
+@site.post("/new-redirect")
 def create_redirect(wiki: Wiki, visit: Visit) -> Redirect:
     title, target = visit.line("title", "The title", limit=80), visit.line("target", "The target", limit=80)
     wiki.create(title, Content(redirect=target), "")
@@ -443,7 +443,7 @@ def _save(wiki: Wiki, visit: Visit, page: WikiPage, content: Content) -> Redirec
 # Talk
 
 
-@SITE.get("/talk/<path:title>")
+@site.get("/talk/<path:title>")
 def talk(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     page = wiki.page(title)
     comments = [
@@ -461,7 +461,7 @@ def talk(wiki: Wiki, visit: Visit, title: str) -> HtmlPage:
     return HtmlPage(f"Talk: {page.title}", body)
 
 
-@SITE.post("/talk/<path:title>")
+@site.post("/talk/<path:title>")
 def add_comment(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     wiki.comment(title, visit.line("heading", "The heading", limit=120), visit.text("text", "The comment"))
     return Redirect(url(f"/talk/{title}"), "Your comment is added.")

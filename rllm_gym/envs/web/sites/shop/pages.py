@@ -1,20 +1,23 @@
-"""The pages of the shop."""
+"""The pages of the shop: search and lists, products, the basket, orders, the wish list and addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
+from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.shop import state
-from rllm_gym.envs.web.sites.shop.catalogue import Product
-from rllm_gym.envs.web.sites.shop.state import Line, Shop
+from rllm_gym.envs.web.sites.shop.state import Address, Line, Order, Product, Shop
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, whole_number
-from rllm_gym.envs.web.sites.wording import money, plural
+from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
+ORIGIN = "http://shop.test"
 PAGE_SIZE = 9
+ORDERS_PER_PAGE = 8
 SORTS = {
     "": "Name",
     "price": "Price: low to high",
@@ -29,13 +32,21 @@ def _frame(shop: Shop) -> Frame:
     return Frame("Fernhill Shop", "#1f4e5f", navigation + basket, shop.today, shop.user, ("Search products", "/search"))
 
 
-SITE: Site[Shop] = Site(_frame)
+site: Site[Shop] = Site(_frame)
+
+
+@dataclass
+class ShopApp(Shop):
+    """The shop with its pages."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {ORIGIN: site.handler(self)}
 
 
 # Search and lists
 
 
-@SITE.get("/")
+@site.get("/")
 def home(shop: Shop, visit: Visit) -> HtmlPage:
     cards = []
     for category in shop.categories:
@@ -54,7 +65,7 @@ def home(shop: Shop, visit: Visit) -> HtmlPage:
     )
 
 
-@SITE.get("/category/<name>")
+@site.get("/category/<name>")
 def category(shop: Shop, visit: Visit, name: str) -> HtmlPage:
     title = next((known for known in shop.categories if known.lower() == name.lower()), None)
     if title is None:
@@ -63,7 +74,7 @@ def category(shop: Shop, visit: Visit, name: str) -> HtmlPage:
     return _listing(shop, visit, title, found, _category_path(title), trail=[("Products", "/")])
 
 
-@SITE.get("/search")
+@site.get("/search")
 def search(shop: Shop, visit: Visit) -> HtmlPage:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
@@ -163,7 +174,7 @@ def _category_path(name: str) -> str:
 # A product
 
 
-@SITE.get("/product/<int:number>")
+@site.get("/product/<int:number>")
 def product(shop: Shop, visit: Visit, number: int) -> HtmlPage:
     item = shop.product(number)
     colours = [(colour, shop.colour_label(item, colour)) for colour in item.colours]
@@ -222,7 +233,7 @@ def _reviews(shop: Shop, item: Product) -> Markup:
     return join(h("p", write), cards)
 
 
-@SITE.post("/reviews")
+@site.post("/reviews")
 def send_review(shop: Shop, visit: Visit) -> Redirect:
     item = product_of(shop, visit)
     stars = visit.number("stars", "Stars", low=1, high=5)
@@ -238,7 +249,7 @@ def product_of(shop: Shop, visit: Visit) -> Product:
 # Basket and checkout
 
 
-@SITE.get("/basket")
+@site.get("/basket")
 def basket(shop: Shop, visit: Visit) -> HtmlPage:
     if not shop.basket:
         return HtmlPage("Basket", [h("p", "Your basket is empty."), pages.link_button("Look at our products", "/")])
@@ -295,7 +306,7 @@ def _summary(shop: Shop, lines: list[Line], code: str) -> Markup:
     return pages.card(h("h2", "Summary"), pages.described(pairs))
 
 
-@SITE.post("/basket/add")
+@site.post("/basket/add")
 def add(shop: Shop, visit: Visit) -> Redirect:
     item = product_of(shop, visit)
     quantity = visit.number("quantity", "The quantity", low=1, high=state.MAX_QUANTITY)
@@ -303,7 +314,7 @@ def add(shop: Shop, visit: Visit) -> Redirect:
     return Redirect(f"/product/{item.number}", f"{quantity} × {item.name} added to your basket.")
 
 
-@SITE.post("/basket/change")
+@site.post("/basket/change")
 def change_basket(shop: Shop, visit: Visit) -> Redirect:
     item = product_of(shop, visit)
     quantity = visit.number("quantity", "The quantity", low=0, high=state.MAX_QUANTITY)
@@ -311,19 +322,19 @@ def change_basket(shop: Shop, visit: Visit) -> Redirect:
     return Redirect("/basket", f"{item.name} changed." if quantity else f"{item.name} removed.")
 
 
-@SITE.post("/basket/coupon")
+@site.post("/basket/coupon")
 def apply_coupon(shop: Shop, visit: Visit) -> Redirect:
     shop.apply_coupon(visit.line("code", "The coupon code", limit=40))
     return Redirect("/basket", f"Coupon {shop.coupon} applied.")
 
 
-@SITE.post("/basket/coupon/remove")
+@site.post("/basket/coupon/remove")
 def remove_coupon(shop: Shop, visit: Visit) -> Redirect:
     shop.remove_coupon()
     return Redirect("/basket", "Coupon removed.")
 
 
-@SITE.get("/checkout")
+@site.get("/checkout")
 def checkout(shop: Shop, visit: Visit) -> HtmlPage:
     if not shop.basket:
         return HtmlPage("Checkout", [h("p", "Your basket is empty."), pages.link_button("Look at our products", "/")])
@@ -342,8 +353,194 @@ def checkout(shop: Shop, visit: Visit) -> HtmlPage:
     return HtmlPage("Checkout", body, trail=[("Basket", "/basket")], aside=aside)
 
 
-@SITE.post("/checkout")
+@site.post("/checkout")
 def place_order(shop: Shop, visit: Visit) -> Redirect:
     label, shipping = visit.form.get("address", ""), visit.form.get("shipping", "")
     order = shop.place_order(label, shipping)
     return Redirect(f"/orders/{order.number}", f"Thank you! Your order {order.number} is placed.")
+
+
+# Orders
+
+
+@site.get("/orders")
+def orders(shop: Shop, visit: Visit) -> HtmlPage:
+    part = pages.paginate(shop.orders[::-1], visit.page(), ORDERS_PER_PAGE)
+    rows = [
+        [
+            h("a", order.number, href=f"/orders/{order.number}"),
+            short_date(order.day),
+            ", ".join(line.product.name for line in order.lines),
+            _status(order),
+            money(order.total),
+        ]
+        for order in part.items
+    ]
+    body = [pages.table(["Order", "Date", "Products", "Status", "Total"], rows, numeric=[4])]
+    return HtmlPage("Your orders", [body, pages.page_links(part, "/orders")])
+
+
+@site.get("/orders/<int:number>")
+def order(shop: Shop, visit: Visit, number: int) -> HtmlPage:
+    found = shop.order(number)
+    rows = [_order_row(shop, found, line) for line in found.lines]
+    cancel = found.status == "Processing" and pages.post_button(
+        "Cancel order", f"/orders/{number}/cancel", tone="danger", confirm=f"Cancel order {number}?"
+    )
+    facts: list[tuple[str, Content]] = [
+        ("Ordered on", long_date(found.day)),
+        ("Status", _status(found)),
+        ("Delivered to", [found.address.label, ": ", ", ".join(found.address.lines())]),
+        ("Shipping", state.shipping_label(found.shipping)),
+        ("Coupon", found.coupon or "none"),
+        ("Total", h("strong", money(found.total))),
+    ]
+    body = [
+        pages.card(pages.described(facts)),
+        pages.table(["Product", "Colour", "Quantity", "Price", "Return"], rows, numeric=[2, 3]),
+    ]
+    return HtmlPage(f"Order {number}", body, trail=[("Your orders", "/orders")], actions=cancel or None)
+
+
+def _order_row(shop: Shop, order: Order, line: Line) -> list[Content]:
+    back: Content = line.returned and f"Return asked for: {line.returned}"
+    if not back and shop.returnable(order):
+        back = pages.dialog(
+            f"return-{line.product.number}",
+            "Return",
+            f"Return {line.product.name}",
+            form(
+                f"/orders/{order.number}/return",
+                pages.hidden("product", line.product.number),
+                pages.hidden("colour", line.colour),
+                pages.choice("Reason", "reason", state.RETURN_REASONS, key=line.product.number),
+                pages.button("Ask for return"),
+            ),
+        )
+    name = h("a", line.product.name, href=f"/product/{line.product.number}")
+    return [name, line.colour or "–", line.quantity, money(line.product.price), back or "not possible"]
+
+
+def _status(order: Order) -> Markup:
+    tones = {"Delivered": "good", "Cancelled": "bad", "Processing": "warn"}
+    return pages.badge(order.status, tones.get(order.status, ""))
+
+
+@site.post("/orders/<int:number>/cancel")
+def cancel(shop: Shop, visit: Visit, number: int) -> Redirect:
+    shop.cancel(number)
+    return Redirect(f"/orders/{number}", f"Order {number} is cancelled.")
+
+
+@site.post("/orders/<int:number>/return")
+def ask_for_return(shop: Shop, visit: Visit, number: int) -> Redirect:
+    item = product_of(shop, visit)
+    reason = visit.line("reason", "The reason")
+    shop.request_return(number, item.number, visit.line("colour", "The colour", required=False), reason)
+    return Redirect(f"/orders/{number}", f"We have noted the return of {item.name}.")
+
+
+# Wish list and addresses
+
+
+@site.get("/wishes")
+def wishes(shop: Shop, visit: Visit) -> HtmlPage:
+    rows = [
+        [
+            h("a", item.name, href=f"/product/{item.number}"),
+            money(item.price),
+            availability(shop.left(item)),
+            pages.post_button("Remove", "/wishes/remove", fields={"product": item.number}, tone="danger"),
+        ]
+        for item in map(shop.product, shop.wishes)
+    ]
+    empty = h("p", "There is nothing on your wish list.")
+    return HtmlPage("Wish list", pages.table(["Product", "Price", "Stock", ""], rows, numeric=[1]) if rows else empty)
+
+
+@site.post("/wishes/add")
+def add_wish(shop: Shop, visit: Visit) -> Redirect:
+    item = product_of(shop, visit)
+    shop.wish(item.number)
+    return Redirect(f"/product/{item.number}", f"{item.name} is on your wish list.")
+
+
+@site.post("/wishes/remove")
+def remove_wish(shop: Shop, visit: Visit) -> Redirect:
+    item = product_of(shop, visit)
+    shop.unwish(item.number)
+    return Redirect("/wishes", f"{item.name} is no longer on your wish list.")
+
+
+@site.get("/addresses")
+def addresses(shop: Shop, visit: Visit) -> HtmlPage:
+    cards = [
+        pages.card(
+            h("div.split", h("h2", a.label), a.label == shop.default_address and pages.badge("Default", "good")),
+            h("p", [[h("br") if i else None, line] for i, line in enumerate(a.lines())]),
+            h(
+                "div.buttons",
+                pages.link_button("Edit", url("/addresses/edit", label=a.label)),
+                a.label != shop.default_address
+                and pages.post_button("Make default", "/addresses/default", fields={"label": a.label}),
+            ),
+        )
+        for a in shop.addresses
+    ]
+    new = pages.link_button("Add an address", "/addresses/new", tone="")
+    return HtmlPage("Addresses", h("div.grid", cards), actions=new)
+
+
+@site.get("/addresses/new")
+def new_address(shop: Shop, visit: Visit) -> HtmlPage:
+    fields = form("/addresses/new", pages.field("Label", "label"), _address_fields(None), pages.button("Save address"))
+    return HtmlPage("New address", pages.card(fields), trail=[("Addresses", "/addresses")])
+
+
+@site.get("/addresses/edit")
+def edit_address(shop: Shop, visit: Visit) -> HtmlPage:
+    label = visit.asked("label")
+    found = next((a for a in shop.addresses if a.label == label), None)
+    if found is None:
+        raise NotFound(f"You have no address called {label}.")
+    fixed = pages.hidden("label", label)
+    fields = form("/addresses/edit", fixed, _address_fields(found), pages.button("Save address"))
+    return HtmlPage(f"Edit address: {label}", pages.card(fields), trail=[("Addresses", "/addresses")])
+
+
+def _address_fields(address: Address | None) -> Markup:
+    return join(
+        pages.field("Name", "name", address.name if address else ""),
+        pages.field("Street and number", "street", address.street if address else ""),
+        pages.field("City", "city", address.city if address else ""),
+        pages.field("Postcode", "postcode", address.postcode if address else ""),
+    )
+
+
+@site.post("/addresses/new")
+def save_new_address(shop: Shop, visit: Visit) -> Redirect:
+    shop.add_address(_address_of(visit))
+    return Redirect("/addresses", "Address saved.")
+
+
+@site.post("/addresses/edit")
+def save_address(shop: Shop, visit: Visit) -> Redirect:
+    address = _address_of(visit)
+    shop.change_address(address.label, address)
+    return Redirect("/addresses", "Address saved.")
+
+
+@site.post("/addresses/default")
+def make_default(shop: Shop, visit: Visit) -> Redirect:
+    shop.set_default(visit.line("label", "The label"))
+    return Redirect("/addresses", "Default address changed.")
+
+
+def _address_of(visit: Visit) -> Address:
+    return Address(
+        visit.line("label", "The label", limit=40),
+        visit.line("name", "The name", limit=80),
+        visit.line("street", "The street", limit=80),
+        visit.line("city", "The city", limit=60),
+        visit.line("postcode", "The postcode", limit=12),
+    )
