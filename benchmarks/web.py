@@ -45,7 +45,7 @@ import gymnasium  # noqa: E402
 from scripted import TASKS, number_of, solve  # noqa: E402
 
 import rllm_gym  # noqa: E402, F401  registers the ids
-from rllm_gym.browser.executable import find_chromium  # noqa: E402
+from rllm_gym.envs.web.browser.executable import find_chromium  # noqa: E402
 
 DEADLINE_S = 120.0
 LEAST_RATIO = 10.0

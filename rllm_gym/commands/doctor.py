@@ -20,12 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rllm_gym import __version__
-from rllm_gym.browser.errors import BrowserFault
-from rllm_gym.browser.executable import INSTALL, find_chromium
 from rllm_gym.commands.extras import DEVELOPER_EXTRAS, Requirement, requirements
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.envs import TABLE
+from rllm_gym.envs.web.browser.errors import BrowserFault
+from rllm_gym.envs.web.browser.executable import INSTALL, find_chromium
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.tier import Tier
 

@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from rllm_gym.envs.web.rows import SiteTaskRow
+from rllm_gym.envs.web.sites.http import Request, Response
+from rllm_gym.envs.web.sites.task import WebTaskTemplate
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 from rllm_gym.envs.web.tasks import site_tasks, templates_of
-from rllm_gym.sites.http import Request, Response
-from rllm_gym.sites.task import WebTaskTemplate
 
 _EXAMPLES = """examples:
   rllm-gym serve-sites                              # a task of the shop

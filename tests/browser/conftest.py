@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from rllm_gym.browser import BrowserFault, BrowserPool, find_chromium
-from rllm_gym.sites.http import Handler, Request, Response
+from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, find_chromium
+from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from tests.browser.long_timeouts import use_long_timeouts
 
 Site = Callable[..., Handler]

@@ -21,7 +21,7 @@ def use_long_timeouts(patch: pytest.MonkeyPatch, *, restless: bool = False) -> N
     """
     for module, names in _SECONDS.items():
         for name in names:
-            patch.setattr(f"rllm_gym.browser.{module}.{name}", 100.0)
-    patch.setattr("rllm_gym.browser.actions._WAIT_S", 0.05)
+            patch.setattr(f"rllm_gym.envs.web.browser.{module}.{name}", 100.0)
+    patch.setattr("rllm_gym.envs.web.browser.actions._WAIT_S", 0.05)
     if not restless:
-        patch.setattr("rllm_gym.browser.load_state._CHANGES_MS", 1_000_000)
+        patch.setattr("rllm_gym.envs.web.browser.load_state._CHANGES_MS", 1_000_000)

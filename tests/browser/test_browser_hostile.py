@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from rllm_gym.browser import BrowserPool, BrowserSession, SiteFault
-from rllm_gym.browser.tabs import MAX_TABS
+from rllm_gym.envs.web.browser import BrowserPool, BrowserSession, SiteFault
+from rllm_gym.envs.web.browser.tabs import MAX_TABS
+from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.parsing.browser_actions import parse_browser_action
-from rllm_gym.sites.http import Handler, Request, Response
 from tests.browser.long_timeouts import use_long_timeouts
 
 WELL_BEHAVED = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
@@ -27,7 +27,7 @@ def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 def shorten_timeouts(patch: pytest.MonkeyPatch, *names: str) -> None:
     """Shorten deadlines that a test is to reach; requests of the neighbour do not depend on them."""
     for name in names:
-        patch.setattr(f"rllm_gym.browser.{name}", 0.5)
+        patch.setattr(f"rllm_gym.envs.web.browser.{name}", 0.5)
 
 
 def run_scenario(pool: BrowserPool, site: Handler, scenario: Callable[[BrowserSession], Awaitable[None]]) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from rllm_gym.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
-from rllm_gym.sites.http import Request, Response
+from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
+from rllm_gym.envs.web.sites.http import Request, Response
 from tests.browser.polling import until
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
@@ -287,8 +287,8 @@ def test_a_fork_starts_its_own_browser(chromium: str) -> None:
 
 TRAINER = """
 import asyncio, os, signal, sys
-from rllm_gym.browser import BrowserPool
-from rllm_gym.sites.http import Response
+from rllm_gym.envs.web.browser import BrowserPool
+from rllm_gym.envs.web.sites.http import Response
 
 async def play(pool):
     session = await pool.open(sites={"http://a.test": lambda request: Response(b"x")})

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from rllm_gym.browser.observation import PageView
-from rllm_gym.browser.page_text import OutlineLine, fit_lines, outline_lines, quoted
+from rllm_gym.envs.web.browser.observation import PageView
+from rllm_gym.envs.web.browser.page_text import OutlineLine, fit_lines, outline_lines, quoted
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.parsing.browser_actions import parse_browser_action
-from rllm_gym.sites.http import Response
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rllm_gym.browser import BrowserPool, BrowserSession
-from rllm_gym.browser.cdp import ProtocolError
-from rllm_gym.browser.keyboard import press_key, type_text
-from rllm_gym.sites.http import Handler, Request, Response
+from rllm_gym.envs.web.browser import BrowserPool, BrowserSession
+from rllm_gym.envs.web.browser.cdp import ProtocolError
+from rllm_gym.envs.web.browser.keyboard import press_key, type_text
+from rllm_gym.envs.web.sites.http import Handler, Request, Response
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rllm_gym.browser import BrowserPool, BrowserSession, SiteFault
-from rllm_gym.browser.network_policy import NetworkPolicy, origin_of
-from rllm_gym.sites.http import Request, Response
+from rllm_gym.envs.web.browser import BrowserPool, BrowserSession, SiteFault
+from rllm_gym.envs.web.browser.network_policy import NetworkPolicy, origin_of
+from rllm_gym.envs.web.sites.http import Request, Response
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -160,7 +160,7 @@ def test_webrtc_is_also_disabled_in_the_browser(
     chromium: str, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even with the page's constructor restored, the browser itself sends nothing."""
-    monkeypatch.setattr("rllm_gym.browser.context_pool._init_script", lambda: "0")
+    monkeypatch.setattr("rllm_gym.envs.web.browser.context_pool._init_script", lambda: "0")
 
     async def scenario() -> None:
         with BrowserPool(chromium, prewarm=0) as pool:
@@ -315,7 +315,7 @@ def test_other_users_of_this_machine_cannot_reach_a_site(pool: BrowserPool, monk
         await session.goto("http://a.test/")
         port = session._context.proxy.port
         assert await ask(port) == b"HTTP/1.1 200"
-        monkeypatch.setattr("rllm_gym.browser.socket_owner.os.geteuid", lambda: 12345)
+        monkeypatch.setattr("rllm_gym.envs.web.browser.socket_owner.os.geteuid", lambda: 12345)
         with pytest.raises((ConnectionError, AssertionError)):
             assert await ask(port)
         await session.close()
@@ -371,7 +371,7 @@ FLOODS = (
 def test_floods_of_requests_and_messages_do_not_stall_a_neighbour(
     pool: BrowserPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rllm_gym.browser.load_state.REQUESTS_S", 0.5)  # the flood never ends
+    monkeypatch.setattr("rllm_gym.envs.web.browser.load_state.REQUESTS_S", 0.5)  # the flood never ends
 
     async def scenario(asked: str) -> None:
         flood = f"<p>x<script>setInterval(() => {{for (let i = 0; i < 50; i++) {asked}}}, 5)</script>"

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from rllm_gym.browser import BrowserSession
-from rllm_gym.browser.key_names import UnknownKey, checked_key
-from rllm_gym.browser.observation import PageView
+from rllm_gym.envs.web.browser import BrowserSession
+from rllm_gym.envs.web.browser.key_names import UnknownKey, checked_key
+from rllm_gym.envs.web.browser.observation import PageView
+from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.parsing.browser_actions import BrowserAction, parse_browser_action
-from rllm_gym.sites.http import Handler, Request, Response
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -391,8 +391,8 @@ def test_the_observation_shows_changes_of_an_action(pool):
 
 def test_a_page_that_never_settles_is_observed_at_the_deadline(pool, monkeypatch):
     """An action that ignored it would reach the deadline of all actions, which is an error."""
-    monkeypatch.setattr("rllm_gym.browser.load_state.REQUESTS_S", 0.5)
-    monkeypatch.setattr("rllm_gym.browser.load_state._CHANGES_MS", 500)
+    monkeypatch.setattr("rllm_gym.envs.web.browser.load_state.REQUESTS_S", 0.5)
+    monkeypatch.setattr("rllm_gym.envs.web.browser.load_state._CHANGES_MS", 500)
     html = """<p id=out></p><button onclick="setInterval(() => out.textContent = Math.random(), 0)">Change</button>
     <button onclick="out.textContent = 'polls'; (async () => { for (;;) await fetch('/poll') })()">Poll</button>"""
 

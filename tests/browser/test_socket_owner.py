@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rllm_gym.browser import socket_owner
+from rllm_gym.envs.web.browser import socket_owner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 

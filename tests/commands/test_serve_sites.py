@@ -16,9 +16,9 @@ import pytest
 from rllm_gym.commands.main import main
 from rllm_gym.commands.serve_sites import SiteServers
 from rllm_gym.envs.web.rows import SiteTaskRow
-from rllm_gym.sites import TEMPLATES
-from rllm_gym.sites.http import Request, Response
-from rllm_gym.sites.task import WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites import TEMPLATES
+from rllm_gym.envs.web.sites.http import Request, Response
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
 
 
 class Bell:

@@ -11,13 +11,13 @@ from typing import Any
 import gymnasium
 import pytest
 
-from rllm_gym.browser.errors import BrowserFault
-from rllm_gym.browser.executable import find_chromium
 from rllm_gym.core import SPLITS, TaskError
 from rllm_gym.envs import MINIWOB, miniwob_folder, miniwob_tasks
 from rllm_gym.envs.web import MiniWoBEnv
+from rllm_gym.envs.web.browser.errors import BrowserFault
+from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.miniwob import site
-from rllm_gym.sites.http import Request
+from rllm_gym.envs.web.sites.http import Request
 from tests.browser.long_timeouts import use_long_timeouts
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")

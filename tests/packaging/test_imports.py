@@ -28,8 +28,8 @@ LAYERS = (
     "rllm_gym.data",
     "rllm_gym.sandbox",
     "rllm_gym.grading",
-    "rllm_gym.sites",
-    "rllm_gym.browser",
+    "rllm_gym.envs.web.sites",
+    "rllm_gym.envs.web.browser",
     "rllm_gym.mcp",
     "rllm_gym.envs",
     "rllm_gym.multiagent",
@@ -44,7 +44,7 @@ LAYERS = (
     "rllm_gym.commands",
     "trainers",
 )
-"""The packages, lowest first. A package may import those before it."""
+"""The packages, lowest first. A package may import those before it. Parts of a package can be packages of their own."""
 
 UPWARD = {("rllm_gym.compat", "trainers")}
 """Modules that import a higher package inside a function: ``rllm_gym.compat.AgentTrainer`` is resolved on access."""
@@ -97,7 +97,10 @@ def place(module: str, imported: str) -> str:
 
 
 def layer(module: str) -> str:
-    return "trainers" if module.startswith("trainers") else ".".join(module.split(".")[:2])
+    """Return the longest of :data:`LAYERS` that contains the module, or else the package that is missing there."""
+    parts = module.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
+    return "trainers" if parts[0] == "trainers" else next((p for p in prefixes if p in LAYERS), ".".join(parts[:2]))
 
 
 def test_no_modules_import_each_other() -> None:

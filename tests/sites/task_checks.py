@@ -8,7 +8,7 @@ from datetime import date
 from functools import partial
 from random import Random
 
-from rllm_gym.sites.task import Answer, ReportInfeasible, WebTaskTemplate
+from rllm_gym.envs.web.sites.task import Answer, ReportInfeasible, WebTaskTemplate
 from tests.sites.html_walker import rewarded
 
 FEW_SEEDS = (0, 4)  # the first and the fifth level

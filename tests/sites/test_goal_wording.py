@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rllm_gym.sites import TEMPLATES as SITE_TEMPLATES
+from rllm_gym.envs.web.sites import TEMPLATES as SITE_TEMPLATES
 
 pytest.importorskip("mcp", reason="the tool worlds need the MCP SDK: pip install 'rllm-gym[mcp]'")
 
@@ -40,7 +40,7 @@ def test_goals_are_varied_sentences() -> None:
 
 
 def test_materials_fit_their_products() -> None:
-    from rllm_gym.sites.shop.catalogue import make_products
+    from rllm_gym.envs.web.sites.shop.generate import make_products
 
     products = [product for seed in range(30) for product in make_products(random.Random(seed), 5)]
     made_of = {(product.name.split(" ", 2)[2], dict(product.details)["Material"]) for product in products}

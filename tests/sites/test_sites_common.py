@@ -9,12 +9,12 @@ from datetime import date
 from random import Random
 from urllib.parse import quote_from_bytes, urlencode
 
-from rllm_gym.sites import SITES, TEMPLATES
-from rllm_gym.sites.errors import FormError, NotFound
-from rllm_gym.sites.http import Request, Response
-from rllm_gym.sites.markup import h, url
-from rllm_gym.sites.pages import Frame, HtmlPage, paginate, render, sort_heading, suggest_field, text_area
-from rllm_gym.sites.site import MAX_POSTS, Redirect, Site, Visit
+from rllm_gym.envs.web.sites import SITES, TEMPLATES
+from rllm_gym.envs.web.sites.errors import FormError, NotFound
+from rllm_gym.envs.web.sites.http import Request, Response
+from rllm_gym.envs.web.sites.markup import h, url
+from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, paginate, render, sort_heading, suggest_field, text_area
+from rllm_gym.envs.web.sites.site import MAX_POSTS, Redirect, Site, Visit
 from tests.sites.html_walker import SiteDriver, parse
 
 FIRST_OF_SITE = {name.partition("/")[0]: name for name in reversed(TEMPLATES)}
@@ -152,9 +152,9 @@ def test_every_field_of_a_page_has_a_label() -> None:
 
 def test_importing_the_library_imports_no_site() -> None:
     code = (
-        "import sys, rllm_gym, rllm_gym.sites; "
-        "assert not [m for m in sys.modules if m.startswith('rllm_gym.sites.shop')]; "
-        "assert len(rllm_gym.sites.TEMPLATES) >= 40"
+        "import sys, rllm_gym, rllm_gym.envs.web.sites; "
+        "assert not [m for m in sys.modules if m.startswith('rllm_gym.envs.web.sites.shop')]; "
+        "assert len(rllm_gym.envs.web.sites.TEMPLATES) >= 40"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 

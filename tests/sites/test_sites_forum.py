@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rllm_gym.sites.errors import FormError
-from rllm_gym.sites.forum import TEMPLATES
-from rllm_gym.sites.forum.generate import build
-from rllm_gym.sites.http import Request
-from rllm_gym.sites.task import Click, Fill, Goto
+from rllm_gym.envs.web.sites.errors import FormError
+from rllm_gym.envs.web.sites.forum import TEMPLATES, build
+from rllm_gym.envs.web.sites.http import Request
+from rllm_gym.envs.web.sites.task import Click, Fill, Goto
 from tests.sites.html_walker import SiteDriver
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from rllm_gym.sites.errors import FormError
-from rllm_gym.sites.tracker import ORIGIN, TEMPLATES, build
-from rllm_gym.sites.tracker.state import Filter
+from rllm_gym.envs.web.sites.errors import FormError
+from rllm_gym.envs.web.sites.tracker import ORIGIN, TEMPLATES, build
+from rllm_gym.envs.web.sites.tracker.state import Filter
 from tests.browser.long_timeouts import use_long_timeouts
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
@@ -85,9 +85,9 @@ def test_invalid_operations_are_refused() -> None:
 
 def test_a_card_can_be_dragged_to_another_column(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
-    from rllm_gym.browser import shared_pool
-    from rllm_gym.browser.errors import BrowserFault
-    from rllm_gym.browser.executable import find_chromium
+    from rllm_gym.envs.web.browser import shared_pool
+    from rllm_gym.envs.web.browser.errors import BrowserFault
+    from rllm_gym.envs.web.browser.executable import find_chromium
     from rllm_gym.parsing.browser_actions import parse_browser_action
 
     try:

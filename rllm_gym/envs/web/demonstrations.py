@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.env import WebEnv
-from rllm_gym.sites.task import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select, WebTask
+from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select, WebTask
 
 if TYPE_CHECKING:
-    from rllm_gym.browser.observation import PageView
+    from rllm_gym.envs.web.browser.observation import PageView
 
 EDITABLE = ("textbox", "searchbox", "spinbutton", "combobox", "slider", "textarea")
 CHOOSABLE = ("combobox", "listbox")

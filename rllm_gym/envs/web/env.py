@@ -12,6 +12,7 @@ from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
 from rllm_gym.envs.web.task_instance import (
     PageTaskInstance,
     SiteTaskInstance,
@@ -21,7 +22,6 @@ from rllm_gym.envs.web.task_instance import (
 )
 from rllm_gym.envs.web.tasks import site_tasks, templates_of
 from rllm_gym.parsing.browser_actions import BrowserAction
-from rllm_gym.sites.task import WebTask, WebTaskTemplate
 
 _HTML_CHARS = 2_000_000
 CHECK_TIMEOUTS_S = (0.1, 600.0)
@@ -86,9 +86,9 @@ class WebEnv(PageEnv):
             ``async``) is called when the episode ends; the answer is ``None`` if none was given. A row names code that
             is run on this machine: use only rows that you trust.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
-        templates: Templates to draw from, by name (see ``rllm_gym.sites.TEMPLATES``) or your own
-            :class:`~rllm_gym.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the templates that
-            its rows may name in addition to the built-in ones.
+        templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
+            :class:`~rllm_gym.envs.web.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the
+            templates that its rows may name in addition to the built-in ones.
         difficulty: Of built-in tasks: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for every level.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a task is decided by its content; no two
             splits share a task. ``None`` means ``"train"`` for built-in tasks and every row of a file.

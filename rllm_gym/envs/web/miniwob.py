@@ -18,8 +18,8 @@ from rllm_gym.core import EnvironmentFault, Task, TaskError
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.envs import miniwob_folder, miniwob_tasks
 from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
+from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.parsing.browser_actions import BrowserAction
-from rllm_gym.sites.http import Handler, Request, Response
 
 ORIGIN = "http://miniwob.test"
 VIEWPORT = (332, 214)

@@ -13,12 +13,12 @@ import gymnasium
 import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, Outcome, Task, TaskError
+from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.parsing.browser_actions import BrowserAction, action_tools, describe_actions, parse_browser_action
-from rllm_gym.sites.http import Handler
 
 if TYPE_CHECKING:
-    from rllm_gym.browser import BrowserPool, BrowserSession
-    from rllm_gym.browser.observation import PageView
+    from rllm_gym.envs.web.browser import BrowserPool, BrowserSession
+    from rllm_gym.envs.web.browser.observation import PageView
 
 ObservationMode = Literal["text", "screenshot", "both"]
 
@@ -171,7 +171,7 @@ class PageEnv(AsyncTextEnv):
 
     def _pool(self) -> BrowserPool:
         # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
-        from rllm_gym.browser import shared_pool
+        from rllm_gym.envs.web.browser import shared_pool
 
         return shared_pool(self._executable)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rllm_gym.browser.observation import Element
+    from rllm_gym.envs.web.browser.observation import Element
 
 
 @dataclass(frozen=True)

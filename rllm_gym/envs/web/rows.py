@@ -26,7 +26,7 @@ class SiteTaskRow:
     """A task on sites of this process.
 
     Attributes:
-        template: Name of the :class:`rllm_gym.sites.task.WebTaskTemplate`.
+        template: Name of the :class:`rllm_gym.envs.web.sites.task.WebTaskTemplate`.
         seed: Seed of its site data.
         difficulty: 1 to 5.
     """

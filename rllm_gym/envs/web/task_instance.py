@@ -11,10 +11,10 @@ from typing import Protocol
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow, SiteTaskRow
+from rllm_gym.envs.web.sites.http import Handler, Request, Response
+from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import find_function, run_check, run_in_thread
-from rllm_gym.sites.http import Handler, Request, Response
-from rllm_gym.sites.task import SiteState, WebTask, WebTaskTemplate
 
 SITE_DEADLINE_S = 60.0
 """Deadline in seconds for creating a site's data, or comparing it at the end."""

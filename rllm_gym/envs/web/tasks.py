@@ -10,7 +10,7 @@ from typing import Any
 from rllm_gym.core import TaskError
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.envs.web.rows import site_task_content
-from rllm_gym.sites.task import WebTaskTemplate
+from rllm_gym.envs.web.sites.task import WebTaskTemplate
 
 _SEEDS = 2**32
 
@@ -26,7 +26,7 @@ def templates_of(templates: str | WebTaskTemplate | Iterable[str | WebTaskTempla
     Raises:
         TaskError: There is no such template or site; the message names those that exist.
     """
-    from rllm_gym.sites import TEMPLATES
+    from rllm_gym.envs.web.sites import TEMPLATES
 
     if templates is None:
         chosen = dict(TEMPLATES)

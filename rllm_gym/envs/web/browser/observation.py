@@ -1,0 +1,319 @@
+"""Observations: the pages of a session as text with numbered elements. Reads the page without changing it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rllm_gym.envs.web.browser.isolated_world import DocumentGone, IsolatedWorlds
+from rllm_gym.envs.web.browser.load_state import PageActivity
+from rllm_gym.envs.web.browser.page_text import Node, fit_lines, on_one_line, outline_lines, quoted, short_description
+from rllm_gym.envs.web.browser.tabs import TabSet
+
+if TYPE_CHECKING:
+    from rllm_gym.envs.web.browser.pages import Page
+
+CHARS = 20_000
+"""Default maximum length of an observation in characters."""
+
+_NODES = 20_000
+_TREE_CHARS = 300_000
+_MAX_FRAMES = 20
+_MAX_LISTENERS = 300
+_URL_CHARS = 1_000
+_TRIES = 8
+_MOUSE_EVENTS = frozenset(
+    ("click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "mousemove", "touchstart", "touchend")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a page that can be acted on.
+
+    Attributes:
+        number: The element's number in actions. It is kept for the element's lifetime and never reused.
+        role: ``button``, ``link``, ``textbox`` …; ``clickable`` if only a listener or cursor indicates that it can be
+            clicked.
+        name: Its name on the page.
+        value: The content of a field; for a list the chosen options, separated by line breaks.
+        options: The first fifty options of a list.
+        flags: ``checked``, ``disabled``, ``focused`` … in display order.
+        attributes: Other displayed attributes, such as ``type`` or ``placeholder``.
+        text: The element as displayed in the observation.
+    """
+
+    number: int
+    role: str
+    name: str
+    value: str = ""
+    options: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """A snapshot of the active tab.
+
+    Attributes:
+        text: The observation for the model: URL, title, tabs, events, and the page as an outline.
+        url: URL of the document.
+        title: Title of the document, on one line.
+        elements: Elements that can be acted on, by number, including those omitted from the text.
+        tabs: URLs of all tabs in order.
+        active: Index of the active tab.
+        left_out: Number of lines omitted from the text.
+        image: Height x width x 3 bytes, if a screenshot was requested.
+    """
+
+    text: str
+    url: str
+    title: str
+    elements: Mapping[int, Element]
+    tabs: tuple[str, ...] = ()
+    active: int = 0
+    left_out: int = 0
+    image: npt.NDArray[np.uint8] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page, the isolated world in it, and its activity."""
+
+    page: Page
+    isolated: IsolatedWorlds
+    activity: PageActivity
+
+
+class ElementRegistry:
+    """The state of a session's observations: the observed tabs, and the assigned numbers.
+
+    Attributes:
+        tabs: The session's tabs.
+        next_number: Number for the next new element.
+        locations: Tab and frame of each numbered element of the latest views.
+        shown: The numbered elements of the latest view.
+        titles: Titles of the observed tabs.
+        base: URL of the latest observed page that has one.
+    """
+
+    def __init__(self, tabs: TabSet) -> None:
+        self.tabs = tabs
+        self.next_number = 1
+        self.locations: dict[int, tuple[Page, str]] = {}
+        self.shown: dict[int, Node] = {}
+        self.titles: dict[Page, str] = {}
+        self.base = ""
+        self._tabs: dict[Page, Tab] = {}
+
+    async def tab(self, page: Page) -> Tab:
+        """Return what is needed to observe and use a tab. Its events are tracked from the first call on."""
+        tab = self._tabs.get(page)
+        if tab is None:
+            cdp = self.tabs.cdp(page)
+            tab = Tab(page, IsolatedWorlds(cdp, page.target), PageActivity(cdp))
+            await cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
+            self._tabs = {other: known for other, known in self._tabs.items() if other in self.tabs.pages}
+            self.titles = {other: title for other, title in self.titles.items() if other in self.tabs.pages}
+            self._tabs[page] = tab
+        return tab
+
+
+async def observe(registry: ElementRegistry, *, chars: int = CHARS) -> PageView:
+    """Observe the active tab, without a screenshot.
+
+    Args:
+        registry: The state of the session's observations, which is updated.
+        chars: Maximum characters of text.
+
+    Raises:
+        BrowserFault: The page does not answer.
+    """
+    tabs = registry.tabs
+    page = tabs.page
+    isolated = (await registry.tab(page)).isolated
+    seen = _PageSnapshot([], page.url, "", (0, 0, 0, 0), False, False, [])
+    for attempt in range(_TRIES):
+        if attempt == _TRIES // 2:
+            tabs.note("The page was replaced by another again and again; it was stopped.")
+        try:
+            if attempt >= _TRIES // 2:
+                await isolated.send("Page.stopLoading")
+            seen = await _page_snapshot(registry, isolated)
+            break
+        except DocumentGone:  # another document is replacing it
+            continue
+    if seen.url.startswith("http"):
+        registry.base = seen.url
+    numbered = {node["n"]: node for node, _ in seen.numbered}
+    # Numbers of other tabs stay known: an action on one of them gets an error message that names the element's tab.
+    registry.locations = {n: location for n, location in registry.locations.items() if location[0] is not page}
+    registry.locations.update({node["n"]: (page, frame) for node, frame in seen.numbered})
+    registry.shown = numbered
+    registry.titles[page] = seen.title
+    head = _head(registry, seen)
+    # Blank lines separate the page from the text of the environment.
+    max_chars = chars - sum(len(line) + 1 for line in head)
+    lines, left_out = fit_lines(outline_lines(seen.tree), max(max_chars, 500))
+    if not lines:
+        lines = ["(The page is empty.)"]
+    return PageView(
+        text="\n".join([*head, *lines]),
+        url=seen.url,
+        title=seen.title,
+        elements={number: _element(node) for number, node in numbered.items()},
+        tabs=tuple(item.url for item in tabs.pages),
+        active=tabs.pages.index(page) if page in tabs.pages else 0,
+        left_out=left_out,
+    )
+
+
+# The document and its frames
+
+
+@dataclass
+class _PageSnapshot:
+    tree: list[Node]
+    url: str
+    title: str
+    scroll: Sequence[int]
+    cut: bool
+    modal: bool
+    numbered: list[tuple[Node, str]]
+
+
+async def _page_snapshot(registry: ElementRegistry, isolated: IsolatedWorlds) -> _PageSnapshot:
+    seen = await _document(registry, isolated, isolated.main_frame)
+    numbered: list[tuple[Node, str]] = []
+    budget = [_MAX_FRAMES]
+    frame_slots = _elements_and_frames(seen["tree"], isolated.main_frame, numbered)
+    if frame_slots:
+        await _fill(registry, isolated, frame_slots, await isolated.frames(), numbered, budget)
+    return _PageSnapshot(
+        seen["tree"], seen["url"], seen["title"], seen["scroll"], seen["cut"] or budget[0] < 0, seen["modal"], numbered
+    )
+
+
+def _elements_and_frames(tree: list[Node], frame: str, numbered: list[tuple[Node, str]]) -> dict[int, dict[str, Any]]:
+    """Collect the numbered elements of a document; return its frames by index."""
+    frame_slots: dict[int, dict[str, Any]] = {}
+    waiting = list(reversed(tree))
+    while waiting:
+        node = waiting.pop()
+        if "n" in node:
+            numbered.append((node, frame))
+        if "frame" in node:
+            frame_slots[node["frame"]] = node  # type: ignore[assignment]
+        waiting.extend(reversed(node.get("c", ())))
+    return frame_slots
+
+
+async def _fill(
+    registry: ElementRegistry,
+    isolated: IsolatedWorlds,
+    frame_slots: Mapping[int, dict[str, Any]],
+    frames: Mapping[str, Any],
+    numbered: list[tuple[Node, str]],
+    budget: list[int],
+) -> None:
+    """Insert the content of each frame's document into the tree."""
+    for child in frames.get("childFrames", ()):
+        budget[0] -= 1
+        if budget[0] < 0:
+            return
+        frame = child["frame"]["id"]
+        try:
+            seen = await _document(registry, isolated, frame)
+            if seen["own"] not in frame_slots:
+                continue
+            inner = _elements_and_frames(seen["tree"], frame, numbered)
+            if inner:
+                await _fill(registry, isolated, inner, child, numbered, budget)
+            frame_slots[seen["own"]]["c"] = seen["tree"]
+        except DocumentGone:
+            continue  # the frame disappeared or is loading; the page is shown without it
+
+
+async def _document(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
+    """Return one frame's document, with the elements that listen for the mouse marked."""
+    if not isolated.knows(frame):
+        await _mark_listeners(isolated, frame)
+        seen, again = await _tree(registry, isolated, frame), False
+    else:
+        seen, again = await asyncio.gather(_tree(registry, isolated, frame), _mark_listeners(isolated, frame))
+    # Only rarely does the browser provide something that the page's document does not.
+    if seen["hosts"]:
+        again = await isolated.open_closed_trees(frame) or again
+    return await _tree(registry, isolated, frame) if again else seen
+
+
+async def _tree(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
+    limits = {"first": registry.next_number, "nodes": _NODES, "chars": _TREE_CHARS}
+    # If the answer is lost, its numbers are never reused.
+    registry.next_number += _NODES
+    seen: dict[str, Any] = await isolated.call("observe", limits, frame=frame)
+    registry.next_number = seen["next"]
+    return seen
+
+
+async def _mark_listeners(isolated: IsolatedWorlds, frame: str) -> bool:
+    """Mark the elements with mouse listeners in the isolated world: only the browser, not the page, can list them.
+
+    Returns:
+        Whether there were new ones.
+    """
+    document = await isolated.document(frame)
+    answer = await isolated.send("DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True)
+    found = {
+        item["backendNodeId"]
+        for item in answer["listeners"]
+        if item["type"] in _MOUSE_EVENTS and "backendNodeId" in item
+    }
+    new = sorted(found - isolated.listening(frame))[:_MAX_LISTENERS]
+    isolated.listening(frame).update(new)
+    return bool(new) and await isolated.call_with_nodes(frame, "noteListening", new)
+
+
+def _element(node: Node) -> Element:
+    value = node.get("v", "")
+    return Element(
+        number=node["n"],
+        role=node["r"],
+        name=node.get("s", ""),
+        value="\n".join(value) if isinstance(value, list) else value,
+        options=tuple(node.get("o", ())),
+        flags=tuple(node.get("f", ())),
+        attributes=node.get("a", {}),
+        text=short_description(node),
+    )
+
+
+# The header above the page
+
+
+def _head(registry: ElementRegistry, seen: _PageSnapshot) -> list[str]:
+    head = [f"URL: {on_one_line(seen.url[:_URL_CHARS])}", f"Title: {quoted(seen.title)}"]
+    if len(registry.tabs.pages) > 1:
+        names = []
+        for index, page in enumerate(registry.tabs.pages):
+            name = quoted(registry.titles[page]) if page in registry.titles else on_one_line(page.url[:200])
+            names.append(f"{index} {name}{' (active)' if page is registry.tabs.page else ''}")
+        head.append(f"Tabs: {', '.join(names)}")
+    down, height, right, width = seen.scroll
+    if height > 0:
+        head.append(f"Scrolled: {down} of {height} px")
+    if width > 0:
+        head.append(f"Scrolled to the right: {right} of {width} px")
+    head += [f"Note: {on_one_line(note)}" for note in registry.tabs.take_notes()]
+    if seen.modal:
+        head.append("Note: A dialog is open; the rest of the page cannot be used until it is closed.")
+    if seen.cut:
+        head.append("Note: The page is very large; only its first part is listed.")
+    return [*head, "Page:"]

@@ -1,0 +1,398 @@
+// Builds the tree of a page for rllm_gym.envs.web.browser.observation by walking over the rendered elements.
+//
+// A node of the tree: {t: text} or {r: role, n: number, s: name, v: value, o: options, a: attributes, f: flags,
+// c: children, y: -1 above the view, 1 below}; without r it is a group: a block if b is set, else part of the line.
+
+let walk; // state of the running observation: {visited, numbered, chars, cut, focused, frames}
+
+function visitAll(parent, into, place) {
+  for (const child of childrenOf(parent)) {
+    const type = nodeType(child);
+    if (type === TEXT) {
+      if (!place.unseen) addText(child.data, into, place);
+    } else if (type === ELEMENT) visit(child, into, place);
+  }
+}
+
+function addText(data, into, place) {
+  const text = clean(data, TEXT_CHARS);
+  if (!text) {
+    if (data) into.space = true;
+    return;
+  }
+  walk.chars += text.length;
+  if (walk.chars > walk.limits.chars) {
+    walk.cut = true;
+    return;
+  }
+  // Text in several elements of one line is joined: <b>1</b>2 is 12, <b>1</b> 2 is 1 2.
+  const last = into[into.length - 1];
+  const apart = into.space || /^\s/.test(data);
+  if (last && last.t !== undefined && (last.y ?? 0) === place.side) last.t += (apart ? " " : "") + text;
+  else into.push(place.side ? { t: text, y: place.side } : { t: text });
+  into.space = /\s$/.test(data);
+}
+
+function visit(element, into, place) {
+  if (++walk.visited > walk.limits.nodes || walk.chars > walk.limits.chars || place.depth > DEEPEST) {
+    walk.cut = true;
+    return;
+  }
+  const tag = localName(element);
+  if (SKIPPED.has(tag)) return;
+  if (tag === "br") {
+    into.push({ b: 1 });
+    return;
+  }
+  const style = getComputedStyle(element);
+  const display = style.display;
+  if (display === "none" || attribute(element, "aria-hidden") === "true" || hasAttribute(element, "inert")) return;
+  const inner = placeWithin(element, tag, style, display, place);
+  if (inner === null) return;
+  if (walk.hosts.length < MOST_HOSTS && mayHideTree(element, tag, inner.rect)) walk.hosts.push(element);
+  const pointer = style.cursor === "pointer";
+  const newPointer = pointer && !place.pointer;
+  inner.pointer = pointer;
+
+  let role = explicitRole(element);
+  let control = controlRole(element, tag) || (isEditingHost(element) ? "textbox" : "");
+  if (tag === "label" && element.control && !isShown(element.control)) {
+    const box = controlRole(element.control, localName(element.control));
+    if (box === "checkbox" || box === "radio" || box === "file") return visitStandIn(element, box, into, inner);
+  }
+  if (is(element, "iframe") || tag === "frame") {
+    if (!inner.unseen) addFrame(element, into, inner);
+    return;
+  }
+  if (tag === "svg") return visitSvg(element, style, into, inner, newPointer);
+  const interactive = control !== "" || INTERACTIVE.has(role) || seemsClickable(element, tag, newPointer);
+  const scrolls = scrollsItself(element, tag, style);
+  const rect = interactive || scrolls ? (inner.rect ?? rectOf(element)) : null;
+  const reachable = rect !== null && !inner.unseen && rect.width > 0 && rect.height > 0;
+  const numbered = reachable && walk.numbered < MOST_NUMBERED;
+  if (reachable && !numbered) walk.cut = true;
+  if (role === "" || (role === "none" && control)) role = control || TAG_ROLES[tag] || "";
+  if (role === "none") role = "";
+  if (numbered && role === "") role = interactive ? "clickable" : "scrollable";
+  if (display === "contents" || (role === "" && !numbered)) return visitPlain(element, tag, display, into, inner);
+
+  const node = { r: role };
+  if (inner.side) node.y = inner.side;
+  if (numbered) {
+    node.n = numberOf(element);
+    walk.numbered++;
+  }
+  const children = [];
+  const isField = is(element, "select") || is(element, "input") || is(element, "textarea") || isEditingHost(element);
+  if (!isField && role !== "image" && !(inner.unseen && !mayShowBelow(element))) visitContents(element, tag, children, inner);
+  nameNode(node, element, role, tag, children, isField);
+  const attributes = FIELDS.has(role) || isField ? fieldState(node, element, role) : {};
+  const sort = attribute(element, "aria-sort");
+  if (sort && sort !== "none") attributes.sort = clean(sort, 20);
+  if (role === "progressbar" || role === "meter") node.v = clean(attribute(element, "aria-valuenow") ?? attribute(element, "value"), 40);
+  if (scrolls) attributes.scrolled = `${Math.round(scrollTop(element))} of ${scrollHeight(element) - clientHeight(element)} px`;
+  if (numbered && !node.s && !node.c && !isField) Object.assign(attributes, looks(element, style, rect));
+  if (Object.keys(attributes).length) node.a = attributes;
+  if (numbered) {
+    const flags = flagsOf(element, role, walk.focused);
+    if (flags.length) node.f = flags;
+  }
+  if (inner.unseen && !numbered) {
+    if (node.c) into.push({ b: 1, c: node.c });
+    return;
+  }
+  if (!numbered && !node.s && !node.c && role !== "cell" && role !== "columnheader") return;
+  if (display.startsWith("inline")) node.i = 1;
+  walk.chars += 20 + node.s.length + (node.v?.length ?? 0);
+  into.push(node);
+  into.space = true;
+}
+
+const mayShowBelow = (element) => firstChild(element) !== null;
+
+function visitContents(element, tag, children, inner) {
+  if (is(element, "details") && !element.open) {
+    for (const child of childrenOf(element)) {
+      if (nodeType(child) === ELEMENT && localName(child) === "summary") return visit(child, children, inner);
+    }
+    return;
+  }
+  visitAll(element, children, inner);
+}
+
+function visitPlain(element, tag, display, into, inner) {
+  if (display.startsWith("inline") && display !== "inline-block") {
+    const labels = tag === "label" && element.control && isShown(element.control) && !statedName(element.control);
+    if (!labels) return visitAll(element, into, inner);
+  }
+  const children = [];
+  visitContents(element, tag, children, inner);
+  let kept = children;
+  // The text of a label is the name of its field, which has its own entry.
+  if (tag === "label" && element.control && isShown(element.control) && !statedName(element.control)) {
+    kept = children.filter((child) => child.t === undefined);
+  }
+  if (!kept.length) return;
+  if (display.startsWith("inline") || display === "contents") into.push({ c: kept });
+  else into.push({ b: 1, c: kept });
+}
+
+// A hidden checkbox whose label is styled as one: clicks go to the label.
+function visitStandIn(label, role, into, inner) {
+  const box = label.control;
+  const node = { r: role, n: numberOf(label), s: clean(textBelow(label, box), NAME_CHARS) || fieldName(box) };
+  const flags = flagsOf(box, role, walk.focused);
+  if (flags.length) node.f = flags;
+  if (inner.side) node.y = inner.side;
+  walk.numbered++;
+  walk.chars += 20 + node.s.length;
+  into.push(node);
+}
+
+function isShown(element) {
+  const rect = rectOf(element);
+  if (rect.width <= 1 || rect.height <= 1) return false;
+  const style = getComputedStyle(element);
+  if (style.visibility !== "visible" || style.pointerEvents === "none") return false;
+  return style.display !== "none" && (style.clip === "auto" || style.clip === "") && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
+}
+
+// The visibility of an element and its content, or null if nothing of them can be visible.
+function placeWithin(element, tag, style, display, place) {
+  if (style.opacity === "0" && !is(element, "input")) return null;
+  const hidden = style.visibility !== "visible";
+  const within = { ...place, rect: null, unseen: hidden || place.outside, depth: place.depth + 1 };
+  if (display === "inline" || display === "contents") return within; // has the position of its line
+  if (style.contentVisibility === "hidden") return null;
+  const position = style.position;
+  if (position === "fixed" || (position === "absolute" && place.clip && !place.clipPositioned)) within.clip = null;
+  if (position !== "static" && folded(style.clip)) return null;
+  const rect = (within.rect = rectOf(element));
+  if (rect.width > 0 || rect.height > 0) {
+    within.outside =
+      (within.clip !== null && !overlap(rect, within.clip)) ||
+      (rect.right + scrollX <= 0 && !walk.rightToLeft) || rect.bottom + scrollY <= 0;
+    within.side = rect.top >= place.view.bottom ? 1 : rect.bottom <= place.view.top ? -1 : 0;
+  }
+  within.unseen = hidden || within.outside;
+  if (tag === "body" || tag === "html") return within;
+  const overflowX = style.overflowX, overflowY = style.overflowY;
+  if (overflowX === "visible" && overflowY === "visible") return within;
+  if (rect.width <= 1 || rect.height <= 1) return null; // collapsed, or for screen readers only
+  if (scrollable(overflowX) || scrollable(overflowY)) {
+    within.view = intersection(place.view, rect);
+    within.clip = null;
+  } else {
+    within.clip = within.clip ? intersection(within.clip, rect) : rect;
+    within.clipPositioned = position !== "static";
+  }
+  return within;
+}
+
+const folded = (clip) => clip === "rect(0px, 0px, 0px, 0px)" || clip === "rect(1px, 1px, 1px, 1px)";
+const scrollable = (overflow) => overflow === "auto" || overflow === "scroll";
+const overlap = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+const intersection = (a, b) => ({
+  left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
+  right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom),
+});
+
+function scrollsItself(element, tag, style) {
+  if (tag === "body" || tag === "html" || is(element, "textarea") || is(element, "select")) return false;
+  return scrollable(style.overflowY) && scrollHeight(element) > clientHeight(element) + 2 && clientHeight(element) > 20;
+}
+
+// Set the name of a node, and the part of its content that is listed below it.
+function nameNode(node, element, role, tag, children, isField) {
+  let name = "";
+  if (is(element, "input") && role === "button") name = statedName(element) || buttonText(element);
+  else if (isField) name = fieldName(element);
+  else if (role === "image") name = statedName(element) || cleanAttribute(element, "alt") || cleanAttribute(element, "title");
+  else if (role === "group" && tag === "fieldset") name = statedName(element) || legendOf(element, children);
+  else name = statedName(element);
+  let kept = children;
+  if (NAMED_BY_CONTENT.has(role) && !isField) {
+    const { text, plain } = flat(children);
+    if (plain && !name && text.length <= NAME_CHARS) {
+      name = text;
+      kept = [];
+    } else if (plain && name && (!text || text.length < 3 || name.includes(text))) kept = [];
+    else if (plain && !name && role !== "heading" && node.n !== undefined) name = clean(text, 100);
+    if (!name && !kept.length) name = cleanAttribute(element, "title") || cleanAttribute(element, "alt");
+  }
+  node.s = name;
+  if (kept.length) node.c = kept;
+}
+
+function buttonText(input) {
+  if (input.type === "image") return cleanAttribute(input, "alt") || cleanAttribute(input, "title") || "Submit";
+  const standard = { submit: "Submit", reset: "Reset" }[input.type] ?? "";
+  return clean(input.value, NAME_CHARS) || cleanAttribute(input, "title") || standard;
+}
+
+function legendOf(fieldset, children) {
+  for (let child = firstChild(fieldset); child; child = nextSibling(child)) {
+    if (nodeType(child) === ELEMENT && localName(child) === "legend") {
+      const text = clean(textBelow(child, null), NAME_CHARS);
+      const first = children[0];
+      if (first && flat([first]).plain && flat([first]).text === text) children.shift();
+      return text;
+    }
+  }
+  return "";
+}
+
+// The text of a list of nodes, and whether they contain only text: no number, no table.
+function flat(nodes) {
+  let text = "", plain = true;
+  for (const node of nodes) {
+    if (node.t !== undefined) text += ` ${node.t}`;
+    else {
+      if (node.n !== undefined || node.r === "frame" || node.r === "table" || node.r === "row") plain = false;
+      if (node.n === undefined && node.s) text += ` ${node.s}`;
+      if (node.c) {
+        const below = flat(node.c);
+        text += ` ${below.text}`;
+        plain = plain && below.plain;
+      }
+    }
+    if (text.length > TEXT_CHARS) break;
+  }
+  return { text: text.replace(/ +/g, " ").trim(), plain };
+}
+
+function visitSvg(element, style, into, inner, newPointer) {
+  const rect = inner.rect ?? rectOf(element);
+  if (inner.unseen || rect.width === 0 || rect.height === 0) return;
+  const name = statedName(element) || svgTitle(element);
+  const children = [];
+  if (rect.width >= 60 && rect.height >= 60) visitShapes(element, children, inner, { left: 200 }, newPointer || inner.pointer);
+  else visitShapes(element, children, inner, { left: 0 }, true);
+  const role = explicitRole(element);
+  const clickable = INTERACTIVE.has(role) || seemsClickable(element, "svg", newPointer);
+  const node = { r: clickable ? role || "clickable" : "image", s: name, i: 1 };
+  if (clickable) {
+    node.n = numberOf(element);
+    walk.numbered++;
+    if (!name && !children.length) node.a = looks(element, style, rect);
+  }
+  if (children.length) node.c = children;
+  if (clickable || name || children.length) into.push(node);
+}
+
+function svgTitle(element) {
+  for (let child = firstChild(element); child; child = nextSibling(child)) {
+    if (nodeType(child) === ELEMENT && localName(child) === "title") return clean(child.textContent, NAME_CHARS);
+  }
+  return "";
+}
+
+const SHAPES = new Set(["circle", "ellipse", "rect", "line", "path", "polygon", "polyline", "image", "use", "text"]);
+
+function visitShapes(parent, into, place, budget, pointed) {
+  for (let element = firstChild(parent); element; element = nextSibling(element)) {
+    if (nodeType(element) !== ELEMENT) continue;
+    if (++walk.visited > walk.limits.nodes || place.depth > DEEPEST) {
+      walk.cut = true;
+      return;
+    }
+    const tag = localName(element);
+    if (tag === "defs" || tag === "title" || tag === "desc" || tag === "style" || tag === "symbol" || tag === "clipPath" || tag === "mask") continue;
+    const style = getComputedStyle(element);
+    if (style.display === "none" || style.visibility !== "visible" || style.opacity === "0") continue;
+    const pointer = style.cursor === "pointer";
+    const clickable = controlRole(element, tag) === "link" || seemsClickable(element, tag, pointer && !pointed);
+    const shape = SHAPES.has(tag);
+    const children = [];
+    if (tag === "foreignObject") visitAll(element, children, { ...place, depth: place.depth + 1 });
+    else if (!shape) visitShapes(element, children, { ...place, depth: place.depth + 1 }, budget, pointer);
+    if (!clickable && !(shape && budget.left > 0)) {
+      into.push(...children);
+      continue;
+    }
+    const rect = rectOf(element);
+    if (rect.width === 0 && rect.height === 0) continue;
+    const text = tag === "text" ? clean(element.textContent, NAME_CHARS) : "";
+    budget.left--;
+    if (text && !clickable) {
+      into.push({ t: text }, { b: 1 });
+      continue;
+    }
+    const node = { r: tag === "g" ? "clickable" : tag === "a" ? "link" : tag, s: statedName(element) || svgTitle(element) || text || flat(children).text };
+    if (clickable && walk.numbered < MOST_NUMBERED) {
+      node.n = numberOf(element);
+      walk.numbered++;
+    }
+    if (!node.s) node.a = looks(element, style, rect);
+    if (children.length && !flat(children).plain) node.c = children;
+    walk.chars += 60;
+    into.push(node);
+  }
+}
+
+function addFrame(element, into, inner) {
+  const node = { r: "frame", s: cleanAttribute(element, "title") || cleanAttribute(element, "aria-label") || cleanAttribute(element, "name") };
+  const child = element.contentWindow;
+  for (let index = 0; index < Math.min(window.length, 100); index++) {
+    if (window[index] === child) node.frame = index;
+  }
+  if (inner.side) node.y = inner.side;
+  into.push(node);
+}
+
+function focusedElement() {
+  let element = activeElement(document);
+  while (element) {
+    const root = shadowRoot(element) ?? closedRoots.get(element);
+    if (!root?.activeElement) break;
+    element = root.activeElement;
+  }
+  return element === body(document) || element === documentElement(document) ? null : element;
+}
+
+// Called by rllm_gym.envs.web.browser
+
+function observe(limits) {
+  next = Math.max(next, limits.first);
+  const root = documentElement(document);
+  walk = {
+    limits, visited: 0, numbered: 0, chars: 0, cut: false, hosts: [], focused: focusedElement(),
+    rightToLeft: root !== null && getComputedStyle(root).direction === "rtl",
+  };
+  const tree = [];
+  const place = {
+    rect: null, unseen: false, outside: false, side: 0, clip: null, clipPositioned: false, pointer: false, depth: 0,
+    view: { left: 0, top: 0, right: innerWidth, bottom: innerHeight },
+  };
+  const modals = [...querySelectorAll(document, ":modal")];
+  const modal = modals[modals.length - 1];
+  if (modal) visit(modal, tree, place);
+  else if (root) visit(root, tree, place);
+  const page = scrollingElement(document) ?? root;
+  let own = 0;
+  if (window !== window.parent) while (own < 100 && window.parent[own] !== window) own++;
+  const result = {
+    tree, next, cut: walk.cut, modal: modal !== undefined, url: location.href, own, hosts: walk.hosts.length,
+    title: clean(title(document), NAME_CHARS),
+    scroll: page ? [Math.round(scrollY), Math.max(0, scrollHeight(page) - innerHeight), Math.round(scrollX), Math.max(0, scrollWidth(page) - innerWidth)] : [0, 0, 0, 0],
+  };
+  hosts = walk.hosts;
+  walk = undefined;
+  return result;
+}
+
+// Elements of the latest walk that may have a closed shadow tree; each is requested once.
+let hosts = [];
+
+function takeHosts() {
+  for (const host of hosts) knownHosts.add(host);
+  return hosts.splice(0);
+}
+
+function noteClosed(...found) {
+  for (let at = 0; at + 1 < found.length; at += 2) closedRoots.set(found[at], found[at + 1]);
+}
+
+function noteListening(...elements) {
+  for (const element of elements) if (nodeType(element) === ELEMENT) listening.add(element);
+}

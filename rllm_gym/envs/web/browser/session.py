@@ -1,0 +1,374 @@
+"""The browser session of one episode: an isolated context, its tabs, and a deadline on every request."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib
+import io
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rllm_gym.core.background_loop import BackgroundLoop
+from rllm_gym.envs.web.browser.actions import act
+from rllm_gym.envs.web.browser.cdp import ProtocolError
+from rllm_gym.envs.web.browser.errors import BrowserFault, SiteFault
+from rllm_gym.envs.web.browser.isolated_world import DocumentGone
+from rllm_gym.envs.web.browser.load_state import wait_until_settled
+from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
+from rllm_gym.envs.web.browser.observation import ElementRegistry, PageView, observe
+from rllm_gym.envs.web.browser.tabs import DialogRecord, TabSet
+
+if TYPE_CHECKING:
+    from rllm_gym.envs.web.browser.cdp import CDPSession
+    from rllm_gym.envs.web.browser.context_pool import PooledContext
+    from rllm_gym.envs.web.browser.pages import Page
+    from rllm_gym.parsing.browser_actions import BrowserAction
+
+T = TypeVar("T")
+
+GOTO_S = 30.0
+"""Seconds until the first bytes of a start page must arrive."""
+
+LOAD_S = 10.0
+"""Seconds a start page may continue to load. After that it is shown as it is."""
+
+SETTLE_S = 40.0
+"""Seconds for what a loaded start page still does, over the limits in :mod:`~rllm_gym.envs.web.browser.load_state`."""
+
+ANSWER_S = 15.0
+"""Seconds the browser may take for any other answer."""
+
+ACT_S = 60.0
+"""Seconds an action may take, including everything it starts."""
+
+OBSERVE_S = 30.0
+"""Seconds an observation may take."""
+
+RESPONSE_S = 10.0
+"""Seconds a page may block its thread between two turns. A script that runs longer is stopped."""
+
+STOP_S = 20.0
+"""Seconds a stopped script may take to end. If it does not, its tab is closed with everything in it. The limit is
+generous because on a busy machine an honest page may take a while."""
+
+_OBSERVE_TRIES = 3
+_ISOLATED_WORLD = "rllm-gym checks"
+_BLANK = "about:blank"
+_NEXT_FRAME = "new Promise(requestAnimationFrame)"
+
+
+class BrowserSession:
+    """An isolated browser context with its tabs. Open it with :meth:`BrowserPool.open`, and close it.
+
+    Its coroutines may be awaited on any event loop, one at a time. An unclosed session is closed when it is
+    garbage-collected.
+
+    Attributes:
+        viewport: Width and height in pixels.
+        network_policy: What the session may reach; see ``network_policy.is_allowed(url)``.
+    """
+
+    def __init__(self, loop: BackgroundLoop, context: PooledContext, viewport: tuple[int, int]) -> None:
+        self.viewport = viewport
+        self.network_policy: NetworkPolicy = context.network_policy
+        self.tabs = TabSet(context.context, context.page, context.network_policy)
+        self.registry = ElementRegistry(self.tabs)
+        self._loop = loop
+        self._context = context
+        self._finalizer = weakref.finalize(self, _release, loop, context, self.tabs)
+
+    # Used by environments
+
+    async def goto(self, url: str) -> None:
+        """Open a page in the active tab, for the environment: not restricted to what the model may open.
+
+        Raises:
+            BrowserFault: The browser failed, or did not answer in time.
+            SiteFault: The page cannot be reached, or its site failed.
+        """
+        await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}"))
+
+    async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
+        """Return the active tab as text of at most ``chars``, with numbered elements. Raises as :meth:`goto`."""
+        return await self._run(lambda: self._observe(screenshot, chars))
+
+    async def act(self, action: BrowserAction) -> str:
+        """Carry out a model's action and wait for its effects. Returns ``""``, or the error message for the model.
+
+        A page that crashes or computes forever during the action is also reported as an error message. Raises as
+        :meth:`goto`.
+        """
+        return await self._run(lambda: self._act(action))
+
+    async def evaluate(self, script: str, *, world: Literal["isolated", "main"] = "isolated") -> Any:
+        """Return the value of a JavaScript expression on the active page, as JSON; a promise is awaited.
+
+        Args:
+            script: The expression.
+            world: ``"isolated"``: hidden from the page's scripts, which cannot falsify it; ``"main"``: together with
+                the page's own scripts.
+
+        Raises:
+            ValueError: The script raised an exception; the message contains it.
+            BrowserFault: The browser failed, or did not answer in time.
+        """
+        return await self._run(lambda: self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script"))
+
+    async def screenshot(self) -> npt.NDArray[np.uint8]:
+        """Return a screenshot of the active tab, as height x width x 3 bytes."""
+        return await self._run(lambda: self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
+
+    async def close(self) -> None:
+        """End the episode and delete its context. Does not wait for a browser that hangs. Idempotent."""
+        if self._finalizer.detach() is not None and not self._context.lost:
+            await self._loop.arun(_closed(self._context, self.tabs))
+
+    # Used by the other modules of this package, on the pool's loop
+
+    @property
+    def page(self) -> Page:
+        """The active tab."""
+        return self.tabs.page
+
+    @property
+    def pages(self) -> Sequence[Page]:
+        """All tabs, oldest first."""
+        return self.tabs.pages
+
+    @property
+    def dialogs(self) -> Sequence[DialogRecord]:
+        return self.tabs.dialogs
+
+    @property
+    def blocked(self) -> Sequence[str]:
+        """What pages tried to reach against the network policy."""
+        return self.network_policy.blocked
+
+    def cdp(self, page: Page | None = None) -> CDPSession:
+        """Return a tab's session of the browser's protocol, by default that of the active tab."""
+        return self.tabs.cdp(page)
+
+    async def within(self, operation: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+        """Await an operation of the browser with a deadline, converting its errors to faults.
+
+        Raises:
+            BrowserFault: It exceeded the deadline, the page crashed, or the browser has ended.
+            SiteFault: A site of this process raised an exception meanwhile.
+        """
+        task = asyncio.ensure_future(operation)
+        try:
+            # A crash is reported, but does not end requests to the page that crashed.
+            waited: list[asyncio.Future[Any]] = [task, self.tabs.crash]
+            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self.network_policy.fault is not None:
+                raise self.network_policy.fault
+            if task.done():
+                return task.result()
+        except ProtocolError as error:
+            raise await self._fault(what, error) from error
+        finally:
+            task.cancel()
+        if self.tabs.crash.done():
+            raise BrowserFault(f"{what}: the page crashed", kind="page_crashed")
+        raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline")
+
+    # Implementation
+
+    async def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the pool's loop."""
+        if self._context.lost or not self._finalizer.alive:
+            raise BrowserFault("this browser session or its pool is closed; open a new one", kind="browser_died")
+        return await self._loop.arun(begin())
+
+    async def _fault(self, what: str, error: Exception) -> BrowserFault:
+        if not await self._context.chromium.alive():
+            return BrowserFault(f"{what}: the browser died ({_first_line(error)})", kind="browser_died")
+        return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
+
+    async def _observe(self, screenshot: bool, chars: int) -> PageView:
+        for _ in range(_OBSERVE_TRIES - 1):
+            await self._ensure_responsive()
+            try:
+                return await self._observe_once(screenshot, chars)
+            except DocumentGone:
+                async with self._scripts_paused():
+                    return await self._observe_once(screenshot, chars)
+            except BrowserFault as fault:
+                # The page crashed during the observation, or its scripts, and ours with them, were just stopped.
+                await self._recover(fault)
+        return await self._observe_once(screenshot, chars)
+
+    async def _observe_once(self, screenshot: bool, chars: int) -> PageView:
+        async def view() -> PageView:
+            seen = await observe(self.registry, chars=chars)
+            return replace(seen, image=await self.screenshot()) if screenshot else seen
+
+        return await self.within(view(), OBSERVE_S, "observing the page")
+
+    @contextlib.asynccontextmanager
+    async def _scripts_paused(self) -> AsyncIterator[None]:
+        """Disable scripts in the next document, for a page that replaces itself too fast to be observed."""
+        self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
+        cdp = self.cdp()
+        await self.within(_run_scripts(cdp, False), ANSWER_S, "disabling the page's scripts")
+        try:
+            yield
+        finally:
+            await self.within(_run_scripts(cdp, True), ANSWER_S, "re-enabling the page's scripts")
+
+    async def _act(self, action: BrowserAction) -> str:
+        await self._ensure_responsive()
+        await self.within(self.tabs.let_scripts_run(), ANSWER_S, "re-enabling the page's scripts")
+        try:
+            return await self.within(act(self.registry, self.viewport, action), ACT_S, f"the action {action.name}")
+        except BrowserFault as fault:
+            await self._recover(fault)
+            return f"The page broke over this action: {fault}."
+
+    async def _recover(self, fault: BrowserFault) -> None:
+        """After a fault, continue with a working page if the browser works.
+
+        Raises:
+            BrowserFault: The browser does not work.
+        """
+        if not await self._context.chromium.alive():
+            raise BrowserFault(f"the browser died ({fault})", kind="browser_died") from fault
+        await self._ensure_responsive()
+
+    async def _ensure_responsive(self) -> None:
+        """Ensure that the active tab answers: stop an endless script, replace a tab that crashed or hangs."""
+        self.tabs.clear_crash()
+        await self.tabs.wait_until_stopped()
+        if not self.pages:
+            await self._replace(None, "The last tab was closed; this is a new one.")
+        elif self.page in self.tabs.crashed:
+            await self._replace(self.page, f"The tab with {self.page.url[:200]} crashed; this is a new one.")
+        elif not await self._is_responsive(RESPONSE_S):
+            if await self._is_responsive(STOP_S, stop=True):
+                self.tabs.note(f"A script of the page ran for more than {RESPONSE_S:g} s and was stopped.")
+            elif not await self._context.chromium.alive():
+                raise BrowserFault("the browser died", kind="browser_died")
+            else:
+                await self._replace(self.page, f"The tab with {self.page.url[:200]} hung; this is a new one.")
+
+    async def _is_responsive(self, seconds: float, *, stop: bool = False) -> bool:
+        """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(seconds):
+                cdp = self.cdp()
+                if stop:
+                    await cdp.send("Runtime.terminateExecution")
+                await cdp.send("Runtime.evaluate", {"expression": "1"})
+                return True
+        return self.page in self.tabs.crashed
+
+    async def _replace(self, gone: Page | None, reason: str) -> None:
+        self.tabs.note(reason)
+        page = await self.within(self._context.context.new_page(), GOTO_S, "opening a tab")
+        if gone is not None:
+            # Closing kills a hanging process within about a second; a crashed process has already ended.
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(ANSWER_S):
+                    await gone.close()
+        self.tabs.bring_to_front(page)
+
+    async def _goto(self, url: str) -> None:
+        if not self.pages:
+            await self._ensure_responsive()
+        page = self.page
+        if page.url != _BLANK:
+            # Go through a blank page: otherwise a navigation of the old page could replace the new page.
+            await self._wait_for_document(page, _BLANK)
+        tab = await self.registry.tab(page)
+        requests = tab.activity.mark().requests
+        try:
+            await self._wait_for_document(page, url)
+        except ProtocolError as error:
+            if "net::" in str(error) and self.network_policy.fault is None:
+                raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
+            raise
+        if await page.loaded(LOAD_S):
+            # Scripts often add content, and style sheets request images, only after the document is loaded.
+            since = replace(tab.activity.mark(), requests=requests)
+            # A page that does not answer, or whose tab is closing, is the observation's to deal with.
+            with contextlib.suppress(BrowserFault, ProtocolError):
+                if note := await wait_until_settled(tab.isolated, tab.activity, since):
+                    self.tabs.note(note)
+
+    async def _wait_for_document(self, page: Page, url: str) -> None:
+        while True:
+            try:
+                return await page.goto(url, seconds=GOTO_S)
+            except ProtocolError as error:
+                # A pending navigation of the previous page interrupted this one: try again.
+                if "interrupted by another navigation" not in str(error):
+                    raise
+
+    async def _evaluate(self, script: str, world: str) -> Any:
+        cdp = self.cdp()
+        parameters: dict[str, Any] = {"expression": script, "returnByValue": True, "awaitPromise": True}
+        answer = None
+        while answer is None:
+            if world == "isolated":
+                frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+                created = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _ISOLATED_WORLD})
+                parameters["contextId"] = created["executionContextId"]
+            try:
+                answer = await cdp.send("Runtime.evaluate", parameters)
+            except Exception as error:
+                # A navigation replaced the document between the two calls, before the script started: retry on the next
+                # one.
+                if "Cannot find context" not in str(error):
+                    raise
+        if problem := answer.get("exceptionDetails"):
+            message = problem.get("exception", {}).get("description") or problem.get("text", "")
+            raise ValueError(f"the script failed: {message[:2000]}")
+        return answer["result"].get("value")
+
+    async def _screenshot(self) -> npt.NDArray[np.uint8]:
+        try:
+            image = importlib.import_module("PIL.Image")
+        except ModuleNotFoundError as error:
+            raise BrowserFault(
+                "screenshots need Pillow: pip install 'rllm-gym[render]'", kind="browser_unavailable"
+            ) from error
+        cdp = self.cdp()
+        shot = None
+        while shot is None:
+            try:
+                shot = await cdp.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
+            except ProtocolError as error:
+                # There is no frame to capture while the GPU process (re)starts: try again with the next one.
+                if "Unable to capture screenshot" not in str(error):
+                    raise
+                await cdp.send("Runtime.evaluate", {"expression": _NEXT_FRAME, "awaitPromise": True})
+        with image.open(io.BytesIO(base64.b64decode(shot["data"]))) as picture:
+            pixels: npt.NDArray[np.uint8] = np.asarray(picture.convert("RGB"), dtype=np.uint8)
+        return pixels
+
+
+async def _run_scripts(cdp: CDPSession, run: bool) -> None:
+    await cdp.send("Emulation.setScriptExecutionDisabled", {"value": not run})
+    if not run:
+        await cdp.send("Page.stopLoading")
+
+
+def _release(loop: BackgroundLoop, context: PooledContext, tabs: TabSet) -> None:
+    """Close a session that was not closed by its owner. Callable from any thread; does not wait."""
+    loop.call_soon(lambda: asyncio.ensure_future(_closed(context, tabs)))
+
+
+async def _closed(context: PooledContext, tabs: TabSet) -> None:
+    tabs.cancel_background()
+    context.discard()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:500]

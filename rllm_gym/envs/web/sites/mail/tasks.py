@@ -1,0 +1,439 @@
+"""The mailbox's tasks: amounts to look up, replies and new messages, bulk filing, fraud reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from random import Random
+
+from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build
+from rllm_gym.envs.web.sites.mail.pages import ORIGIN, PER_PAGE
+from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, Message, Rule
+from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, Select, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.wording import FIRST_NAMES, MONTHS, listed, long_date, money
+
+START_URL = f"{ORIGIN}/"
+_LEVELS = (1, 2, 3, 4, 5)
+_TEXTS = (
+    "Thank you, that works for me.",
+    "I will look at it tomorrow morning.",
+    "Please send me the numbers by Friday.",
+    "Can we talk about this next week?",
+    "This is fine as it is, go ahead.",
+    "I have a question about the second page.",
+    "Please use the new address from now on.",
+    "We agreed on this at the last meeting.",
+)
+
+# Move sequences
+
+
+def find(text: str) -> tuple[Move, ...]:
+    return Fill("Search mail", text), Click("button", "Search")
+
+
+def read(message: Message) -> tuple[Move, ...]:
+    """Return the moves from any page to a message."""
+    return *find(f"subject:{message.subject}"), Click("link", message.subject)
+
+
+def write(to: Sequence[str], subject: str, text: str, copy: Sequence[str] = ()) -> tuple[Move, ...]:
+    return (
+        Click("link", "Write"),
+        Fill("To", ", ".join(to)),
+        *([Fill("Cc", ", ".join(copy))] if copy else ()),
+        Fill("Subject", subject),
+        Fill("Message", text),
+        Click("button", "Send"),
+    )
+
+
+def _tick(
+    app: Mailbox, query: str, wanted: Sequence[Message], act: Callable[[], Sequence[Move]], *, leaves: bool = False
+) -> tuple[Move, ...]:
+    """Return the moves that search, select the wanted messages page by page, and act on each page's selection.
+
+    Args:
+        leaves: Whether the action removes messages from the results, so that the remaining ones move up.
+    """
+    results = app.search(query)
+    moves: list[Move] = [*find(query)]
+    pages = max(1, -(-len(results) // PER_PAGE))
+    if leaves:
+        return _tick_leaving(moves, results, wanted, act)
+    for number in range(pages):
+        share = [message for message in results[number * PER_PAGE : (number + 1) * PER_PAGE] if message in wanted]
+        if number:
+            moves.append(Click("link", "Next ›"))
+        if share:
+            moves += [Click("checkbox", f"Select {message.subject}") for message in share]
+            moves += act()
+    return tuple(moves)
+
+
+def _tick_leaving(
+    moves: list[Move], results: list[Message], wanted: Sequence[Message], act: Callable[[], Sequence[Move]]
+) -> tuple[Move, ...]:
+    page = 0
+    while any(message in wanted for message in results[page * PER_PAGE :]):
+        share = [message for message in results[page * PER_PAGE : (page + 1) * PER_PAGE] if message in wanted]
+        if share:
+            moves += [Click("checkbox", f"Select {message.subject}") for message in share]
+            moves += act()
+            results = [message for message in results if message not in share]
+        elif (page + 1) * PER_PAGE < len(results):
+            moves.append(Click("link", "Next ›"))
+            page += 1
+    return tuple(moves)
+
+
+# Selection
+
+
+def _from_colleagues(app: FullMailbox) -> list[Message]:
+    known = {person.email for person in app.colleagues}
+    return [message for message in app.in_folder("Inbox") if message.sender.email in known]
+
+
+def _described(rng: Random, message: Message) -> str:
+    return rng.choice(
+        (
+            f"the message “{message.subject}” from {message.sender.name}",
+            f"{message.sender.name}'s message of {long_date(message.day)} with the subject “{message.subject}”",
+        )
+    )
+
+
+def _firm_with_bills(app: FullMailbox, rng: Random) -> list[Bill]:
+    """Return the bills of a firm, preferably of one that fraudulent messages imitate."""
+    known = [email for email in app.bills if app.frauds[email]]
+    return app.bills[rng.choice(known if known and rng.random() < 0.7 else list(app.bills))]
+
+
+_TRUE_ONES = " Only messages from the address that the address book has for this firm count."
+
+
+# Templates
+
+
+def latest_invoice(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    bills = _firm_with_bills(app, rng)
+    index = -1 if difficulty <= 2 or rng.random() < 0.5 else 0
+    bill, firm = bills[index], bills[0].firm
+    other = next((other.cents for other in bills if other is not bill and other.cents != bill.cents), bill.cents + 100)
+    which = "latest" if index == -1 else "oldest"
+    goal = rng.choice(
+        (
+            f"How much is to be paid for the {which} invoice that {firm.name} sent you?",
+            f"What is the total, tax included, of the {which} invoice of {firm.name} in your inbox?",
+        )
+    )
+    moves = read(app.messages[bill.message])
+    return WebTask(
+        goal + _TRUE_ONES,
+        START_URL,
+        moves=(*moves, Answer(money(bill.cents))),
+        wrong_moves=(*moves, Answer(money(other))),
+        answer={"type": "number", "value": f"{bill.cents // 100}.{bill.cents % 100:02d}"},
+    )
+
+
+def invoice_total(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    """Return a question about the sum of a firm's bills, of all or of one month."""
+    bills = _firm_with_bills(app, rng)
+    firm = bills[0].firm
+    span = ""
+    if difficulty >= 3:
+        day = app.messages[rng.choice(bills).message].day
+        month = (day.year, day.month)
+        bills = [b for b in bills if (b_day := app.messages[b.message].day) and (b_day.year, b_day.month) == month]
+        span = f" in {MONTHS[day.month - 1]} {day.year}"
+    total = sum(bill.cents for bill in bills)
+    goal = rng.choice(
+        (
+            f"What do all invoices that {firm.name} sent you{span} add up to, tax included?",
+            f"Add up the totals, with tax, of every invoice that came from {firm.name}{span}.",
+        )
+    )
+    goal += f"{_TRUE_ONES} An account statement is no invoice."
+    moves = [move for bill in bills for move in read(app.messages[bill.message])]
+    return WebTask(
+        goal,
+        START_URL,
+        moves=(*moves, Answer(money(total))),
+        wrong_moves=(*moves, Answer(money(total - bills[0].cents // 2))),
+        answer={"type": "number", "value": f"{total // 100}.{total % 100:02d}"},
+    )
+
+
+def reply(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    messages = _from_colleagues(app)
+    shared = [message for message in messages if len(message.to) + len(message.copy) > 1]
+    everyone = bool(shared) and difficulty >= 2 and rng.random() < 0.5
+    message = rng.choice(shared if shared and difficulty >= 2 else messages)
+    text = " ".join(rng.sample(_TEXTS, min(3, 1 + difficulty // 2)))
+    addressee = "to everybody who got it as well (“Reply to all”)" if everyone else "to the sender only"
+    goal = rng.choice(
+        (
+            f"Answer {_described(rng, message)}, {addressee}, with exactly this text: “{text}”",
+            f"Reply to {_described(rng, message)}, {addressee}. Write just this: “{text}”",
+        )
+    )
+    goal += " Leave the subject as it is proposed."
+
+    def moves(button: str, written: str) -> tuple[Move, ...]:
+        return *read(message), Click("link", button), Fill("Message", written), Click("button", "Send"), Answer("done")
+
+    others = [email for email in (*message.to, *message.copy) if email not in (app.me.email, message.sender.email)]
+    subject = f"Re: {message.subject}"
+
+    def outcome(expected: FullMailbox) -> None:
+        copy = others if everyone else ()
+        expected.send([message.sender.email], subject, text, copy=copy, answers=message.number)
+
+    mistaken = "Reply to all" if others and not everyone else "Reply"
+    return WebTask(
+        goal,
+        START_URL,
+        moves=moves("Reply to all" if everyone else "Reply", text),
+        wrong_moves=moves(mistaken, text if others else f"{text} Thanks."),
+        outcome=outcome,
+    )
+
+
+def forward(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: forward the message with a given attachment to somebody else."""
+    messages = [message for message in _from_colleagues(app) if message.attachments]
+    names = [message.attachments[0].name for message in messages]
+    messages = [message for message in messages if names.count(message.attachments[0].name) == 1]
+    message = rng.choice(messages)
+    file = message.attachments[0].name
+    people = [person for person in app.colleagues if person.email != message.sender.email]
+    person, other = rng.sample(people, 2)
+    other = next((p for p in people if p != person and person.last == p.last), other)
+    text = rng.choice(_TEXTS)
+    goal = rng.choice(
+        (
+            f"Forward the message with the attachment “{file}” to {person.name}. Write as your own text only: “{text}”",
+            f"{person.name} needs the file “{file}”: forward the message it is attached to, with the text “{text}”",
+        )
+    )
+    goal += " Leave the subject as it is proposed."
+
+    def moves(to: str) -> tuple[Move, ...]:
+        return (
+            *find(file),
+            Click("link", message.subject),
+            Click("link", "Forward"),
+            Fill("To", to),
+            Fill("Message", text),
+            Click("button", "Send"),
+            Answer("done"),
+        )
+
+    subject = f"Fwd: {message.subject}"
+    return WebTask(
+        goal,
+        START_URL,
+        moves=moves(person.name),
+        wrong_moves=moves(other.name),
+        outcome=lambda site: site.send([person.email], subject, text, forwards=message.number),
+    )
+
+
+def file_invoices(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: label every bill of a firm and move it out of the inbox."""
+    bills = _firm_with_bills(app, rng)
+    firm = bills[0].firm
+    messages = [app.messages[bill.message] for bill in bills]
+    label = rng.choice(app.labels)
+    query = f"from:{firm.email} subject:invoice"
+    archive = difficulty >= 2
+    then = " and archive it" if archive else ", and leave it in the inbox"
+    goal = f"Give every invoice of {firm.name} the label “{label}”{then}.{_TRUE_ONES} Touch no other message."
+
+    def moves(wanted: Sequence[Message]) -> tuple[Move, ...]:
+        labelling = _tick(app, query, wanted, lambda: (Select("Label", label), Click("button", "Apply label")))
+        archiving = _tick(app, query, wanted, lambda: (Click("button", "Archive"),)) if archive else ()
+        return *labelling, *archiving, Answer("done")
+
+    def outcome(expected: FullMailbox) -> None:
+        for message in messages:
+            expected.label(message.number, label)
+            if archive:
+                expected.move(message.number, "Archive")
+
+    return WebTask(goal, START_URL, moves=moves(messages), wrong_moves=moves(messages[1:]), outcome=outcome)
+
+
+def compose(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    people = rng.sample(app.colleagues, 2 + difficulty // 2)
+    to, copy = people[:1], people[1:]
+    subject = f"{rng.choice(SUBJECTS)} {rng.choice(MATTERS)} for {rng.choice(MONTHS)}"
+    text = " ".join(rng.sample(_TEXTS, min(3, 1 + difficulty // 2)))
+    names = [person.name for person in copy]
+    infeasible = rng.random() < 0.15
+    if infeasible:
+        known = {person.name for person in app.contacts}
+        name = next(n for f in rng.sample(FIRST_NAMES, len(FIRST_NAMES)) if (n := f"{f} {to[0].last}") not in known)
+    else:
+        name = to[0].name
+    goal = rng.choice(
+        (
+            f"Write to {name}, with a copy to {listed(names)}. Subject: “{subject}”. Text: “{text}”",
+            f"Send a message “{subject}” to {name} (To) and {listed(names)} (Cc). It says only: “{text}”",
+        )
+    )
+    emails, copies = [person.email for person in to], [person.email for person in copy]
+    if infeasible:
+        return WebTask(
+            f"{goal} Send nothing if one of them is not in the address book.",
+            START_URL,
+            moves=(Click("link", "Address book"), ReportInfeasible(f"{name} is not in the address book.")),
+            wrong_moves=(*write(emails, subject, text, copies), Answer("done")),
+            infeasible=True,
+        )
+    return WebTask(
+        goal,
+        START_URL,
+        moves=(*write(emails, subject, text, copies), Answer("done")),
+        wrong_moves=(*write([*emails, *copies], subject, text), Answer("done")),
+        outcome=lambda site: site.send(emails, subject, text, copy=copies),
+    )
+
+
+def report_fraud(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    firms = [firm for firm in app.firms if app.frauds[firm.email]]
+    if difficulty <= 2:
+        firms = [rng.choice(firms)]
+    frauds = [app.messages[number] for firm in firms for number in app.frauds[firm.email]]
+    true = app.messages[app.bills[firms[0].email][-1].message]
+    names = listed([firm.name for firm in firms], "or")
+    goal = rng.choice(
+        (
+            f"Somebody sends invoices in the name of {names}, from addresses other than those in the address book. "
+            "Report every such message in the inbox as spam, and leave the true ones alone.",
+            f"Report as spam every message in your inbox that pretends to come from {names} but was sent from an "
+            "address that is not the one in your address book. True messages stay where they are.",
+        )
+    )
+
+    def report(messages: Sequence[Message]) -> tuple[Move, ...]:
+        moves: list[Move] = []
+        for message in messages:
+            moves += [*read(message), Click("button", "Report spam")]
+        return *moves, Answer("done")
+
+    def outcome(expected: FullMailbox) -> None:
+        for message in frauds:
+            expected.move(message.number, "Spam")
+
+    return WebTask(goal, START_URL, moves=report(frauds), wrong_moves=report([*frauds, true]), outcome=outcome)
+
+
+def make_rule(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    ruled = {rule.sender for rule in app.rules}
+    firm = rng.choice([firm for firm in app.firms if firm.email not in ruled])
+    folder, label = rng.choice(RULE_FOLDERS), rng.choice(app.labels) if difficulty >= 2 else ""
+    subject = "invoice" if difficulty >= 3 and rng.random() < 0.6 else ""
+    old = app.rules[0]
+    replaces = difficulty >= 4
+    about = f" and whose subject contains “{subject}”" if subject else ""
+    also = f" and get the label “{label}”" if label else " and get no label"
+    goal = (
+        f"Make a rule: messages whose sender contains “{firm.email}”{about} are moved to “{folder}”{also}."
+        f"{f' Delete the rule for “{old.sender}” that exists.' if replaces else ' Leave the rules that exist.'}"
+    )
+    rule = Rule(firm.email, subject, folder, label)
+
+    def moves(target: str) -> tuple[Move, ...]:
+        return (
+            Click("link", "Rules"),
+            *([Click("button", "Delete", within=old.sender)] if replaces else ()),
+            Fill("Sender contains", firm.email),
+            *([Fill("Subject contains", subject)] if subject else ()),
+            Select("Move to", target),
+            *([Select("Add label", label)] if label else ()),
+            Click("button", "Create rule"),
+            Answer("done"),
+        )
+
+    def outcome(expected: FullMailbox) -> None:
+        if replaces:
+            expected.delete_rule(0)
+        expected.add_rule(rule)
+
+    other = next(name for name in RULE_FOLDERS if name != folder)
+    return WebTask(goal, START_URL, moves=moves(folder), wrong_moves=moves(other), outcome=outcome)
+
+
+def mark_unread(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: mark a colleague's messages since a day as unread, or star all of them."""
+    messages = _from_colleagues(app)
+    counts = {person.email: sum(m.sender == person for m in messages) for person in app.colleagues}
+    senders = [person for person in app.colleagues if counts[person.email] >= min(2, max(counts.values()))]
+    person = rng.choice(senders)
+    theirs = [message for message in messages if message.sender == person]
+    wanted = theirs[: rng.randint(1, len(theirs))]
+    since = wanted[-1].day
+    wanted = [message for message in theirs if message.day >= since]
+    goal = rng.choice(
+        (
+            f"Mark as unread every message in the inbox that {person.name} sent on {long_date(since)} or later.",
+            f"Everything in the inbox from {person.name} since {long_date(since)}, that day included, shall be marked "
+            "as unread by hand, whatever it was before.",
+        )
+    )
+    query = f"from:{person.email}"
+
+    def moves(button: str) -> tuple[Move, ...]:
+        return *_tick(app, query, wanted, lambda: (Click("button", button),)), Answer("done")
+
+    def outcome(expected: FullMailbox) -> None:
+        for message in wanted:
+            expected.mark(message.number, read=False)
+
+    return WebTask(goal, START_URL, moves=moves("Mark as unread"), wrong_moves=moves("Archive"), outcome=outcome)
+
+
+def clear_newsletters(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: move old issues of a newsletter to the bin."""
+    letters = [message for message in app.in_folder("Inbox") if message.sender.email.startswith("news@")]
+    sender = rng.choice(sorted({message.sender.name for message in letters}))
+    issues = [message for message in letters if message.sender.name == sender]
+    kept = rng.randint(1, len(issues) - 1)
+    old = issues[kept:]
+    before = old[0].day + timedelta(days=rng.randint(1, 5))
+    goal = rng.choice(
+        (
+            f"Delete every issue of “{sender}” that came before {long_date(before)}. Keep the later ones.",
+            f"The issues of “{sender}” from before {long_date(before)} can be deleted; all the others stay.",
+        )
+    )
+    query = f"from:{old[0].sender.email}"
+
+    def moves(wanted: Sequence[Message]) -> tuple[Move, ...]:
+        return *_tick(app, query, wanted, lambda: (Click("button", "Delete"),), leaves=True), Answer("done")
+
+    def outcome(expected: FullMailbox) -> None:
+        for message in old:
+            expected.move(message.number, "Bin")
+
+    return WebTask(goal, START_URL, moves=moves(old), wrong_moves=moves([*old, issues[kept - 1]]), outcome=outcome)
+
+
+TEMPLATES = tuple(
+    WebTaskTemplate(f"mail/{name}", build, make_task, _LEVELS)
+    for name, make_task in (
+        ("latest-invoice", latest_invoice),
+        ("invoice-total", invoice_total),
+        ("reply", reply),
+        ("forward", forward),
+        ("file-invoices", file_invoices),
+        ("compose", compose),
+        ("report-fraud", report_fraud),
+        ("make-rule", make_rule),
+        ("mark-unread", mark_unread),
+        ("clear-newsletters", clear_newsletters),
+    )
+)

@@ -1,0 +1,117 @@
+"""The types of tasks on the built-in sites: a goal in words, the requested end state, and a solution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rllm_gym.envs.web.sites.http import Handler
+
+
+class SiteState(Protocol):
+    """The state behind the sites of one episode: plain Python, determined by its seed."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the sites by origin: ``{"http://shop.test": …}``."""
+        ...
+
+    def facts(self) -> Any:
+        """Return the state that is compared, as JSON types: two states are equal if their facts are equal.
+
+        Facts exclude what browsing alone changes (last page seen, sort order chosen).
+        """
+        ...
+
+
+# The moves of a solution
+# A move identifies an element by its role and name and, if several look alike, by a text in the same row or card.
+# `rllm_gym.envs.web.demonstrations` converts moves to replies with the element numbers of the current page.
+
+
+@dataclass(frozen=True, slots=True)
+class Click:
+    role: str
+    name: str
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    name: str
+    text: str
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    name: str
+    option: str
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Goto:
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInfeasible:
+    reason: str
+
+
+Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
+
+
+@dataclass(frozen=True)
+class WebTask:
+    """One task on one state of the sites.
+
+    Attributes:
+        goal: The task in unambiguous words.
+        start: URL of the first page.
+        outcome: Changes a copy of the initial state to the requested state; the episode's state must end with the same
+            facts, which detects every side effect. ``None`` if nothing may change.
+        answer: The answer that ``answer("…")`` must give, in the format of :mod:`rllm_gym.grading.answers` (``{"type":
+            "number", "value": 12.5}``), or ``None`` if no answer is requested.
+        infeasible: Whether the goal cannot be reached; then ``report_infeasible`` with nothing changed is correct.
+        moves: A solution from the first page on, starting from the initial state.
+        wrong_moves: A similar sequence that causes a side effect or is incomplete; it must not be rewarded.
+    """
+
+    goal: str
+    start: str
+    moves: tuple[Move, ...]
+    wrong_moves: tuple[Move, ...]
+    outcome: Callable[[Any], None] | None = None
+    answer: Mapping[str, Any] | None = None
+    infeasible: bool = False
+
+
+@dataclass(frozen=True)
+class WebTaskTemplate:
+    """A family of tasks.
+
+    Attributes:
+        name: The site and what is done there, such as ``"shop/buy-one"``.
+        build: ``build(seed, difficulty) -> SiteState``: returns the initial state, the same for the same arguments.
+            Difficulty 1 to 5 determines the size of the state, the number of distractors and of pages.
+        make_task: ``make_task(state, rng, difficulty) -> WebTask``. ``state`` is the result of ``build``, ``rng`` a
+            ``random.Random`` of the same seed.
+        difficulties: The supported difficulties.
+    """
+
+    name: str
+    build: Callable[[int, int], SiteState]
+    make_task: Callable[[Any, Any, int], WebTask]
+    difficulties: Iterable[int] = (1, 2, 3)

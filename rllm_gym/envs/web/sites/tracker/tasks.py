@@ -1,0 +1,477 @@
+"""The tracker's tasks: triaging, reporting, closing, moving and counting issues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+
+from rllm_gym.envs.web.sites.people import Person
+from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, Select, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.tracker.generate import PARTS, PROBLEMS, REMARKS, REPORTS, build
+from rllm_gym.envs.web.sites.tracker.pages import ORIGIN, TrackerApp
+from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, Filter, Issue, Project, Tracker
+from rllm_gym.envs.web.sites.wording import FIRST_NAMES, listed, long_date
+
+START_URL = f"{ORIGIN}/"
+_LEVELS = (1, 2, 3, 4, 5)
+# Each issue takes five steps of the thirty that an episode has by default.
+_MAX_ISSUES = 4
+# Repeated "" entries make "any priority" more frequent than a uniform draw would.
+_ANY_PRIORITY = ("", "", "", *PRIORITIES)
+_FIELDS = {"state": "State", "kind": "Kind", "label": "Label", "priority": "Priority", "milestone": "Milestone"}
+
+# Move sequences
+
+
+def open_project(project: Project) -> tuple[Move, ...]:
+    return Click("link", "Projects"), Click("link", project.name)
+
+
+def open_issue(issue: Issue) -> tuple[Move, ...]:
+    return Fill("Search issues", f"{issue.key} {issue.title}"), Click("button", "Search"), Click("link", issue.title)
+
+
+def filtered(project: Project, asked: Filter, names: dict[str, str]) -> tuple[Move, ...]:
+    """Return the moves from any page to a filtered list. ``names`` maps addresses of assignees to names."""
+    chosen = {label: getattr(asked, field) for field, label in _FIELDS.items()}
+    if chosen["State"] != "open":
+        chosen["State"] = "open and closed" if asked.state == "all" else asked.state
+    else:
+        del chosen["State"]
+    if asked.assignee:
+        chosen["Assignee"] = names.get(asked.assignee, "nobody")
+    selects = [Select(label, option) for label, option in chosen.items() if option]
+    return *open_project(project), *selects, Click("button", "Filter")
+
+
+def _for_each(issues: Iterable[Issue], act: Callable[[Issue], Sequence[Move]]) -> tuple[Move, ...]:
+    return tuple(move for issue in issues for move in (*open_issue(issue), *act(issue)))
+
+
+def _set(label: str, option: str) -> tuple[Move, ...]:
+    return Select(label, option), Click("button", f"Set {label.lower()}")
+
+
+def close(reason: str) -> tuple[Move, ...]:
+    """Return the moves that close an issue on its page."""
+    return Click("button", "Close …"), Select("Reason", reason), Click("button", "Close issue")
+
+
+def report(project: Project, title: str, text: str, chosen: dict[str, str], labels: Sequence[str]) -> tuple[Move, ...]:
+    """Return the moves from any page to a new issue."""
+    return (
+        *open_project(project),
+        Click("link", "New issue"),
+        Fill("Title", title),
+        Fill("Description", text),
+        *(Select(label, option) for label, option in chosen.items()),
+        *(Click("checkbox", label) for label in labels),
+        Click("button", "Create issue"),
+    )
+
+
+# Selection
+
+
+def _main(app: Tracker) -> Project:
+    return next(iter(app.projects.values()))
+
+
+def _names(app: Tracker) -> dict[str, str]:
+    return {person.email: person.name for person in app.members}
+
+
+def _similar(rng: Random, app: Tracker, person: Person) -> Person:
+    others = [other for other in app.members if other != person]
+    alike = [other for other in others if other.last == person.last or other.first == person.first]
+    return rng.choice(alike or others)
+
+
+def _filter_with(app: Tracker, rng: Random, project: Project, low: int, high: int, **fixed: str) -> Filter:
+    """Return a filter that finds from ``low`` to ``high`` issues, or as close to this as possible."""
+    choices = [
+        (label, kind, priority) for label in project.labels for kind in ("", *KINDS) for priority in _ANY_PRIORITY
+    ]
+    best, least = Filter(**fixed), 10_000
+    for label, kind, priority in rng.sample(choices, len(choices)):
+        asked = replace(Filter(label=label, kind=kind, priority=priority), **fixed)
+        found = len(app.of_project(project.key, asked))
+        distance = max(low - found, found - high, 0)
+        if found and distance < least:
+            best, least = asked, distance
+        if not least:
+            break
+    return best
+
+
+def _words(asked: Filter) -> str:
+    """Return a description such as ``open issues of the kind Bug with the label “design”``."""
+    state = {"open": "open ", "closed": "closed ", "all": "open or closed "}[asked.state]
+    kind = f"issues of the kind {asked.kind}" if asked.kind else "issues"
+    label = f" with the label “{asked.label}”" if asked.label else ""
+    priority = f" and the priority {asked.priority}" if asked.priority and label else ""
+    priority = priority or (f" with the priority {asked.priority}" if asked.priority else "")
+    return f"{state}{kind}{label}{priority}"
+
+
+# Templates
+
+
+def assign_all(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: assign every unassigned open issue of a kind to one person."""
+    project = _main(app)
+    most = min(_MAX_ISSUES, 1 + difficulty)
+    asked = _filter_with(app, rng, project, min(most, 1 + difficulty // 2), most, assignee="none")
+    found = app.of_project(project.key, asked)
+    person = rng.choice(app.members)
+    infeasible = rng.random() < 0.12
+    name = person.name
+    if infeasible:
+        known = set(_names(app).values())
+        name = next(n for f in rng.sample(FIRST_NAMES, len(FIRST_NAMES)) if (n := f"{f} {person.last}") not in known)
+    goal = rng.choice(
+        (
+            f"In the project {project.name}, assign all {_words(asked)} that nobody is assigned to yet to {name}.",
+            f"{name} takes over the {_words(asked)} in {project.name} that have no assignee. Assign all of them.",
+        )
+    )
+    steps = filtered(project, asked, {})
+
+    def moves(issues: Sequence[Issue], to: Person) -> tuple[Move, ...]:
+        return *steps, *_for_each(issues, lambda issue: _set("Assignee", to.name)), Answer("done")
+
+    if infeasible:
+        return WebTask(
+            f"{goal} If there is no such person here, change nothing and say so.",
+            START_URL,
+            moves=(Click("link", "People"), ReportInfeasible(f"{name} is not among the people.")),
+            wrong_moves=moves(found, person),
+            infeasible=True,
+        )
+
+    def outcome(expected: TrackerApp) -> None:
+        for issue in found:
+            expected.assign(issue.key, person.email)
+
+    wrong = moves(found[1:], person) if len(found) > 1 else moves(found, _similar(rng, app, person))
+    return WebTask(goal, START_URL, moves=moves(found, person), wrong_moves=wrong, outcome=outcome)
+
+
+def close_duplicate(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    project = _main(app)
+    issues = app.of_project(project.key, Filter(), "oldest")
+    older, newer = sorted(rng.sample(issues, 2), key=lambda issue: issue.number)
+    infeasible = difficulty >= 2 and rng.random() < 0.12
+    steps = (Click("button", "Close …"), Click("tab", "Duplicate"))
+    comment_text = rng.choice(REMARKS) if difficulty >= 3 else ""
+    then = f" Before that, write the comment “{comment_text}” on the one that you close." if comment_text else ""
+    if infeasible:
+        missing = f"{project.key}-{len(app.issues) + rng.randint(5, 60)}"
+        return WebTask(
+            f"Close the issue “{newer.title}” in {project.name} as a duplicate of {missing}. If there is no {missing}, "
+            "leave it open and say so.",
+            START_URL,
+            moves=(Fill("Search issues", missing), Click("button", "Search"), ReportInfeasible(f"No {missing}.")),
+            wrong_moves=(*open_issue(newer), *close("not planned"), Answer("done")),
+            infeasible=True,
+        )
+    goal = rng.choice(
+        (
+            f"In {project.name}, “{newer.title}” and “{older.title}” report the same. Close the one with the higher "
+            f"number as a duplicate of the other.{then}",
+            f"Close the newer of the two issues “{older.title}” and “{newer.title}” ({project.name}) as a duplicate of "
+            f"the older one.{then}",
+        )
+    )
+
+    def moves(closed: Issue, kept: Issue) -> tuple[Move, ...]:
+        comment = (Fill("Add a comment", comment_text), Click("button", "Comment")) if comment_text else ()
+        return (
+            *open_issue(closed),
+            *comment,
+            *steps,
+            Fill("Key of the other issue", kept.key),
+            Click("button", "Close as duplicate"),
+            Answer("done"),
+        )
+
+    def outcome(expected: TrackerApp) -> None:
+        if comment_text:
+            expected.comment(newer.key, comment_text)
+        expected.close(newer.key, "duplicate", older.key)
+
+    return WebTask(goal, START_URL, moves=moves(newer, older), wrong_moves=moves(older, newer), outcome=outcome)
+
+
+def count_issues(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    project = rng.choice(list(app.projects.values()))
+    fixed = {"state": rng.choice(("open", "closed", "all"))}
+    if difficulty >= 4:
+        fixed["assignee"] = rng.choice([person.email for person in app.members])
+        fixed["label"] = ""
+    asked = _filter_with(app, rng, project, 3 * difficulty, 10 * difficulty, **fixed)
+    found = app.of_project(project.key, asked)
+    owner = f" that are assigned to {_names(app)[asked.assignee]}" if asked.assignee else ""
+    since = ""
+    if difficulty >= 3 and found:
+        day = rng.choice(found).created
+        found = [issue for issue in found if issue.created >= day]
+        since = f" and were created on {long_date(day)} or later" if owner else f" created on {long_date(day)} or later"
+    goal = rng.choice(
+        (
+            f"How many {_words(asked)}{owner}{since} are there in the project {project.name}?",
+            f"Count the {_words(asked)}{owner}{since} in {project.name} and answer with the number.",
+        )
+    )
+    moves = filtered(project, asked, _names(app))
+    return WebTask(
+        goal,
+        START_URL,
+        moves=(*moves, Answer(str(len(found)))),
+        wrong_moves=(*moves, Answer(str(len(found) + 1))),
+        answer={"type": "number", "value": len(found)},
+    )
+
+
+def new_issue(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    project = rng.choice(list(app.projects.values()))
+    kind = rng.choice(KINDS)
+    titles = {issue.title for issue in app.issues.values()}
+    title = next(
+        t for _ in range(999) if (t := f"{rng.choice(PARTS)} {rng.choice(PROBLEMS[kind])} again") not in titles
+    )
+    text = " ".join(rng.sample(REPORTS, min(3, 1 + difficulty // 2)))
+    priority = rng.choice([name for name in PRIORITIES if name != "Medium"])
+    person = rng.choice(app.members)
+    labels = sorted(rng.sample(project.labels, min(2, difficulty // 2)))
+    still_open = [milestone.name for milestone in project.milestones.values() if not milestone.closed]
+    milestone = rng.choice(still_open) if difficulty >= 3 else ""
+    infeasible = difficulty >= 3 and rng.random() < 0.15
+    if infeasible:
+        milestone = next(name for name, item in project.milestones.items() if item.closed)
+    named = f"the label{'s' * (len(labels) > 1)} {listed([f'“{label}”' for label in labels])}" if labels else "no label"
+    planned = f"the milestone {milestone}" if milestone else "no milestone"
+    goal = (
+        f"Report a new issue in {project.name}: title “{title}”, description “{text}”, kind {kind}, priority "
+        f"{priority}, assigned to {person.name}, with {named} and {planned}."
+    )
+    chosen = {"Kind": kind, "Priority": priority, "Assignee": person.name}
+    if infeasible:
+        return WebTask(
+            f"{goal} If that milestone is closed already, report nothing in the tracker and say so.",
+            START_URL,
+            moves=(*open_project(project), Click("link", "Milestones"), ReportInfeasible("The milestone is closed.")),
+            wrong_moves=(*report(project, title, text, chosen, labels), Answer("done")),
+            infeasible=True,
+        )
+    planning = {"Milestone": milestone} if milestone else {}
+    other = {**chosen, "Assignee": _similar(rng, app, person).name, **planning}
+    return WebTask(
+        goal,
+        START_URL,
+        moves=(*report(project, title, text, {**chosen, **planning}, labels), Answer("done")),
+        wrong_moves=(*report(project, title, text, other, labels), Answer("done")),
+        outcome=lambda site: site.report(
+            project.key, title, text, kind=kind, priority=priority, assignee=person.email, milestone=milestone,
+            labels=labels,
+        ),
+    )  # fmt: skip
+
+
+def move_milestone(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: move all issues of a milestone to another and close it, or move some of its issues."""
+    project = _main(app)
+    still_open = [milestone.name for milestone in project.milestones.values() if not milestone.closed]
+    sizes = {name: len(app.of_project(project.key, Filter(milestone=name))) for name in still_open}
+    small = [name for name in still_open if 0 < sizes[name] < _MAX_ISSUES]
+    closing = bool(small) and rng.random() < 0.6
+    source = rng.choice(small if closing else [name for name in still_open if sizes[name]])
+    target = rng.choice([name for name in still_open if name != source])
+    asked = Filter(milestone=source)
+    if not closing:
+        most = min(_MAX_ISSUES, 1 + difficulty)
+        asked = _filter_with(app, rng, project, min(most, 1 + difficulty // 2), most, milestone=source)
+    found = app.of_project(project.key, asked)
+    then = f" Then close the milestone {source}." if closing else ""
+    goal = rng.choice(
+        (
+            f"In {project.name}, move all {_words(asked)} of the milestone {source} to the milestone {target}. "
+            f"Everything else stays where it is.{then}",
+            f"The {_words(asked)} that are planned for {source} in {project.name} go to the milestone {target}, and "
+            f"nothing else does.{then}",
+        )
+    )
+    steps = filtered(project, asked, {})
+    finish: tuple[Move, ...] = ()
+    if closing:
+        finish = (*open_project(project), Click("link", "Milestones"), Click("button", f"Close {source}"))
+
+    def outcome(expected: TrackerApp) -> None:
+        for issue in found:
+            expected.set_milestone(issue.key, target)
+        if closing:
+            expected.close_milestone(project.key, source)
+
+    def moves(milestone: str) -> tuple[Move, ...]:
+        return *steps, *_for_each(found, lambda issue: _set("Milestone", milestone)), *finish, Answer("done")
+
+    return WebTask(goal, START_URL, moves=moves(target), wrong_moves=moves("none"), outcome=outcome)
+
+
+def move_on_board(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: move cards to other columns and, from difficulty 3 on, write a comment."""
+    project = _main(app)
+    issues = rng.sample(app.of_project(project.key, Filter()), min(3, 1 + difficulty // 2))
+    targets = [rng.choice([column for column in COLUMNS if column != issue.column]) for issue in issues]
+    comment_text = rng.choice(REMARKS) if difficulty >= 3 else ""
+    orders = listed([f"“{issue.title}” to “{target}”" for issue, target in zip(issues, targets)])
+    then = f" Then write the comment “{comment_text}” on the first of them." if comment_text else ""
+    goal = f"On the board of {project.name}, move {orders}.{then} Close nothing."
+    comment = (
+        (*open_issue(issues[0]), Fill("Add a comment", comment_text), Click("button", "Comment"))
+        if comment_text
+        else ()
+    )
+
+    def moves(columns: Sequence[str]) -> tuple[Move, ...]:
+        dragging = [
+            move
+            for issue, column in zip(issues, columns)
+            for move in (Select(f"Column of {issue.key}", column), Click("button", f"Move {issue.key}"))
+        ]
+        return (Click("link", f"Board of {project.name}"), *dragging, *comment, Answer("done"))
+
+    def outcome(expected: TrackerApp) -> None:
+        for issue, column in zip(issues, targets):
+            expected.move(issue.key, column)
+        if comment_text:
+            expected.comment(issues[0].key, comment_text)
+
+    other = next(column for column in COLUMNS if column not in (targets[-1], issues[-1].column))
+    return WebTask(goal, START_URL, moves=moves(targets), wrong_moves=moves([*targets[:-1], other]), outcome=outcome)
+
+
+def look_up(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a question about the oldest issue of a kind, the reporter of an issue, or the busiest assignee."""
+    project = rng.choice(list(app.projects.values()))
+    issues = app.of_project(project.key, Filter())
+    load = Counter(issue.assignee for issue in issues if issue.assignee).most_common(2)
+    busiest = len(load) == 2 and load[0][1] > load[1][1]
+    question = rng.choice(("oldest", "reporter", "busiest" if busiest else "oldest"))
+    moves: tuple[Move, ...]
+    if question == "oldest":
+        asked = _filter_with(app, rng, project, 2, 30)
+        found = app.of_project(project.key, asked, "oldest")
+        goal = rng.choice(
+            (
+                f"What is the key of the oldest of the {_words(asked)} in {project.name}?",
+                f"Which of the {_words(asked)} in {project.name} was created first? Answer with its key.",
+            )
+        )
+        moves = (*filtered(project, asked, {})[:-1], Select("Sort by", "Oldest"), Click("button", "Filter"))
+        right, wrong = found[0].key, found[-1].key if len(found) > 1 else f"{project.key}-0"
+    elif question == "reporter":
+        issue = rng.choice(issues)
+        goal = f"Who reported “{issue.title}” in {project.name}? Answer with first name and surname."
+        moves = open_issue(issue)
+        author = next(person for person in app.members if person.email == issue.author)
+        right, wrong = author.name, _similar(rng, app, author).name
+    else:
+        names = _names(app)
+        goal = f"Who is assigned to the most open issues of the project {project.name}? Answer with the whole name."
+        moves = open_project(project)
+        right, wrong = names[load[0][0]], names[load[1][0]]
+    return WebTask(
+        goal,
+        START_URL,
+        moves=(*moves, Answer(right)),
+        wrong_moves=(*moves, Answer(wrong)),
+        answer={"type": "string", "value": right},
+    )
+
+
+def close_stale(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: close old issues of a kind as not planned."""
+    project = _main(app)
+    asked = _filter_with(app, rng, project, 1 + difficulty, 4 + 2 * difficulty)
+    issues = app.of_project(project.key, asked, "oldest")
+    count = rng.randint(1, min(len(issues), difficulty, _MAX_ISSUES - 1))
+    before = issues[count - 1].created + timedelta(days=1)
+    stale = [issue for issue in issues if issue.created < before]
+    rest = [issue for issue in app.of_project(project.key, Filter()) if issue not in stale]
+    goal = rng.choice(
+        (
+            f"Close as “not planned” all {_words(asked)} in {project.name} created before {long_date(before)}.",
+            f"In {project.name}, the {_words(asked)} from before {long_date(before)} will not be done: close each of "
+            "them with the reason “not planned”.",
+        )
+    )
+    steps = filtered(project, asked, {})
+
+    def moves(closed: Sequence[Issue]) -> tuple[Move, ...]:
+        return *steps, *_for_each(closed, lambda issue: close("not planned")), Answer("done")
+
+    def outcome(expected: TrackerApp) -> None:
+        for issue in stale:
+            expected.close(issue.key, "not planned")
+
+    wrong = moves([*stale, rest[0]]) if rest else moves(stale[:-1])
+    return WebTask(goal, START_URL, moves=moves(stale), wrong_moves=wrong, outcome=outcome)
+
+
+def reopen_regression(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: reopen an issue and set its priority; higher difficulties add a label, an assignee, a comment."""
+    project = _main(app)
+    issue = rng.choice(app.of_project(project.key, Filter(state="closed")))
+    priority = rng.choice([name for name in PRIORITIES if name != issue.priority])
+    label = rng.choice([label for label in project.labels if label not in issue.labels]) if difficulty >= 2 else ""
+    person = rng.choice([p for p in app.members if p.email != issue.assignee]) if difficulty >= 3 else None
+    comment = rng.choice(REMARKS) if difficulty >= 4 else ""
+    orders = ["reopen it", f"set its priority to {priority}"]
+    orders += [f"add the label “{label}” to those it has"] if label else []
+    orders += [f"assign it to {person.name}"] if person else []
+    orders += [f"write the comment “{comment}”"] if comment else []
+    goal = f"“{issue.title}” in {project.name} is back after it was closed: {listed(orders)}. Change nothing else."
+
+    def moves(urgency: str) -> tuple[Move, ...]:
+        return (
+            *open_issue(issue),
+            Click("button", "Reopen"),
+            *_set("Priority", urgency),
+            *((Click("checkbox", label), Click("button", "Save labels")) if label else ()),
+            *(_set("Assignee", person.name) if person else ()),
+            *((Fill("Add a comment", comment), Click("button", "Comment")) if comment else ()),
+            Answer("done"),
+        )
+
+    def outcome(expected: TrackerApp) -> None:
+        expected.reopen(issue.key)
+        expected.set_priority(issue.key, priority)
+        if label:
+            expected.set_labels(issue.key, [*issue.labels, label])
+        if person:
+            expected.assign(issue.key, person.email)
+        if comment:
+            expected.comment(issue.key, comment)
+
+    other = next(name for name in PRIORITIES if name not in (priority, issue.priority))
+    return WebTask(goal, START_URL, moves=moves(priority), wrong_moves=moves(other), outcome=outcome)
+
+
+TEMPLATES = tuple(
+    WebTaskTemplate(f"tracker/{name}", build, make_task, _LEVELS)
+    for name, make_task in (
+        ("assign-all", assign_all),
+        ("close-duplicate", close_duplicate),
+        ("count-issues", count_issues),
+        ("new-issue", new_issue),
+        ("move-milestone", move_milestone),
+        ("move-on-board", move_on_board),
+        ("look-up", look_up),
+        ("close-stale", close_stale),
+        ("reopen-regression", reopen_regression),
+    )
+)

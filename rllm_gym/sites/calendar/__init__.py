@@ -1,7 +1,0 @@
-"""The calendar: events, series, invitations, and free times of colleagues."""
-
-from rllm_gym.sites.calendar.generate import build
-from rllm_gym.sites.calendar.pages import ORIGIN, CalendarApp
-from rllm_gym.sites.calendar.tasks import TEMPLATES
-
-__all__ = ["ORIGIN", "TEMPLATES", "CalendarApp", "build"]

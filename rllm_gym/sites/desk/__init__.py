@@ -1,5 +1,0 @@
-"""Tasks on two sites of one person: a message in the mailbox asks for an action on another site."""
-
-from rllm_gym.sites.desk.tasks import TEMPLATES
-
-__all__ = ["TEMPLATES"]

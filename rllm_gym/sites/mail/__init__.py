@@ -1,7 +1,0 @@
-"""The mailbox: folders, labels, search, composing, rules and an address book."""
-
-from rllm_gym.sites.mail.generate import build
-from rllm_gym.sites.mail.pages import ORIGIN, MailApp
-from rllm_gym.sites.mail.tasks import TEMPLATES
-
-__all__ = ["ORIGIN", "TEMPLATES", "MailApp", "build"]

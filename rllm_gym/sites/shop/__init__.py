@@ -1,5 +1,0 @@
-"""A shop: catalogue, basket, coupons, checkout, orders, returns, reviews and a wish list."""
-
-from rllm_gym.sites.shop.tasks import TEMPLATES
-
-__all__ = ["TEMPLATES"]
