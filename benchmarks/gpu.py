@@ -45,7 +45,7 @@ from trainers.batching.cost_model import CostModel
 from trainers.batching.layout import Layout, fill, layout_tokens, pad
 from trainers.batching.microbatch import build_micro_batches
 from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix_tree
-from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.config import LoraConfig, LoraModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.model import Policy, TokenOutputs
 from trainers.tiny_model import make_tiny_model
@@ -258,7 +258,7 @@ def measure_updates(
     machine: Machine, name: str, shape: Shape, folder: Path, tuning: str, rounds: int
 ) -> list[UpdateRow]:
     policy = Policy(
-        ModelConfig(
+        LoraModelConfig(
             path=str(folder),
             tuning=tuning,  # type: ignore[arg-type]
             lora=LoraConfig(rank=16, alpha=32.0),

@@ -29,7 +29,7 @@ from trainers.batching import MicroBatch, Row
 from trainers.batching.layout import Layout, Padded, fill, layout_tokens, pad, plan_layouts, predict_seconds
 from trainers.batching.microbatch import build_micro_batches
 from trainers.batching.prefix_tree import SortedRows, build_prefix_tree
-from trainers.config import LoraConfig, ModelConfig
+from trainers.config import FullModelConfig, LoraConfig, LoraModelConfig
 from trainers.model import Policy
 from trainers.model.token_logprobs import token_logprobs
 from trainers.tiny_model import make_tiny_model
@@ -165,8 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for tuning, width, layers in (MODELS[number] for number in chosen):
         with tempfile.TemporaryDirectory() as folder:
             make_tiny_model(folder, hidden_size=width, num_layers=layers, num_heads=width // 32)
-            lora = LoraConfig(rank=16) if tuning == "lora" else LoraConfig()
-            policy = Policy(ModelConfig(folder, tuning, lora=lora, device="cpu"))  # type: ignore[arg-type]
+            lora = LoraModelConfig(folder, device="cpu", lora=LoraConfig(rank=16))
+            policy = Policy(lora if tuning == "lora" else FullModelConfig(folder, device="cpu"))
         for case in CASES:
             line, right = measure(policy, case, options.rounds)
             all_right &= right

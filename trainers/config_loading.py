@@ -87,18 +87,27 @@ def find_file(file: str | Path) -> Path:
 def _with_selectors(config_type: type, words: Sequence[str], content: dict[str, Any]) -> dict[str, Any]:
     """Add the options of the command line that decide which other options there are, for example the algorithm.
 
-    A file may contain every option, like ``config.yaml`` of a run. If the command line chooses another algorithm, only
-    its name and the options that differ from their defaults count.
+    A file may contain every option, like ``config.yaml`` of a run. If the command line chooses another algorithm,
+    backend or tuning, only the name of the algorithm and the options that differ from their defaults count.
     """
     given = [(_key(word), word.partition("=")[2] or following) for word, following in pairwise([*words, ""])]
     for section, variants in variants_of(config_type).items():
         chosen = {key: value for key, value in given if key in [f"{section}.{name}" for name in variants.selectors]}
         own = content.get(section, {})
         if chosen and isinstance(own, Mapping):
-            defaults, first = variants.type_of(own)(), variants.selectors[0]
-            changed = {key: value for key, value in own.items() if key == first or value != getattr(defaults, key, ...)}
+            defaults, first = to_mapping(variants.type_of(own)()), variants.selectors[0]
+            changed = {
+                key: value for key, value in own.items() if key == first or _differs(value, defaults.get(key, ...))
+            }
             content[section] = changed | {key.rpartition(".")[2]: value for key, value in chosen.items()}
     return content
+
+
+def _differs(value: Any, default: Any) -> bool:
+    """Return whether an option, or any option of a section, is not the default."""
+    if isinstance(value, Mapping) and isinstance(default, Mapping):
+        return any(_differs(inner, default.get(key, ...)) for key, inner in value.items())
+    return bool(value != default)
 
 
 def _check_option_names(config_type: type, words: Sequence[str], default: object) -> None:
@@ -107,7 +116,7 @@ def _check_option_names(config_type: type, words: Sequence[str], default: object
     for word in words:
         key = _key(word)
         section, _, option = key.partition(".")
-        known = section in variants and hasattr(getattr(default, section), option)
+        known = section in variants and hasattr(getattr(default, section), option.partition(".")[0])
         if not key or known or (section not in variants and key in known_keys(config_type)):
             continue
         name = word.partition("=")[0]

@@ -301,7 +301,8 @@ def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: 
     gpu = device.type == "cuda"
     if not isinstance(options, VllmSamplerConfig):
         return SamplerShape(tokens, available // (2 if gpu else 4), sets=sets)
-    return SamplerShape(tokens, int(options.gpu_memory * available if gpu else options.cache_gib * 2**30), merges=False)
+    limit = options.gpu_memory * available if gpu else options.engine_args.get("kv_cache_memory_bytes", 2**30)
+    return SamplerShape(tokens, int(limit), merges=False)
 
 
 def _memory_lines(found: DryRun) -> Iterator[str]:

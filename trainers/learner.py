@@ -20,6 +20,7 @@ from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_ref
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig
+from trainers.config.model import lora_of
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
@@ -151,7 +152,13 @@ class Learner:
             policy.activate(self.adapter)
             self._head = list(policy.add_value_head(detach=value.value_weight == 0).parameters())
             further = [{"params": self._head, "lr_scale": value.value_lr / optimizer.lr}]
-        self.optimizer = make_optimizer(policy.model, optimizer, further, trained=policy.parameters_of(self.adapter))
+        self.optimizer = make_optimizer(
+            policy.model,
+            optimizer,
+            further,
+            trained=policy.parameters_of(self.adapter),
+            plus_ratio=lora_of(policy.config).plus_ratio,
+        )
         self._bad_steps = 0
 
     @property

@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.masking_utils import sdpa_mask
 
 from trainers.config import ModelConfig, OptimizerConfig
+from trainers.config.model import reference_of
 from trainers.model.adapters import add_adapters
 from trainers.model.attention import TREE_ATTENTION, AttentionTree
 from trainers.model.loading import ModelUnusable
@@ -286,10 +287,11 @@ def _step_bytes(trained: list[nn.Parameter], config: ModelConfig) -> int:
 
 
 def _reference_bytes(model: Any, config: ModelConfig) -> int:
-    if config.reference == "cpu" and on_gpu(config.device):
+    kind = reference_of(config)
+    if kind == "cpu" and on_gpu(config.device):
         return 0
     size: int = sum(parameter.numel() for parameter in model.parameters())
-    return size * (2 if config.reference == "bfloat16" else 4)
+    return size * (2 if kind == "bfloat16" else 4)
 
 
 def _logprob_bytes(text: Any, batch: BatchShape, *, head_trained: bool, device: str) -> int:

@@ -28,6 +28,7 @@ def make_optimizer(
     further: Sequence[Mapping[str, Any]] = (),
     *,
     trained: Sequence[tuple[str, nn.Parameter]] | None = None,
+    plus_ratio: float = 1.0,
 ) -> torch.optim.Optimizer:
     """Create AdamW for the trained parameters of a model, with 32-bit or 8-bit states, optionally paged.
 
@@ -38,11 +39,12 @@ def make_optimizer(
         config: Options of the optimizer.
         further: Additional parameter groups outside the model, with ``params`` and, if it is not 1, ``lr_scale``.
         trained: The parameters by name; ``None`` for all trainable ones.
+        plus_ratio: Multiple of the learning rate for the B matrices of adapters.
 
     Raises:
         ConfigError: The optimizer needs a library that is not installed.
     """
-    groups = parameter_groups(model, config, trained) + [
+    groups = parameter_groups(model, config, trained, plus_ratio) + [
         {"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further
     ]
     options: dict[str, Any] = {
@@ -86,7 +88,10 @@ def check_library(config: OptimizerConfig) -> None:
 
 
 def parameter_groups(
-    model: nn.Module, config: OptimizerConfig, trained: Sequence[tuple[str, nn.Parameter]] | None = None
+    model: nn.Module,
+    config: OptimizerConfig,
+    trained: Sequence[tuple[str, nn.Parameter]] | None = None,
+    plus_ratio: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Group the trained parameters (or the given ones) by weight decay and learning rate, in the order of the model.
 
@@ -100,7 +105,7 @@ def parameter_groups(
     for name, parameter in trained:
         plain = parameter.ndim < 2 or id(parameter) in embeddings
         decay = 0.0 if plain else config.weight_decay
-        scale = config.lora_plus_ratio if ".lora_B." in name or ".lora_embedding_B." in name else 1.0
+        scale = plus_ratio if ".lora_B." in name or ".lora_embedding_B." in name else 1.0
         groups.setdefault((decay, scale), []).append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "lr_scale": scale}

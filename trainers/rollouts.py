@@ -317,7 +317,6 @@ class Rollouts:
             "deadlines": Deadlines(
                 reset=env.step_timeout, step=env.step_timeout, close=env.step_timeout, episode=env.episode_timeout
             ),
-            "retries": env.retries,
             "seed": seed,
             "deterministic": deterministic,
         }

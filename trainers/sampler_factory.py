@@ -10,6 +10,7 @@ import torch
 
 from rllm_gym.samplers.protocol import Probe, Sampler, WeightUpdate
 from trainers.config import OpenAISamplerConfig, TrainConfig, VllmSamplerConfig
+from trainers.config.model import lora_of
 from trainers.config.roles import BASE
 from trainers.model import Policy
 
@@ -34,7 +35,6 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
             token_ids=True,
             tokenizer=policy.tokenizer,
             adapter_folder=options.adapter_folder,
-            timeout=options.timeout,
             parallel=config.env.parallel,
         )
     if not isinstance(options, VllmSamplerConfig):
@@ -57,14 +57,11 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
         tokenizer=policy.tokenizer,
         max_batch=config.env.parallel,
         context_length=config.sampling.context_length,
-        lora_rank=config.model.lora.rank if adapters else 0,
+        lora_rank=lora_of(config.model).rank if adapters else 0,
         max_adapters=len(policy.adapters) + bool(config.opponents.role) * config.opponents.pool if adapters else 1,
         dtype=config.model.dtype,
         seed=config.seed,
         memory=options.gpu_memory,
-        cache_gib=options.cache_gib,
-        probe_tolerance=options.probe_tolerance,
-        timeout=options.timeout,
         engine_args=dict(options.engine_args),
         **({"log": Path(config.output) / f"vllm-{os.environ.get('RANK', '0')}.log"} if server else {}),
     )

@@ -25,7 +25,7 @@ from trainers.config import (
     CheckpointConfig,
     EnvConfig,
     LoraConfig,
-    ModelConfig,
+    LoraModelConfig,
     OptimizerConfig,
     SamplingConfig,
     TrainConfig,
@@ -45,9 +45,8 @@ def config_of(data: dict[str, Any], steps: int, output: str) -> TrainConfig:
         output=output,
         steps=steps,
         env=EnvConfig(id="given", parallel=case["prompts"] * case["group"]),
-        model=ModelConfig(
+        model=LoraModelConfig(
             path=data["model"],
-            tuning="lora",
             lora=LoraConfig(rank=lora["rank"], alpha=float(lora["alpha"]), targets=lora["targets"]),
             device="cpu",
         ),

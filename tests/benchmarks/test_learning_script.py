@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +14,8 @@ import pytest
 from benchmarks.learning import LAKE, Job, jobs, plot, results_in, run_all, table, verdicts, write_results
 from benchmarks.learning_run import ALGORITHMS, EPISODES_PER_STEP, FAMILIES, config_of
 from trainers.algorithms import make_algorithm
-from trainers.config import validate
+from trainers.config import TrainConfig, validate
+from trainers.config_loading import load_yaml
 
 
 def result(algorithm: str, tuning: str, seed: int, sampled: float, family: str = "lake", **more: Any) -> dict[str, Any]:
@@ -47,6 +49,17 @@ def test_every_algorithm_has_valid_options_and_the_same_number_of_episodes(tmp_p
             plan = make_algorithm(config.algorithm).rollout_plan()
             assert len(plan) * config.algorithm.groups_per_step == EPISODES_PER_STEP, (algorithm, tuning)
             assert config.steps == FAMILIES["lake"].steps, (algorithm, tuning)
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_the_ppo_recipes_are_what_was_benchmarked(tmp_path: Path, tuning: str) -> None:
+    measured = config_of(tmp_path / "run", tmp_path / "base", "lake", "ppo-turn", tuning, seed=0)
+    recipe = load_yaml(TrainConfig, f"frozen_lake_ppo_{tuning}")
+    # The benchmark also measures greedy episodes, and writes no checkpoints.
+    same = {"output": recipe.output, "progress": recipe.progress, "checkpoint": recipe.checkpoint}
+    validation = replace(measured.validation, greedy=False)
+    model = replace(measured.model, path="")
+    assert replace(measured, **same, validation=validation, model=model) == recipe
 
 
 def test_all_algorithms_are_run_for_one_seed_before_the_next_and_letters_with_all_weights_only() -> None:

@@ -16,7 +16,18 @@ from refused_options import not_raised
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.algorithms import algorithm_options
-from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, VllmSamplerConfig, validate, validate_sft
+from trainers.config import (
+    ConfigError,
+    DpoConfig,
+    FullPolicyConfig,
+    LoraConfig,
+    LoraModelConfig,
+    SftConfig,
+    TrainConfig,
+    VllmSamplerConfig,
+    validate,
+    validate_sft,
+)
 from trainers.config.mapping import from_mapping, has_option, known_keys, to_mapping
 from trainers.config.other_names import OTHER_NAMES
 from trainers.config_loading import RECIPES, load_yaml, read_command_line, write_yaml
@@ -49,6 +60,9 @@ UNKNOWN: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"gamma": 0.9}}, "gamma; it is .* algorithm.name=reinforce.. or algorithm.name=rebn or .*=ppo"),
     ({"algorithm": {"group_sise": 8}}, r"did you mean algorithm\.group_size"),
     ({"model": "gpt2"}, "model is a section"),
+    ({"model": {"tuning": "full", "lora": {}}}, "model.lora; it is .* with model.tuning=lora or model.tuning=qlora"),
+    ({"model": {"reference": "cpu"}}, "model.reference; it is .* with model.tuning=full"),
+    ({"model": {"tuning": "half"}}, "model.tuning='half' is not one of full, lora, qlora"),
     ({"env": {"kwargs": "size=4"}}, "of type Mapping"),
 ]
 
@@ -68,15 +82,9 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),
     ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
     ({"sampling": {"temperature": 0.0}}, "is greedy"),
-    ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora has no effect"),
-    ({"model": {"path": "x", "reference": "cpu"}}, "model.reference='cpu' has no effect with model.tuning=lora"),
     ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "has no effect without a KL term"),
     ({"model": {"path": "x", "lora": {"targets": " "}}}, "model.lora.targets is empty"),
-    (
-        {"model": {"path": "x", "tuning": "full"}, "optimizer": {"lora_plus_ratio": 16.0}},
-        "lora_plus_ratio=16.0 has no effect",
-    ),
-    ({"optimizer": {"lora_plus_ratio": 0.0}}, "lora_plus_ratio=0.0 must be above 0"),
+    ({"model": {"path": "x", "lora": {"plus_ratio": 0.0}}}, "model.lora.plus_ratio=0.0 must be above 0"),
     ({"model": {}}, "model.path is missing"),
     ({"env": {}}, "env.id is missing"),
     ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent or env.workflow"),
@@ -104,6 +112,8 @@ def test_names_of_other_trainers_get_a_hint() -> None:
         (commands.train, "--lam", "did you mean --algorithm.gae-lambda?"),
         (commands.train, "--algorithm.gae-lambda", "it is an option only with algorithm.name=ppo"),
         (commands.dpo, "--lora_r", "did you mean --model.lora.rank?"),
+        (commands.sft, "--lora_r", "did you mean --model.lora.rank?"),
+        (commands.sft, "--model.lora.rank", "it is an option only with model.tuning=lora or model.tuning=qlora"),
     ):
         with pytest.raises(CommandError, match=re.escape(answer)):
             command([option, "4"])
@@ -202,6 +212,10 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     assert (other_loss.name, other_loss.loss, other_loss.aggregation) == ("ppo", "gspo", "sequence-mean")
     vllm = read("--sampler.backend", "vllm-server", "--sampler.gpu-memory", "0.3").sampler
     assert vllm == VllmSamplerConfig(backend="vllm-server", gpu_memory=0.3)
+    model = read("--config", "frozen_lake_lora", "--model.tuning=qlora", "--model.lora.rank", "8").model
+    assert model == LoraModelConfig(tuning="qlora", lora=LoraConfig(rank=8))
+    model = read("--config", "frozen_lake_lora", "--model.tuning=full", "--model.reference", "cpu").model
+    assert model == FullPolicyConfig(reference="cpu")
     with pytest.raises(ConfigError, match=r"unknown option --algorithm.normalize-std; .* with algorithm.name=grpo"):
         read("--algorithm.name", "ppo", "--algorithm.normalize-std")
     with pytest.raises(ConfigError, match=r"frozen_lake_ppo_full.yaml: unknown option algorithm.gamma"):

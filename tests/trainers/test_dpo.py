@@ -313,7 +313,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"length": {"too_long": "cut_left"}}, "cut_left would cut the prompt"),
     ({"checkpoint": {"best": True}}, "best=True has no effect"),
     ({"checkpoint": {"keep": 5}}, "keep=5 has no effect with checkpoint.every=0"),
-    ({"model": {"reference": "cpu"}}, "has no effect without a KL term"),
+    ({"model": {"reference": "cpu"}}, "unknown option model.reference"),
     ({"validation": {"every": 3}}, "every=3 has no effect"),
     ({"model": {"path": ""}}, r"model\.path is missing"),
 ]

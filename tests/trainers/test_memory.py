@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from rllm_gym.core import TokenSequence
 from trainers.batching import Row, make_micro_batches
-from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.memory import BatchShape, activation_bytes, estimate_memory, model_shape
 from trainers.model import ModelUnusable, Policy
@@ -105,7 +105,8 @@ def updates(policy: Policy, optimizer: OptimizerConfig) -> None:
     ids=["full", "full-checkpointing-8bit", "lora", "lora-bf16", "dora", "lora-checkpointing", "qlora-8bit"],
 )
 def test_the_estimate_is_close_to_the_memory_of_an_update(folder: Path, model: Any, optimizer: Any) -> None:
-    config, options = ModelConfig(str(folder), **model), OptimizerConfig(**optimizer)
+    kind = LoraModelConfig if "lora" in model else ModelConfig
+    config, options = kind(str(folder), **model), OptimizerConfig(**optimizer)
     shape = BatchShape(ROWS, LENGTH, ROWS * (LENGTH - PROMPT))
     estimate = estimate_memory(config, options, shape)
     policy = Policy(config)
@@ -144,4 +145,4 @@ def test_a_model_without_a_configuration_is_an_error_that_names_it(tmp_path: Pat
         model_shape(ModelConfig(str(tmp_path / "nowhere")))
     adapter = tmp_path / "model"
     with pytest.raises(ModelUnusable, match="no_such_layer"):
-        model_shape(ModelConfig(str(make_tiny_model(adapter)), lora=LoraConfig(targets="no_such_layer")))
+        model_shape(LoraModelConfig(str(make_tiny_model(adapter)), lora=LoraConfig(targets="no_such_layer")))

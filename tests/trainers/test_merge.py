@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
-from trainers.config import ConfigError, LoraConfig, ModelConfig
+from trainers.config import ConfigError, LoraConfig, LoraModelConfig, ModelConfig
 from trainers.config.merge import MergeConfig
 from trainers.model import Policy
 from trainers.model.adapters import TRAINED_ON
@@ -31,7 +31,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def adapter_of(base: Path, folder: Path, tuning: Any = "lora", variant: Any = "lora") -> Policy:
-    policy = Policy(ModelConfig(str(base), tuning, lora=LoraConfig(rank=4, variant=variant)))
+    policy = Policy(LoraModelConfig(str(base), tuning, lora=LoraConfig(rank=4, variant=variant)))
     with torch.no_grad():
         for number, (_, parameter) in enumerate(policy.parameters):
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.config import ConfigError, LoraConfig, ModelConfig, OptimizerConfig
+from trainers.config import ConfigError, LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.model import Policy
 from trainers.optimizers import learning_rate, make_optimizer, parameter_groups, rate_warning, set_learning_rate
 from trainers.run.checkpoint import load_checkpoint, save_checkpoint
@@ -90,8 +90,8 @@ def test_norms_biases_and_embeddings_are_not_decayed(folder: Path) -> None:
 
 
 def test_lora_plus_has_a_higher_rate_for_b_and_follows_the_schedule(folder: Path) -> None:
-    policy = Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(variant="dora", rank=2)))
-    optimizer = make_optimizer(policy.model, OptimizerConfig(lora_plus_ratio=16.0))
+    policy = Policy(LoraModelConfig(str(folder), lora=LoraConfig(variant="dora", rank=2)))
+    optimizer = make_optimizer(policy.model, OptimizerConfig(), plus_ratio=16.0)
     set_learning_rate(optimizer, 1e-3)
     names = {id(parameter): name for name, parameter in policy.parameters}
     for group in optimizer.param_groups:

@@ -24,8 +24,8 @@ from rllm_gym.engine import load_episodes
 from trainers.algorithms import LOSSES, Algorithm, GroupOptions, Loss, LossOptions, algorithm_options, make_algorithm
 from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
-from trainers.config import ConfigError
-from trainers.config_loading import write_yaml
+from trainers.config import ConfigError, TrainConfig
+from trainers.config_loading import load_yaml, write_yaml
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
 
@@ -147,7 +147,10 @@ def test_train_takes_an_algorithm_and_callbacks(tmp_path: Path) -> None:
         ("checkpoint", 2),
         ("end", (tmp_path / "run", False)),
     ]
-    assert "name: maxrl" in (tmp_path / "run" / "config.yaml").read_text()
+    stored = load_yaml(TrainConfig, tmp_path / "run" / "config.yaml").algorithm  # what --resume would read
+    assert stored == algorithm_options("outside.maxrl:MAXRL", group_size=3, groups_per_step=4)
+    assert algorithm_options(ICEPOP).name == "outside.icepop:ICEPOP", "found by its loss"
+    assert algorithm_options(replace(MAXRL)).name == "maxrl", "not a global name of its module"
     with pytest.raises(ConfigError, match="maxrl with loss clip has no option 'normalize_std'"):
         train(replace(config, algorithm=algorithm_options(normalize_std=True)), algorithm=MAXRL)
 

@@ -18,7 +18,7 @@ from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 from trainers.algorithms import TokenTargets, algorithm_options, make_algorithm
 from trainers.algorithms.loss import ClipOptions
 from trainers.batching import Row, make_micro_batches
-from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
 from trainers.model import ModelUnusable, Policy
 from trainers.samples import Sample
@@ -242,7 +242,9 @@ def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_synced_weights_compute_what_the_saved_model_computes(folder: Path, tmp_path: Path, tuning: Any) -> None:
     """Policy, sampler after a weight sync, and the saved model in transformers or PEFT give the same log-probs."""
-    policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4) if tuning == "lora" else LoraConfig()))
+    policy = Policy(
+        LoraModelConfig(str(folder), lora=LoraConfig(rank=4)) if tuning == "lora" else ModelConfig(str(folder), tuning)
+    )
     with torch.no_grad():
         for number, (_, parameter) in enumerate(policy.parameters):
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
@@ -307,7 +309,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_that_names_it(folder: Path, t
     with pytest.raises(ModelUnusable, match="nowhere"):
         Policy(ModelConfig(str(tmp_path / "nowhere")))
     with pytest.raises(ModelUnusable, match="no_such_layer"):
-        Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(targets="no_such_layer")))
+        Policy(LoraModelConfig(str(folder), lora=LoraConfig(targets="no_such_layer")))
     Policy(ModelConfig(str(folder), "lora")).save(tmp_path / "adapter")
     with pytest.raises(ModelUnusable, match="merge_and_unload"):
         Policy(ModelConfig(str(tmp_path / "adapter"), "lora"))

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from rllm_gym.core import TokenSequence
 from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 from trainers.batching import MicroBatch, Row, make_micro_batches
-from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.config import FullPolicyConfig, LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.model import ModelUnusable, Policy
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_policy(folder: Path, tuning: Any, variant: Any = "lora", **options: Any) -> Policy:
-    policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4, variant=variant), **options))
+    policy = Policy(LoraModelConfig(str(folder), tuning, lora=LoraConfig(rank=4, variant=variant), **options))
     with torch.no_grad():  # adapters start at zero, where half of their gradient is zero too
         for number, (_, parameter) in enumerate(policy.parameters):
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
@@ -188,12 +188,12 @@ def test_unsupported_quantization_or_adapters_are_errors(folder: Path, tmp_path:
         Policy(ModelConfig(str(tmp_path / "adapter"), "qlora"))
     for target in ("lm_head", "embed_tokens"):
         with pytest.raises(ModelUnusable, match="often share one weight"):
-            Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(targets=f"q_proj,{target}")))
+            Policy(LoraModelConfig(str(folder), lora=LoraConfig(targets=f"q_proj,{target}")))
 
 
 @pytest.mark.parametrize("reference", ["copy", "bfloat16", "cpu"])
 def test_a_saved_reference_does_not_change(folder: Path, reference: Any) -> None:
-    policy = Policy(ModelConfig(str(folder), "full", reference=reference), reference=True)
+    policy = Policy(FullPolicyConfig(str(folder), reference=reference), reference=True)
     base = Policy(ModelConfig(str(folder), "full"))
     batch = sample(base.sampling_model(), base)
     with torch.no_grad():

@@ -46,7 +46,8 @@ def team_config(folder: Path, workflow: str = "EchoTeam", **sections: Any) -> Tr
         "save_episodes_every": 1,
     }
     for name, value in sections.items():
-        defaults[name] = {**defaults[name], **value} if isinstance(defaults.get(name), dict) else value
+        updated = isinstance(defaults.get(name), dict) and name != "model"  # its options depend on the tuning
+        defaults[name] = {**defaults[name], **value} if updated else value
     return echo_config(folder, **defaults)
 
 
@@ -113,7 +114,7 @@ def test_a_frozen_role_keeps_its_weights_while_the_other_learns(tmp_path: Path) 
 
 def test_full_weights_are_shared_and_the_base_model_is_unchanged(tmp_path: Path) -> None:
     """The frozen judge uses the model before training, also after full models were synced."""
-    config = team_config(tmp_path, model={"tuning": "full", "lora": {}}, roles={"judge": {"adapter": "base"}})
+    config = team_config(tmp_path, model={"tuning": "full"}, roles={"judge": {"adapter": "base"}})
     result = train(config)
     model = AutoModelForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
     for episode in episodes_of(result, 2):
@@ -317,7 +318,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"env": {"workflow": ""}, "roles": {"solver": {"copies": {}}}}, "roles without env.workflow"),
     ({"env": {"workflow": "", "agent_kwargs": {"solvers": 3}}}, "agent_kwargs without env.agent or env.workflow"),
     ({"env": {"agent": "a:B"}}, r"env.agent='a:B' has no effect"),
-    ({"model": {"tuning": "full", "lora": {}}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
+    ({"model": {"tuning": "full"}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
     ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),
     ({"roles": {"solver": {"adapter": "own", "trainable": False}}}, "use adapter: base"),
     ({"roles": {"base": {}}}, "roles.base"),

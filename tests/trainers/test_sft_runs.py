@@ -242,7 +242,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"checkpoint": {"best": True}}, "best=True has no effect without"),
     ({"resume": True}, "could not be resumed again"),
     ({"length": {"max_tokens": 0}}, "max_tokens=0 must be above 0"),
-    ({"model": {"reference": "cpu"}}, "reference='cpu' has no effect"),
+    ({"model": {"reference": "cpu"}}, "unknown option model.reference"),
 ]
 
 

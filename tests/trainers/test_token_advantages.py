@@ -137,7 +137,7 @@ shares = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty: float) -> None:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes, penalty)
-    config = algorithm_options("ppo", gamma=gamma, gae_lambda=lam, whiten=False)
+    config = algorithm_options("ppo", gamma=gamma, gae_lambda=lam)
     per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
     adv, goal, judged = {}, {}, set()
     for episode, turns in streams(sampled, penalty):
@@ -150,7 +150,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
             judged.add(ids[0])
             adv |= dict.fromkeys(ids, a)
             goal |= dict.fromkeys(ids, a + v)
-    close(by_token(samples, per_token["adv"]), adv)
+    close(by_token(samples, per_token["adv"]), whitened(adv, list(judged)) if judged else {})
     close(by_token(samples, per_token["return"]), goal)
     assert {token for token, yes in by_token(samples, per_token["decision"]).items() if yes} == judged
 
@@ -160,7 +160,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
 def test_ppo_by_tokens_skips_environment_tokens(batch: list, seed: int, gamma: float, lam: float) -> None:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
-    config = algorithm_options("ppo", gae_level="token", gamma=gamma, gae_lambda=lam, whiten=False)
+    config = algorithm_options("ppo", gae_level="token", gamma=gamma, gae_lambda=lam)
     per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
     expected = {}
     for episode, turns in streams(sampled):
@@ -170,7 +170,7 @@ def test_ppo_by_tokens_skips_environment_tokens(batch: list, seed: int, gamma: f
         values = [sampled.value[token] for token in tokens]
         final = values[-1] if cut else 0.0
         expected |= dict(zip(tokens, gae_sum(rewards, values, final, gamma, lam), strict=True))
-    close(by_token(samples, per_token["adv"]), expected)
+    close(by_token(samples, per_token["adv"]), whitened(expected, list(expected)) if expected else {})
     assert all(values.all() for values in per_token["decision"])
 
 

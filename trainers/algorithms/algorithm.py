@@ -87,7 +87,8 @@ class Algorithm:
     """A reinforcement learning algorithm: what to sample per task, how rewards become advantages, and the loss.
 
     The training loop, model, batching, checkpoints and logging do not depend on the algorithm. Train one of your own
-    with ``algorithm.name=my_module:MY_ALGORITHM`` or ``trainers.train(config, algorithm=MY_ALGORITHM)``.
+    with ``algorithm.name=my_module:MY_ALGORITHM`` or ``trainers.train(config, algorithm=MY_ALGORITHM)``. To resume the
+    latter from the command line, the object must be a global name of the module that defines its options or functions.
 
     Attributes:
         name: Its name in messages.

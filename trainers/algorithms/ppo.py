@@ -31,8 +31,6 @@ class PpoOptions(ValueOptions, DiscountOptions):
     gae_lambda: float = 1.0
     """Lambda of GAE: 1 uses the returns alone, with the value head as a baseline; 0 relies on the value head alone.
     Less than 1 helps once ``value/explained_variance`` is well above 0; before that it adds bias."""
-    whiten: bool = True
-    """Normalize PPO's advantages to mean 0 and standard deviation 1 over the batch."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
@@ -52,7 +50,7 @@ def advantages(batch: AdvantageBatch, options: PpoOptions) -> PerToken:
         final = 0.0 if sample.terminated else float(value_T[-1])
         values.append(value_T)
         estimates.append(gae(item.reward_T, value_T, final, gamma=options.gamma, lam=options.gae_lambda))
-    shift, scale = batch_whitening(batch, decisions, estimates) if options.whiten else (0.0, 1.0)
+    shift, scale = batch_whitening(batch, decisions, estimates)
     adv, value, goal, decision = (zeros(batch) for _ in range(4))
     for item, adv_T, value_T in zip(decisions, estimates, values, strict=True):
         scatter(adv, item, (adv_T - shift) * scale)

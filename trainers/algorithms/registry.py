@@ -6,6 +6,7 @@ A name is one of this package, or ``my_module:MY_ALGORITHM`` for an object elsew
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any, TypeVar
@@ -99,12 +100,27 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
     """
     name = chosen.get("name", GRPO.name)
     if isinstance(name, Algorithm):
-        algorithm, name = name, name.name
+        algorithm, name = name, _path_of(name)
     else:
         algorithm = _find(name, ALGORITHMS, Algorithm, "algorithm.name")
     loss_name = chosen.get("loss", algorithm.loss.name)
     loss = algorithm.loss if loss_name == algorithm.loss.name else _find(loss_name, LOSSES, Loss, "algorithm.loss")
     return _combine(algorithm, name, loss, loss_name)
+
+
+def _path_of(algorithm: Algorithm) -> str:
+    """Return the name under which another process finds an algorithm: ``module:NAME`` for one of a user. An algorithm
+    that is not in a module with one of its parts, or is in the main program, has only its bare name.
+    """
+    if ALGORITHMS.get(algorithm.name) is algorithm:
+        return algorithm.name
+    parts = (algorithm.options, algorithm.advantages, algorithm.loss.function, algorithm.rollouts_per_prompt)
+    for module in dict.fromkeys(getattr(part, "__module__", "__main__") for part in parts):
+        if module != "__main__" and module in sys.modules:
+            for name, value in vars(sys.modules[module]).items():
+                if value is algorithm:
+                    return f"{module}:{name}"
+    return algorithm.name
 
 
 def owners_of(option: str) -> list[str]:

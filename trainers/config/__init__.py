@@ -10,7 +10,14 @@ from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.json_object import JsonObject
-from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
+from trainers.config.model import (
+    FullModelConfig,
+    FullPolicyConfig,
+    LoraConfig,
+    LoraModelConfig,
+    ModelConfig,
+    TinyConfig,
+)
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
@@ -30,11 +37,14 @@ __all__ = [
     "EntropyConfig",
     "EnvConfig",
     "Files",
+    "FullModelConfig",
+    "FullPolicyConfig",
     "HeldOutConfig",
     "JsonObject",
     "KeepConfig",
     "LengthConfig",
     "LoraConfig",
+    "LoraModelConfig",
     "ModelConfig",
     "OpenAISamplerConfig",
     "OpponentsConfig",

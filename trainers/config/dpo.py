@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.model import ModelConfig, check_model
+from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
     HeldOutConfig,
@@ -14,7 +14,6 @@ from trainers.config.offline import (
     check_held_out,
     check_keep,
     check_length,
-    check_no_reference,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.option_checks import positive, raise_if_any
@@ -71,7 +70,7 @@ class DpoConfig:
     """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
     threads: int = 1
     """Number of torch threads."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
     validation: HeldOutConfig = field(default_factory=HeldOutConfig)
@@ -100,10 +99,9 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     if config.length.too_long == "cut_left":
         problems.append("length.too_long=cut_left would cut the prompt that both answers share; use drop or cut_right")
     check_held_out(config.validation, problems)
-    check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
+    check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
     check_keep(config.checkpoint, config.validation, problems, resume=config.resume)
-    check_no_reference(config.model, problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:

@@ -40,9 +40,6 @@ class EnvConfig:
     """Timeout in seconds for one step, reset or close of the environment."""
     episode_timeout: float = 600.0
     """Timeout in seconds for a whole episode."""
-    retries: int = 2
-    """Number of retries with a new environment after an environment fault. After the last one the episode is dropped
-    and counted."""
     parallel: int = 128
     """Number of concurrent episodes."""
 
@@ -77,8 +74,6 @@ def check_env(env: EnvConfig, problems: list[str]) -> None:
     if env.max_turns is not None and env.max_turns < 1:
         problems.append(f"env.max_turns={env.max_turns} must be at least 1")
     positive(env, "env.", ("step_timeout", "episode_timeout", "parallel"), problems)
-    if env.retries < 0:
-        problems.append(f"env.retries={env.retries} must be 0 or more")
 
 
 def check_sampling(sampling: SamplingConfig, problems: list[str]) -> None:

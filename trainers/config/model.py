@@ -1,16 +1,18 @@
-"""Options of the trained model: its adapters, the precision of its base, and a tiny model created for tests."""
+"""Options of the trained model: one type per kind of ``tuning``, and a tiny model created for tests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
+from trainers.config.mapping import Variants
 from trainers.option_checks import idle, positive
 
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adapters, used with ``model.tuning=lora`` and ``qlora``."""
+    """Low-rank adapters."""
 
     rank: int = 32
     """Rank of the adapters."""
@@ -22,24 +24,47 @@ class LoraConfig:
     """``lora`` (Hu et al. 2021). ``rslora`` scales by alpha / sqrt(rank), so that higher ranks learn at the same rate
     (Kalajdzievski 2023). ``dora`` learns the magnitude of each row of a weight separately from its direction (Liu et
     al. 2024): often slightly better, a third slower."""
+    plus_ratio: float = 1.0
+    """Ratio of the learning rate of the adapters' B matrices to ``optimizer.lr`` (LoRA+, Hayou et al. 2024, who use
+    16)."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The model that is trained."""
+    """The model that is trained, with the options that exist for every ``tuning``. The types below have the other
+    ones; without them, these have their defaults."""
 
     path: str = ""
     """A Hugging Face folder or hub id. Required unless a tiny model is created (``rllm-gym sft --tiny.enabled``)."""
     tuning: Literal["full", "lora", "qlora"] = "lora"
     """``lora`` trains low-rank adapters on all linear layers; ``qlora`` does so on a 4-bit base (NF4 with double
     quantization: about 0.52 bytes per weight, Dettmers et al. 2023); ``full`` trains every weight."""
-    lora: LoraConfig = field(default_factory=LoraConfig)
     dtype: Literal["float32", "bfloat16"] = "float32"
     """``bfloat16`` computes in bfloat16; trained weights stay in float32. On CPUs float32 is faster."""
     device: str = "auto"
     """``auto`` uses a GPU if there is one; otherwise ``cpu``, ``cuda``, ``cuda:1`` …"""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+
+
+@dataclass(frozen=True)
+class LoraModelConfig(ModelConfig):
+    """A model with low-rank adapters (``tuning=lora`` or ``qlora``)."""
+
+    lora: LoraConfig = field(default_factory=LoraConfig)
+
+
+@dataclass(frozen=True)
+class FullModelConfig(ModelConfig):
+    """A model of which every weight is trained (``tuning=full``)."""
+
+    tuning: Literal["full", "lora", "qlora"] = "full"
+
+
+@dataclass(frozen=True)
+class FullPolicyConfig(FullModelConfig):
+    """A model of which every weight is trained by reinforcement learning."""
+
     reference: Literal["copy", "bfloat16", "cpu"] = "copy"
     """How full fine-tuning stores the reference model of the KL term: a frozen ``copy``; a copy in ``bfloat16``, half
     the size; or a copy on the ``cpu``, which is slow to evaluate but takes no GPU memory. Adapters need no copy: the
@@ -65,6 +90,38 @@ class TinyConfig:
     seed: int = 0
 
 
+def model_variants(default: str, full: type[ModelConfig] = FullModelConfig) -> Variants:
+    """Return how the options of the model depend on ``tuning``.
+
+    Args:
+        default: The default of ``tuning``.
+        full: The options with ``tuning=full``.
+    """
+    types = {"full": full, "lora": LoraModelConfig, "qlora": LoraModelConfig}
+
+    def type_of(chosen: Mapping[str, Any]) -> type[ModelConfig]:
+        return types.get(chosen.get("tuning", default), types[default])
+
+    def owners(option: str) -> list[str]:
+        return [
+            f"model.tuning={tuning}"
+            for tuning, kind in types.items()
+            if option.partition(".")[0] in {entry.name for entry in fields(kind)}
+        ]
+
+    return Variants(type_of, ("tuning",), owners)
+
+
+def lora_of(model: ModelConfig) -> LoraConfig:
+    """Return the options of the adapters; the defaults for a model without any."""
+    return model.lora if isinstance(model, LoraModelConfig) else LoraConfig()
+
+
+def reference_of(model: ModelConfig) -> Literal["copy", "bfloat16", "cpu"]:
+    """Return how full fine-tuning stores the reference model; the default for other models."""
+    return model.reference if isinstance(model, FullPolicyConfig) else "copy"
+
+
 def check_model(model: ModelConfig, problems: list[str], *, required: bool, reference: bool = False) -> None:
     """Check the options of the model.
 
@@ -74,13 +131,12 @@ def check_model(model: ModelConfig, problems: list[str], *, required: bool, refe
     """
     if required and not model.path:
         problems.append("model.path is missing: a Hugging Face folder or hub id (`rllm-gym sft` can create a tiny one)")
-    if model.tuning == "full" and model.lora != LoraConfig():
-        problems.append("model.lora has no effect with model.tuning=full; remove it, or use model.tuning=lora")
-    if model.tuning != "full":
-        unless = f"with model.tuning={model.tuning}, whose reference is the base with adapters disabled"
-        idle(model, "model.", ("reference",), unless, problems)
-    elif not reference:
+    if isinstance(model, LoraModelConfig if model.tuning == "full" else FullModelConfig):
+        fitting = "FullPolicyConfig" if model.tuning == "full" else "LoraModelConfig"
+        problems.append(f"model.tuning={model.tuning} with {type(model).__name__}: use {fitting}, or another tuning")
+    if isinstance(model, FullPolicyConfig) and not reference:
         idle(model, "model.", ("reference",), "without a KL term", problems)
-    positive(model.lora, "model.lora.", ("rank", "alpha"), problems)
-    if not model.lora.targets.strip():
-        problems.append("model.lora.targets is empty: name modules, or remove it for all linear layers")
+    if isinstance(model, LoraModelConfig):
+        positive(model.lora, "model.lora.", ("rank", "alpha", "plus_ratio"), problems)
+        if not model.lora.targets.strip():
+            problems.append("model.lora.targets is empty: name modules, or remove it for all linear layers")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.config.model import ModelConfig
 from trainers.option_checks import idle, positive
 
 Files = str | tuple[str, ...]
@@ -78,8 +77,3 @@ def check_keep(checkpoint: KeepConfig, validation: HeldOutConfig, problems: list
     if not validation.fraction and not validation.file:
         unless = "without validation.fraction or validation.file"
         idle(checkpoint, "checkpoint.", ("best",), unless, problems)
-
-
-def check_no_reference(model: ModelConfig, problems: list[str]) -> None:
-    """Report ``model.reference``: neither SFT nor DPO keeps a second model in memory during training."""
-    idle(model, "model.", ("reference",), "without a KL term", problems)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainers.config.model import ModelConfig
-from trainers.option_checks import idle, positive
+from trainers.option_checks import positive
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,6 @@ class OptimizerConfig:
     a CPU they are the same as the others."""
     lr: float = 2e-4
     """Peak learning rate. LoRA needs about ten times the rate of full fine-tuning."""
-    lora_plus_ratio: float = 1.0
-    """Ratio of the learning rate of the adapters' B matrices to ``lr`` (LoRA+, Hayou et al. 2024, who use 16)."""
     weight_decay: float = 0.0
     """Not applied to norms, biases and embeddings."""
     warmup_steps: int = 5
@@ -36,20 +34,13 @@ class OptimizerConfig:
     (it is then skipped and counted), or if no episode was completed."""
 
 
-def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: str) -> None:
-    """Check the options of the optimizer.
-
-    Args:
-        tuning: ``model.tuning``, which makes some options ineffective.
-    """
-    names = ("lr", "max_grad_norm", "tokens_per_microbatch", "max_bad_steps", "lora_plus_ratio")
+def check_optimizer(optimizer: OptimizerConfig, problems: list[str]) -> None:
+    names = ("lr", "max_grad_norm", "tokens_per_microbatch", "max_bad_steps")
     positive(optimizer, "optimizer.", names, problems)
     if optimizer.warmup_steps < 0:
         problems.append(f"optimizer.warmup_steps={optimizer.warmup_steps} must be 0 or more")
     if not optimizer.weight_decay >= 0:
         problems.append(f"optimizer.weight_decay={optimizer.weight_decay} must be 0 or more")
-    if tuning == "full":
-        idle(optimizer, "optimizer.", ("lora_plus_ratio",), "with model.tuning=full", problems)
 
 
 def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:

@@ -31,6 +31,7 @@ _SAME_MEANING = {
     "lora_alpha": "model.lora.alpha",
     "lora_r": "model.lora.rank",
     "lora_rank": "model.lora.rank",
+    "loraplus_lr_ratio": "model.lora.plus_ratio",
     "loss_agg_mode": "algorithm.aggregation",
     "loss_type": "algorithm.loss loss",
     "lr": "optimizer.lr",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from trainers.config.json_object import JsonObject
-from trainers.config.model import ModelConfig
-from trainers.option_checks import idle, positive
+from trainers.config.model import ModelConfig, lora_of
+from trainers.option_checks import idle
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,8 @@ class VllmSamplerConfig(SamplerConfig):
     requires it for DoRA."""
     gpu_memory: float = 0.5
     """Fraction of a GPU's memory that vLLM uses for weights and cache."""
-    cache_gib: float = 1.0
-    """Size of vLLM's key-value cache on a CPU, in GiB."""
-    probe_tolerance: float | None = None
-    """Largest allowed difference between vLLM's and the trainer's log-probs of a probe text, compared after every
-    weight sync. None for a tolerance that covers rounding."""
     engine_args: JsonObject = field(default_factory=dict)
-    """Additional arguments of ``vllm.EngineArgs``."""
-    timeout: float = 600.0
-    """Seconds without any sign of progress before vLLM is considered hung."""
+    """Additional arguments of ``vllm.EngineArgs``, for example ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
 
     @property
     def merges(self) -> bool:
@@ -66,8 +59,6 @@ class OpenAISamplerConfig(SamplerConfig):
     """Name of the base model at the endpoint."""
     adapter_folder: str = ""
     """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
-    timeout: float = 600.0
-    """Timeout of one request in seconds."""
 
 
 _BACKENDS: dict[str, type[SamplerConfig]] = {
@@ -104,16 +95,14 @@ def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str
             "sampler.backend=torch"
         )
     if isinstance(sampler, VllmSamplerConfig):
-        positive(sampler, "sampler.", ("gpu_memory", "cache_gib", "probe_tolerance", "timeout"), problems)
-        if sampler.gpu_memory > 1:
+        if not 0 < sampler.gpu_memory <= 1:
             problems.append(f"sampler.gpu_memory={sampler.gpu_memory} must be in (0, 1]")
         if model.tuning == "full":
             idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
-    if model.tuning != "full" and model.lora.variant == "dora" and backend != "torch" and not sampler.merges:
+    if lora_of(model).variant == "dora" and backend != "torch" and not sampler.merges:
         hint = "use sampler.backend=torch" if backend == "openai" else "set sampler.merge_adapters=True"
         problems.append(f"sampler.backend={backend} does not support DoRA adapters (model.lora.variant=dora); {hint}")
     if isinstance(sampler, OpenAISamplerConfig):
-        positive(sampler, "sampler.", ("timeout",), problems)
         problems += [
             f"sampler.{name} is missing: sampler.backend=openai requires it"
             for name in ("url", "model", "adapter_folder")

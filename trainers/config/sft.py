@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.json_object import JsonObject
-from trainers.config.model import ModelConfig, TinyConfig, check_model
+from trainers.config.model import FullModelConfig, ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
     HeldOutConfig,
@@ -16,7 +16,6 @@ from trainers.config.offline import (
     check_held_out,
     check_keep,
     check_length,
-    check_no_reference,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.option_checks import default, idle, positive, raise_if_any
@@ -87,7 +86,7 @@ class SftConfig:
     threads: int = 1
     """Number of torch threads."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    model: ModelConfig = field(default_factory=lambda: ModelConfig(tuning="full"))
+    model: ModelConfig = field(default_factory=FullModelConfig, metadata={"variants": model_variants("full")})
     tiny: TinyConfig = field(default_factory=TinyConfig)
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
@@ -140,10 +139,9 @@ def validate_sft(config: SftConfig) -> list[str]:
     check_length(config.length, problems)
     check_held_out(config.validation, problems)
     check_sampling(config.sampling, problems)
-    check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
+    check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
     check_keep(config.checkpoint, config.validation, problems, resume=config.resume)
-    check_no_reference(config.model, problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
 

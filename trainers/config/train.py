@@ -11,7 +11,7 @@ from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.entropy import EntropyConfig, check_entropy
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.mapping import Variants
-from trainers.config.model import ModelConfig, check_model
+from trainers.config.model import FullPolicyConfig, LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import SamplerConfig, check_sampler, sampler_owners, sampler_type
@@ -62,7 +62,9 @@ class TrainConfig:
     """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable``, ``max_tokens`` and ``copies`` of
     each. Roles that are not mentioned use the shared weights and are trained. On the command line the option replaces
     all roles of the file."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(
+        default_factory=LoraModelConfig, metadata={"variants": model_variants("lora", FullPolicyConfig)}
+    )
     sampler: SamplerConfig = field(
         default_factory=SamplerConfig, metadata={"variants": Variants(sampler_type, ("backend",), sampler_owners)}
     )
@@ -105,7 +107,7 @@ def validate(config: TrainConfig) -> list[str]:
     check_model(model, problems, required=True, reference=algorithm.needs_reference)
     check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
     check_sampling(config.sampling, problems)
-    check_optimizer(config.optimizer, problems, tuning=model.tuning)
+    check_optimizer(config.optimizer, problems)
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: all episodes of a group would be identical; use 1.0")
     positive(config, "", ("steps", "threads"), problems)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trainers.config import ModelConfig
+from trainers.config.model import lora_of
 from trainers.model.loading import ModelUnusable
 from trainers.model.quantization import dequantized_weight
 
@@ -51,18 +52,19 @@ def add_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[s
             f"without it; merge it first (`rllm-gym merge {config.path} --output FOLDER`; in Python: PEFT's "
             "merge_and_unload), or use model.tuning=full"
         )
-    targets: str | list[str] = config.lora.targets
-    if config.lora.targets != "all-linear":
-        targets = [name.strip() for name in config.lora.targets.split(",")]
-    alpha = float(config.lora.alpha)
+    lora = lora_of(config)
+    targets: str | list[str] = lora.targets
+    if lora.targets != "all-linear":
+        targets = [name.strip() for name in lora.targets.split(",")]
+    alpha = float(lora.alpha)
     settings = LoraConfig(
-        r=config.lora.rank,
+        r=lora.rank,
         # PEFT annotates int, but float works: it only divides by it.
         lora_alpha=int(alpha) if alpha.is_integer() else alpha,
         target_modules=targets,
         lora_dropout=0.0,
-        use_rslora=config.lora.variant == "rslora",
-        use_dora=config.lora.variant == "dora",
+        use_rslora=lora.variant == "rslora",
+        use_dora=lora.variant == "dora",
         bias="none",
         task_type="CAUSAL_LM",
     )
@@ -76,11 +78,11 @@ def add_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[s
             for adapter in adapters[1:]:
                 model.add_adapter(peft_name(adapter), settings)
     except ValueError as error:
-        raise ModelUnusable(f"model.lora.targets={config.lora.targets!r} does not fit the model: {error}") from error
+        raise ModelUnusable(f"model.lora.targets={lora.targets!r} does not fit the model: {error}") from error
     ends = (base.get_input_embeddings(), base.get_output_embeddings())
     if any(hasattr(end, "lora_A") for end in ends):
         raise ModelUnusable(
-            f"model.lora.targets={config.lora.targets!r} adapts the embeddings or the output head, which often share "
+            f"model.lora.targets={lora.targets!r} adapts the embeddings or the output head, which often share "
             "one weight and which samplers do not support; name linear layers of the blocks, or use all-linear"
         )
     targets = _short_targets(base)

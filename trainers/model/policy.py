@@ -19,6 +19,7 @@ from torch import Tensor
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import CostModel, MicroBatch
 from trainers.config import ModelConfig
+from trainers.config.model import reference_of
 from trainers.model.adapters import (
     activate,
     adapter_of,
@@ -237,8 +238,9 @@ class Policy:
 
     def _frozen_copy(self) -> Any:
         """Copy the model as the reference of the KL term in full fine-tuning."""
-        dtype = torch.bfloat16 if self.config.reference == "bfloat16" else None
-        device = torch.device("cpu") if self.config.reference == "cpu" else self.device
+        kind = reference_of(self.config)
+        dtype = torch.bfloat16 if kind == "bfloat16" else None
+        device = torch.device("cpu") if kind == "cpu" else self.device
         return copy.deepcopy(self.model).requires_grad_(False).eval().to(device=device, dtype=dtype)
 
     def _logprobs(self, model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
