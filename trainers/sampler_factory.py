@@ -17,6 +17,8 @@ from trainers.model import Policy
 # Various letters, digits and symbols, so that nearly every change of the weights changes some of the log-probs.
 _PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs. 7 x 6 = 42; f(a, b) -> {'c': [d]}?"
 _PROBE_TOKENS = 32
+# Seconds. The server's default is longer than an episode may take by default.
+_VLLM_TIMEOUT = 600.0
 
 
 def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
@@ -62,6 +64,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
         dtype=config.model.dtype,
         seed=config.seed,
         memory=options.gpu_memory,
+        timeout=_VLLM_TIMEOUT,
         engine_args=dict(options.engine_args),
         **({"log": Path(config.output) / f"vllm-{os.environ.get('RANK', '0')}.log"} if server else {}),
     )
