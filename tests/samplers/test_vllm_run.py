@@ -91,23 +91,22 @@ def test_a_run_recovers_from_a_server_killed_in_mid_step(
     config_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(tmp_path)
-    scenario = loop._sample
+    collect, sample = loop._sample, VLLMServerSampler.sample
     killed: list[int] = []
 
-    def kill_once(run: Any, step: int) -> Any:
-        sample = run.rollouts.sampler.sample
-        if step == 2 and not killed:
+    async def kill_and_sample(sampler: VLLMServerSampler, requests: Any) -> Any:
+        if not killed:
+            assert sampler.pid is not None
+            killed.append(sampler.pid)
+            psutil.Process(killed[0]).kill()
+        return await sample(sampler, requests)
 
-            async def killing(requests: Any) -> Any:
-                if not killed:
-                    killed.append(run.rollouts.sampler.pid)
-                    psutil.Process(killed[0]).kill()
-                return await sample(requests)
+    def kill_in_step_2(run: Any, step: int) -> Any:
+        if step == 2:
+            monkeypatch.setattr(VLLMServerSampler, "sample", kill_and_sample)
+        return collect(run, step)
 
-            monkeypatch.setattr(run.rollouts.sampler, "sample", killing)
-        return scenario(run, step)
-
-    monkeypatch.setattr(loop, "_sample", kill_once)
+    monkeypatch.setattr(loop, "_sample", kill_in_step_2)
     result = train(config)
     assert killed, "no server was killed"
     assert result.steps == 4
