@@ -14,6 +14,7 @@ MAX_FRAME = 512 * 1024 * 1024
 
 _HEADER = struct.Struct("!Q")
 _CHUNK = 1 << 16
+_MAX_POLL_MS = 2**31 - 1
 
 
 class FramedConnection:
@@ -136,5 +137,5 @@ def _wait(sock: socket.socket, event: int, deadline: float | None) -> None:
         _poll(sock, event, None)
         return
     left = deadline - time.monotonic()
-    if left <= 0 or not _poll(sock, event, left * 1000 + 1):
+    if left <= 0 or not _poll(sock, event, min(left * 1000 + 1, _MAX_POLL_MS)):
         raise TimeoutError("the deadline passed")

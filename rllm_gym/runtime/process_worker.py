@@ -316,7 +316,10 @@ class PendingCall:
         connection = self._worker._connection
         try:
             if self._unsent:
-                self._unsent = connection.try_send(self._unsent)
+                rest = connection.try_send(self._unsent)
+                if len(rest) < len(self._unsent):
+                    self.deadline = time.monotonic() + self._timeout  # it counts from when the worker has it all
+                self._unsent = rest
             self._reply = connection.try_recv()
         except EOFError:
             self._hung_up = True

@@ -111,6 +111,7 @@ class AsyncExecutor:
         if self._closed or os.getpid() != self._pid:
             return  # called twice, or in a fork: the workers belong to the parent
         self._closed = True
+        self._results.close()
         try:
             with suppress(TimeoutError):
                 self._loop.start(self._clear()).result(2 * self._deadlines.close + 10.0)

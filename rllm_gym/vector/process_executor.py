@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from gymnasium.error import ClosedEnvironmentError
-
 from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.process_worker import PendingCall
 from rllm_gym.vector.async_executor import AsyncExecutor, VectorEnvWorker
 from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult
+
+_MAX_POLL_MS = 2**31 - 1
 
 _Call = tuple[int, PendingCall, EnvCommand]
 """File descriptor of the worker, what was sent to it, and why."""
@@ -67,17 +67,17 @@ class ProcessExecutor(AsyncExecutor):
                 with self._lock:
                     calls = list(self._calls.values())
                 missing = at_least - len(results)
-                if missing >= len(calls):
-                    self._read_in_order(calls, results, give_up if missing else 0.0)
-                else:
-                    self._read_ready(calls, results, give_up if missing > 0 else 0.0)
-                if len(results) >= at_least:
-                    return results
-                if time.monotonic() >= give_up:
+                if missing <= 0 or time.monotonic() >= give_up:
                     self._read_all(results)
                     return results
-                if self._closed:
-                    raise ClosedEnvironmentError("the vector environment was closed while a call waited for it")
+                if missing >= len(calls):
+                    self._read_in_order(calls, results, give_up)
+                else:
+                    self._read_ready(calls, results, give_up)
+        except BaseException:  # such as Ctrl-C: the next call gets what this one has read
+            for result in results:
+                super().put(result)
+            raise
         finally:
             self._taking = False
 
@@ -86,6 +86,8 @@ class ProcessExecutor(AsyncExecutor):
             return
         with self._lock:
             calls, self._calls = list(self._calls.values()), {}
+            for descriptor, _, _ in calls:
+                self._poller.unregister(descriptor)
         for _, call, _ in calls:
             call.cancel()
         super().close()
@@ -120,7 +122,10 @@ class ProcessExecutor(AsyncExecutor):
                 poller = select.poll()
                 poller.register(self._wake_reader, select.POLLIN)
                 poller.register(descriptor, call.events)
-                self._poll(poller, min(until, call.deadline))
+                first_deadline = min([call.deadline for _, call, _ in calls])
+                self._poll(poller, min(until, first_deadline))
+                if time.monotonic() >= first_deadline:
+                    self._read_all(results)
                 return
             self._finish(item, results)
         if not calls:
@@ -150,7 +155,7 @@ class ProcessExecutor(AsyncExecutor):
 
     def _poll(self, poller: select.poll, until: float) -> list[int]:
         """Wait until a worker or another thread has something, or the time comes. Returns what is ready."""
-        left = None if until == math.inf else max(0.0, until - time.monotonic()) * 1000
+        left = None if until == math.inf else min(max(0.0, until - time.monotonic()) * 1000, _MAX_POLL_MS)
         ready = [descriptor for descriptor, _ in poller.poll(left)]
         if self._wake_reader.fileno() in ready:
             with suppress(BlockingIOError):

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import deque
 
+from gymnasium.error import ClosedEnvironmentError
+
 from rllm_gym.vector.env_commands import EnvResult
 
 
@@ -17,6 +19,13 @@ class ResultQueue:
         self._enough = threading.Condition(self._lock)
         self._results: deque[EnvResult] = deque()
         self._wanted = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Wake a reader, and raise in every later :meth:`take`."""
+        with self._lock:
+            self._closed = True
+            self._enough.notify_all()
 
     def put(self, result: EnvResult) -> None:
         with self._lock:
@@ -27,10 +36,14 @@ class ResultQueue:
                 self._enough.notify()
 
     def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
-        """Return all results, once there are ``at_least`` so many, or the timeout has passed."""
+        """Return all results, once there are ``at_least`` so many, or the timeout has passed.
+
+        Raises:
+            ClosedEnvironmentError: The queue was closed.
+        """
         give_up = None if timeout is None else time.monotonic() + timeout
         with self._enough:
-            while len(self._results) < at_least:
+            while not self._closed and len(self._results) < at_least:
                 left = None if give_up is None else give_up - time.monotonic()
                 if left is not None and left <= 0:
                     break
@@ -39,6 +52,8 @@ class ResultQueue:
                     self._enough.wait(left)
                 finally:
                     self._wanted = 0
+            if self._closed:
+                raise ClosedEnvironmentError("the vector environment was closed while a call waited for it")
             outcomes = list(self._results)
             self._results.clear()
         return outcomes

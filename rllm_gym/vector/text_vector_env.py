@@ -303,7 +303,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         busy = [slot for slot in self._states if slot.busy]
         if busy and not terminate and self._finalizer.alive and os.getpid() == self._pid:
             missing = len(busy) - len(self._arrived) - len(self._unresolved)
-            self._executor.take(missing, self._deadlines.close if timeout is None else timeout)
+            if self._receiving.acquire(blocking=False):  # otherwise another thread takes the results
+                try:
+                    self._executor.take(missing, self._deadlines.close if timeout is None else timeout)
+                finally:
+                    self._receiving.release()
         self._finalizer()
 
     # Asynchronous interface

@@ -136,6 +136,7 @@ class ThreadExecutor:
         with self._lock:
             if self._ended:
                 return
+            self._results.close()
             self._queue.clear()
             for executor_thread in list(self._threads):
                 if executor_thread.command is not None:

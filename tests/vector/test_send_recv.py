@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError, ResetNeeded
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from vector_environments import AsyncEcho, Counting, Gate, Unresettable
 
 from rllm_gym.core import EnvironmentFault
@@ -438,7 +438,7 @@ def test_one_thread_sends_and_another_receives(vector):
         under_way = 0
         while (count := sent.get(timeout=60)) is not None:
             under_way += count
-            while under_way:
+            while under_way > 0:  # less than 0 if results came before the message that announces them
                 received = envs.recv(timeout=60)
                 under_way -= len(received.env_ids)
                 counts.extend(received.infos["count"].tolist())
@@ -481,4 +481,78 @@ def test_two_threads_do_not_wait_for_the_same_results(vector):
     assert "another thread" in refused
     answer.set()
     assert first.get(timeout=60).env_ids.tolist() == [0]
+    thread.join(60)
+
+
+class FailsAtReset(Counting):
+    def reset(self, *, seed=None, options=None):
+        if (options or {}).get("task") == "fail":
+            raise EnvironmentFault("no luck", kind="unlucky")
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_results_than_asked_for_are_returned_while_nothing_is_in_progress(vector, kind):
+    envs = vector(3, FailsAtReset, workers=kind, autoreset_mode="Disabled")
+    envs.reset(seed=0, options={"task": ["fail", "fail", ""]})
+    envs.send(["a", "a"], [0, 1])
+    received = envs.recv(timeout=60)
+    assert sorted(received.env_ids) == [0, 1]
+    assert set(received.infos["fault_kind"]) == {"unlucky"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deadline_of_months_is_accepted(vector, kind):
+    envs = vector(2, workers=kind, deadlines={"step": 3e6, "reset": 3e6})
+    envs.reset(seed=0)
+    assert envs.step(["sleep 0.1"] * 2)[1].tolist() == [1, 1]
+    envs.send(["a"] * 2)
+    assert len(envs.recv(2, timeout=3e6).env_ids) == 2
+
+
+def test_a_late_step_is_ended_while_a_reset_that_began_before_continues(vector, tmp_path):
+    class SlowReset(Counting):
+        def reset(self, *, seed=None, options=None):
+            if (options or {}).get("task"):
+                (tmp_path / "gate").read_text()
+            return super().reset(seed=seed, options=options)
+
+    gate = Gate(tmp_path / "gate")
+    envs = vector(2, SlowReset, workers="process", deadlines={"step": 1.0, "reset": 600.0})
+    envs.reset(seed=0)
+    envs.async_reset([0], options={"task": "slow"})
+    envs.send(["sleep 600"], [1])
+    with gate:
+        taken = []
+        while not taken:
+            # Both are asked for: the first one is waited for in order.
+            with pytest.raises(VectorTimeout) as caught:
+                envs.recv(2, timeout=0.2)
+            taken = (
+                ["environment 0 did not" in str(caught.value)] if "1" not in str(caught.value).split("did")[0] else []
+            )
+    received = envs.recv(2, timeout=60)
+    kinds = dict(zip(received.env_ids.tolist(), received.infos["fault_kind"].tolist()))
+    assert kinds == {0: "", 1: "step_deadline"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_ends_a_wait_in_another_thread(vector, kind, tmp_path):
+    envs = vector(1, workers=kind, deadlines={"close": 1.0})
+    envs.reset(seed=0)
+    gate = Gate(tmp_path / "gate")
+    envs.send([gate.action])
+    ended = queue.SimpleQueue()
+
+    def receive():
+        try:
+            envs.recv()
+        except ClosedEnvironmentError:
+            ended.put("closed")
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with gate:
+        envs.close(timeout=0.01)
+        assert ended.get(timeout=60) == "closed"
     thread.join(60)

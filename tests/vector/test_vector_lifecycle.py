@@ -152,11 +152,14 @@ def test_workers_end_when_their_program_is_killed(tmp_path):
     assert settled(0, of=lambda: sum(psutil.pid_exists(pid) for pid in pids))
 
 
+@pytest.mark.parametrize("waiting", [0, 1])
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_ctrl_c_ends_the_wait_and_no_result_is_lost(kind, tmp_path):
+def test_ctrl_c_ends_the_wait_and_no_result_is_lost(kind, waiting, tmp_path):
     gate = Gate(tmp_path / "gate")
+    actions = ["a", "a"]
+    actions[waiting] = gate.action
     then = f"""
-envs.step_async([{gate.action!r}, "a"])
+envs.step_async({actions!r})
 try:
     print("waiting", flush=True)
     envs.step_wait()
