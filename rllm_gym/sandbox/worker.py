@@ -310,8 +310,7 @@ class WorkerProcess:
         except BlockingIOError:
             pass
         except OSError:
-            self._loop.call(lambda: self._fail("ended"))
-            return
+            self._outbox.clear()  # it has ended: read its last messages, which may say why, and then the end
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
         self._loop.watch(self._sock.fileno(), events, self._ready)
 
