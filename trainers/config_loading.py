@@ -95,7 +95,10 @@ def _with_selectors(config_type: type, words: Sequence[str], content: dict[str, 
         chosen = {key: value for key, value in given if key in [f"{section}.{name}" for name in variants.selectors]}
         own = content.get(section, {})
         if chosen and isinstance(own, Mapping):
-            defaults, first = to_mapping(variants.type_of(own)()), variants.selectors[0]
+            first = variants.selectors[0]
+            # The loss of a file is chosen if it is not the own loss of the file's algorithm.
+            alone = to_mapping(variants.type_of({key: own[key] for key in own if key == first})())
+            defaults = to_mapping(variants.type_of(own)()) | {key: alone[key] for key in variants.selectors}
             changed = {
                 key: value for key, value in own.items() if key == first or _differs(value, defaults.get(key, ...))
             }

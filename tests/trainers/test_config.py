@@ -16,6 +16,7 @@ from refused_options import not_raised
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.algorithms import algorithm_options
+from trainers.algorithms.registry import ALGORITHMS, options_of
 from trainers.config import (
     ConfigError,
     DpoConfig,
@@ -197,6 +198,15 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
         read("--config")
     with pytest.raises(SystemExit):
         read("--no-such-option", "1")
+
+
+def test_the_loss_of_a_file_stays_when_another_algorithm_is_chosen(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("algorithm: {name: grpo, loss: gspo, clip_low: 0.001}\n")
+    words = ["--config", str(file), "--algorithm.name", "rloo"]
+    chosen = read_command_line(TrainConfig, words, program="train", description="").algorithm
+    assert chosen == algorithm_options("rloo", loss="gspo", clip_low=0.001)
+    assert options_of(ALGORITHMS["rloo"], algorithm_options("grpo", loss="gspo", clip_low=0.001)) == chosen
 
 
 def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,8 @@ def options_of(algorithm: Algorithm, options: AlgorithmOptions) -> AlgorithmOpti
     Raises:
         ConfigError: The algorithm does not have one of these.
     """
-    if _COMBINATIONS[type(options)][0] is algorithm:
+    previous, loss = _COMBINATIONS[type(options)]
+    if previous is algorithm:
         return options
     before = type(options)()
     changed = {
@@ -75,6 +76,8 @@ def options_of(algorithm: Algorithm, options: AlgorithmOptions) -> AlgorithmOpti
         for entry in fields(options)
         if (value := getattr(options, entry.name)) != getattr(before, entry.name)
     }
+    if loss is not previous.loss:  # chosen, although it is the default of this combination
+        changed["loss"] = options.loss
     return algorithm_options(algorithm, **changed)
 
 
