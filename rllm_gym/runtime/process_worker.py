@@ -291,7 +291,7 @@ class PendingCall:
         rest = frame(encode_request(request))
         worker._request_pending = True
         self.deadline = time.monotonic() + timeout
-        # The reply is not read here: whoever waits for the socket to be readable would wait in vain.
+        # The reply is not read here: the caller polls the socket, which would not become readable again.
         try:
             self._unsent = worker._connection.try_send(rest)
         except EOFError:
