@@ -10,16 +10,15 @@ import asyncio
 import json
 import os
 import random
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 from rllm_gym.samplers import openai_responses as responses
+from rllm_gym.samplers.client_loop import ClientLoop
 from rllm_gym.samplers.openai_adapters import ServedAdapters
-from rllm_gym.samplers.openai_http import Endpoint, HttpExchange, HttpResponse, RequestRefused
+from rllm_gym.samplers.openai_http import Endpoint, HttpResponse, RequestRefused
 from rllm_gym.samplers.protocol import (
     Completion,
     Probe,
@@ -36,8 +35,6 @@ Read = TypeVar("Read")
 _PROBE_PROMPT = (1, 2, 3)
 _PROBE_SECONDS = 120.0  # a server that has just started compiles on its first request
 _LIST_SECONDS = 10.0
-_QUEUE_SECONDS = 30 * 86400.0  # the queue for a connection moves, since every request in it has a deadline
-_MARGIN = 5.0  # a request that is cut at its deadline ends by itself; only a hanging name lookup does not
 
 
 class OpenAISampler:
@@ -75,7 +72,8 @@ class OpenAISampler:
             respected.
         timeout: Seconds that one attempt may take.
         connect_timeout: Seconds to connect.
-        silence_timeout: Seconds without a byte; ``None`` for ``timeout`` (nothing arrives while a reply is computed).
+        silence_timeout: Seconds without a byte; ``None`` for no limit but ``timeout`` (nothing arrives while a reply is
+            computed).
         retries: Further attempts after a temporary error.
         max_pause: Longest pause, in seconds, that an endpoint may ask for; a longer one is an error.
         parallel: Maximum number of concurrent requests.
@@ -122,12 +120,11 @@ class OpenAISampler:
         if adapter_folder is not None and token_ids is not True:
             raise ValueError("adapter_folder is for training, which needs token_ids=True")
         key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
-        silence = timeout if silence_timeout is None else silence_timeout
         self._endpoint = Endpoint(
             base_url,
             key.strip(),
             connect_timeout=connect_timeout,
-            silence_timeout=silence,
+            silence_timeout=silence_timeout,
             max_bytes=max_reply_bytes,
         )
         self.model = model
@@ -143,17 +140,14 @@ class OpenAISampler:
         self._rate_limiter = RateLimiter(rate_limit or RateLimit())
         self._length_field = "max_tokens"
         self._jitter = random.Random()
-        self._closed = False
-        self._in_flight: set[asyncio.Task[HttpResponse]] = set()
-        self._threads = WorkerPool("thread", max_workers=parallel, name="openai-sampler")
-        self._finalizer = weakref.finalize(self, self._endpoint.close)
+        self._slots = asyncio.Semaphore(parallel)
         self._adapters = None if adapter_folder is None else ServedAdapters(model, adapter_folder)
+        self._loop = ClientLoop(self, "openai-sampler", self._endpoint.close)
         if token_ids is not False:
             try:
-                self._probe(must=token_ids is True)
+                self._loop.wait(self._probe(must=token_ids is True))
             except BaseException:
-                self._threads.close()
-                self._endpoint.close()
+                self._loop.close()
                 raise
 
     @property
@@ -172,11 +166,12 @@ class OpenAISampler:
                 fit. Nothing was sampled.
             SamplerError: The endpoint refuses, cannot be reached, or returns an invalid reply.
         """
-        if self._closed:
-            raise SamplerError("this sampler is closed; make a new one")
         for index, request in enumerate(requests):
             self._serving(request.weights)
             self._check(index, request)
+        return await self._loop.call(self._sample(requests))
+
+    async def _sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         tasks = [asyncio.create_task(self._one(request)) for request in requests]
         try:
             return list(await asyncio.gather(*tasks))
@@ -204,11 +199,14 @@ class OpenAISampler:
                 "and run the endpoint with runtime loading of adapters; or train with the torch or vLLM sampler"
             )
         self._adapters.check(update)
+        return await self._loop.call(self._load(self._adapters, update))
+
+    async def _load(self, adapters: ServedAdapters, update: WeightUpdate) -> int:
         tensors = list(update.tensors)
         if not tensors:  # an adapter that changes nothing is the base
-            await self._unload(self._adapters.commit(update.name, base=True))
-            return self._adapters.version
-        path, body = await asyncio.to_thread(self._adapters.write, replace(update, tensors=tensors))
+            await self._unload(adapters.commit(update.name, base=True))
+            return adapters.version
+        path, body = await asyncio.to_thread(adapters.write, replace(update, tensors=tensors))
         try:
             await self._ask(path, body, 0, read=responses.check_ok)
             if update.probe is not None:
@@ -219,8 +217,8 @@ class OpenAISampler:
                 f"{body['lora_path']}, and vLLM needs --enable-lora, --max-lora-rank and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
             ) from refused
-        await self._unload(self._adapters.commit(update.name))
-        return self._adapters.version
+        await self._unload(adapters.commit(update.name))
+        return adapters.version
 
     async def drop(self, name: str) -> None:
         """Have the endpoint unload the adapter that was loaded under a name. None of its replies should be in progress.
@@ -231,7 +229,7 @@ class OpenAISampler:
         """
         if self._adapters is None:
             raise unknown_weights(name, ())
-        await self._unload(self._adapters.drop(name))
+        await self._loop.call(self._unload(self._adapters.drop(name)))
 
     async def _unload(self, models: Sequence[str]) -> None:
         assert self._adapters is not None
@@ -265,9 +263,7 @@ class OpenAISampler:
 
     async def close(self) -> None:
         """Cancel requests in progress and close all connections. Safe to call twice."""
-        self._closed = True
-        self._endpoint.close()
-        await self._threads.aclose()
+        await asyncio.to_thread(self._loop.close)
 
     async def __aenter__(self) -> OpenAISampler:
         return self
@@ -409,44 +405,16 @@ class OpenAISampler:
         await asyncio.sleep(pause)
 
     async def _attempt(self, path: str, body: bytes) -> HttpResponse:
-        """Send one POST in a thread; abort it at the deadline and when the caller is cancelled."""
-        call = HttpExchange()
-        timeout = self._timeout
-
-        def exchange() -> HttpResponse:
-            return self._endpoint.exchange(call, "POST", path, body)
-
-        async def in_thread() -> HttpResponse:
-            answer: HttpResponse = await self._threads.arun(
-                exchange, timeout=timeout + _MARGIN, queue_timeout=_QUEUE_SECONDS
-            )
-            return answer
-
-        task = asyncio.create_task(in_thread())
-        self._in_flight.add(task)
-        task.add_done_callback(self._forget)
-        loop = asyncio.get_running_loop()
-        deadline = loop.call_later(timeout, call.abort)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            call.abort()
-            raise
-        except (DeadlineExceeded, RequestRefused) as error:
-            # By default silence has the same limit, and the thread may notice it before this event loop does.
-            silent = isinstance(error.__cause__, TimeoutError) and loop.time() >= deadline.when()
-            if isinstance(error, DeadlineExceeded) or call.aborted or silent:
+        """Send one POST, with a deadline, when one of the ``parallel`` requests has finished."""
+        async with self._slots:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self._endpoint.exchange("POST", path, body)
+            except TimeoutError as error:
                 raise SamplerError(
-                    f"{self._endpoint.url} did not answer within {timeout:g} s; increase timeout, or reduce max_tokens"
+                    f"{self._endpoint.url} did not answer within {self._timeout:g} s; increase timeout, or reduce "
+                    "max_tokens"
                 ) from error
-            raise
-        finally:
-            deadline.cancel()
-
-    def _forget(self, task: asyncio.Task[HttpResponse]) -> None:
-        self._in_flight.discard(task)
-        if not task.cancelled():
-            task.exception()  # the exception was delivered to the caller, if there still is one
 
     def _switch_length_field(self, error: RequestRefused, body: dict[str, Any]) -> bool:
         """Rename ``max_tokens`` if the endpoint asks for OpenAI's newer name; return whether it was renamed."""
@@ -459,7 +427,7 @@ class OpenAISampler:
     async def _with_explanation(self, error: RequestRefused) -> str:
         message = f"{self._endpoint.url}: {self._endpoint.clean(str(error))}"
         if error.status == 404:
-            names = await asyncio.to_thread(self._names)
+            names = await self._names()
             message += f" (requested model {self.model!r}; " + (
                 f"the endpoint has {', '.join(names[:10])})" if names else "is base_url correct? Most end in /v1)"
             )
@@ -467,26 +435,21 @@ class OpenAISampler:
 
     # At the start
 
-    def _blocking(self, method: str, path: str, body: dict[str, Any] | None, seconds: float) -> Any:
-        call = HttpExchange()
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None, seconds: float) -> Any:
         data = None if body is None else json.dumps(body).encode()
-
-        def exchange() -> HttpResponse:
-            return self._endpoint.exchange(call, method, path, data)
-
         try:
-            return responses.parse(self._threads.run(exchange, timeout=seconds))
-        except DeadlineExceeded as error:
-            call.abort()
+            async with asyncio.timeout(seconds):
+                return responses.parse(await self._endpoint.exchange(method, path, data))
+        except TimeoutError as error:
             raise RequestRefused(f"no answer within {seconds:g} s", retryable=True) from error
 
-    def _names(self) -> list[str]:
+    async def _names(self) -> list[str]:
         try:
-            return responses.model_names(self._blocking("GET", "/models", None, _LIST_SECONDS))
-        except (RequestRefused, RuntimeError):
+            return responses.model_names(await self._request("GET", "/models", None, _LIST_SECONDS))
+        except RequestRefused:
             return []
 
-    def _probe(self, *, must: bool) -> None:
+    async def _probe(self, *, must: bool) -> None:
         """Find out whether the endpoint returns ids and log-probs, and of which distribution.
 
         Raises:
@@ -494,10 +457,10 @@ class OpenAISampler:
         """
         try:
             if self.context_length is None:
-                self._learn_context()
+                await self._learn_context()
             tables = [
                 responses.checked_probe(
-                    self._blocking("POST", "/completions", self._probe_body(temperature), _PROBE_SECONDS),
+                    await self._request("POST", "/completions", self._probe_body(temperature), _PROBE_SECONDS),
                     _PROBE_PROMPT,
                 )
                 for temperature in (1.0, 0.5)
@@ -515,10 +478,10 @@ class OpenAISampler:
         self.returns_tokens, self.no_tokens_reason = True, ""
         self._logprobs = responses.logprob_mode(*tables)
 
-    def _learn_context(self) -> None:
+    async def _learn_context(self) -> None:
         try:
             self.context_length = responses.context_of(
-                self._blocking("GET", "/models", None, _PROBE_SECONDS), self.model
+                await self._request("GET", "/models", None, _PROBE_SECONDS), self.model
             )
         except RequestRefused as refused:
             if refused.status in (401, 403) or refused.retryable:

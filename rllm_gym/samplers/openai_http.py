@@ -1,24 +1,25 @@
-"""JSON over HTTP to one endpoint: kept connections, limits on everything, and a key that is sent to no other host.
+"""JSON over HTTP to one endpoint, on aiohttp: limits on everything, and a key that is sent to no other host.
 
-Blocking; each request runs in a thread and can be aborted from another. ``openai_responses`` interprets the JSON.
+aiohttp keeps the connections, reads proxies and certificates, and cancels a request with its task. This module adds
+what a key and an untrusted endpoint need. ``openai_responses`` interprets the JSON.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import http.client
 import ipaddress
-import selectors
-import socket
 import ssl
-import threading
-import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_CHUNK = 1 << 16
+try:
+    import aiohttp
+    from yarl import URL
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "requests to an OpenAI-compatible endpoint need aiohttp: pip install 'rllm-gym[openai]'", name="aiohttp"
+    ) from error
+
 _ERROR_BYTES = 1 << 14
 _MAX_REDIRECTS = 3
 
@@ -49,48 +50,14 @@ class HttpResponse:
     body: bytes
 
 
-class HttpExchange:
-    """One request in progress, which :meth:`abort` ends from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self.aborted = False
-
-    def attach(self, connected: socket.socket) -> None:
-        """Register the socket to shut down when the request is aborted.
-
-        Raises:
-            RequestRefused: The request was already aborted.
-        """
-        with self._lock:
-            if self.aborted:
-                raise RequestRefused("the request was aborted", retryable=False)
-            self._socket = connected
-
-    def detach(self) -> None:
-        """Unregister the socket: the request has finished, and other requests may use the connection."""
-        with self._lock:
-            self._socket = None
-
-    def abort(self) -> None:
-        """Abort the request now; its thread wakes up. Safe to call at any time."""
-        with self._lock:
-            self.aborted = True
-            if self._socket is not None:
-                with contextlib.suppress(OSError):
-                    # Shut down the plain socket: TLS needs no close message, and the other thread uses its object.
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-
 class Endpoint:
-    """Exchanges JSON with the paths below one base URL. Must be closed.
+    """Exchanges JSON with the paths below one base URL. Used and closed in one event loop; created anywhere.
 
     Args:
         base_url: Such as ``"http://localhost:8000/v1"``; a query (``?api-version=…``) is sent with every request.
         key: Sent as ``Authorization: Bearer``; ``""`` for none.
         connect_timeout: Seconds to connect, TLS included.
-        silence_timeout: Seconds without a byte.
+        silence_timeout: Seconds without a byte; ``None`` for no limit.
         max_bytes: Maximum size of a reply in bytes.
 
     Raises:
@@ -98,38 +65,31 @@ class Endpoint:
     """
 
     def __init__(
-        self, base_url: str, key: str, *, connect_timeout: float, silence_timeout: float, max_bytes: int
+        self, base_url: str, key: str, *, connect_timeout: float, silence_timeout: float | None, max_bytes: int
     ) -> None:
         try:
-            parts = urllib.parse.urlsplit(base_url)
-            port = parts.port
+            url = URL(base_url)
         except ValueError as error:
             raise ValueError(f"base_url={base_url!r} is not a URL: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if url.scheme not in ("http", "https") or not url.host:
             raise ValueError(f"base_url={base_url!r} must start with http:// or https:// and contain a host")
-        if parts.username is not None or parts.password is not None:
+        if url.user is not None or url.password is not None:
             raise ValueError("base_url contains a user name or password; pass the key as api_key")
         if not key.isprintable() or not key.isascii():
             raise ValueError("the API key has characters that an HTTP header cannot contain, such as a line break")
-        self._scheme, self._host = parts.scheme, parts.hostname
-        self._port = port or (443 if parts.scheme == "https" else 80)
-        self._path, self._query = parts.path.rstrip("/"), parts.query
-        self.url = f"{parts.scheme}://{parts.netloc}{self._path}"
+        self._base = url
+        self.url = str(url.with_query(None)).rstrip("/")
         self._key = key
         self._connect_timeout = connect_timeout
         self._silence_timeout = silence_timeout
         self._max_bytes = max_bytes
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._proxy = _proxy_for(parts.scheme, parts.hostname)
-        self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._closed = False
+        self._proxy = _proxy_for(url)
+        self._session: aiohttp.ClientSession | None = None
 
-    def exchange(self, http_exchange: HttpExchange, method: str, path: str, body: bytes | None = None) -> HttpResponse:
-        """Send one request and return its reply. Blocks.
+    async def exchange(self, method: str, path: str, body: bytes | None = None) -> HttpResponse:
+        """Send one request and return its reply. Cancelling the task closes the connection.
 
         Args:
-            http_exchange: Handle to abort the request.
             method: ``GET`` or ``POST``.
             path: Below the base URL, such as ``/chat/completions``.
             body: JSON.
@@ -138,188 +98,121 @@ class Endpoint:
             RequestRefused: No connection, no HTTP, a reply that is too long, a silence timeout, or a redirect to
                 another origin.
         """
-        target = self._path + path + (f"?{self._query}" if self._query else "")
+        url = self._base.joinpath(path.lstrip("/")).with_query(self._base.query)
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = self._exchange(http_exchange, method, target, body)
+            try:
+                try:
+                    answer = await self._send(method, url, body)
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as lost:
+                    if isinstance(lost, aiohttp.ClientConnectorError):
+                        raise
+                    # A kept connection may have been closed just when it was taken. aiohttp repeats no POST.
+                    answer = await self._send(method, url, body)
+            except (aiohttp.ClientError, OSError) as error:
+                raise self._failure(error) from error
             if not 300 <= answer.status < 400:
                 return answer
-            target = self._redirected(answer, target)
+            url = self._redirected(answer, url)
         raise RequestRefused(f"more than {_MAX_REDIRECTS} redirects", retryable=False)
 
     def clean(self, text: str) -> str:
         """Return the text without the key: some endpoints quote it."""
         return text.replace(self._key, "[key]") if len(self._key) >= 4 else text
 
-    def close(self) -> None:
-        """Close the idle connections. Requests in progress continue. Safe to call twice."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+    async def close(self) -> None:
+        """Close all connections. Safe to call twice."""
+        if self._session is not None:
+            await self._session.close()
 
-    def _exchange(self, exchange: HttpExchange, method: str, target: str, body: bytes | None) -> HttpResponse:
-        kept = self._take()
-        if kept is not None:
-            try:
-                return self._send(kept, exchange, method, target, body)
-            except ConnectionError as error:
-                # The server closed the connection just when it was taken. Nothing was answered, so retry on a new one.
-                if exchange.aborted:
-                    raise self._failure(error, exchange) from error
-            except (OSError, http.client.HTTPException) as error:
-                raise self._failure(error, exchange) from error
-        try:
-            return self._send(self._connect(), exchange, method, target, body)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._failure(error, exchange) from error
-
-    def _send(
-        self,
-        connection: http.client.HTTPConnection,
-        exchange: HttpExchange,
-        method: str,
-        target: str,
-        body: bytes | None,
-    ) -> HttpResponse:
-        keep = False
-        try:
-            if connection.sock is None:
-                try:
-                    connection.connect()
-                except TimeoutError as error:
-                    raise RequestRefused(f"no connection within {self._connect_timeout:g} s", retryable=True) from error
-            connection.sock.settimeout(self._silence_timeout)
-            exchange.attach(connection.sock)
-            headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-            if body is not None:
-                headers["Content-Type"] = "application/json"
+    async def _send(self, method: str, url: URL, body: bytes | None) -> HttpResponse:
+        if self._session is None:
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"
-            if self._proxy is not None and self._tls is None:
-                target = f"{self._scheme}://{_netloc(self._host, self._port)}{target}"
-                headers |= self._proxy.headers
-            connection.request(method, target, body, headers)
-            response = connection.getresponse()
-            answer, complete = self._read(response)
-            response.close()  # releases the connection for the next request
-            if exchange.aborted:
-                # The shutdown looks like the end of the reply, even of its headers.
-                raise RequestRefused("the request was aborted", retryable=False)
-            keep = complete and not response.will_close
-            return answer
-        finally:
-            exchange.detach()
-            if keep:
-                self._keep(connection)
-            else:
-                connection.close()
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # the sampler limits the number of requests
+                headers=headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=self._connect_timeout, sock_read=self._silence_timeout
+                ),
+            )
+        async with self._session.request(method, url, data=body, allow_redirects=False, proxy=self._proxy) as answer:
+            return await self._read(answer)
 
-    def _read(self, response: http.client.HTTPResponse) -> tuple[HttpResponse, bool]:
-        """Return the answer, and whether all of it was read."""
-        failed = response.status >= 300
+    async def _read(self, answer: aiohttp.ClientResponse) -> HttpResponse:
+        failed = answer.status >= 300
         most = _ERROR_BYTES if failed else self._max_bytes
         data = bytearray()
-        while len(data) <= most:
-            piece = response.read1(_CHUNK)
-            if not piece:
-                break
+        async for piece in answer.content.iter_any():
             data += piece
-        if len(data) > most and not failed:
-            raise RequestRefused(f"the reply has more than {most} bytes", retryable=False)
-        complete = len(data) <= most
-        if complete and response.length:  # bytes that the header announced are missing
-            raise http.client.IncompleteRead(b"", response.length)
-        if response.getheader("Content-Encoding", "identity") not in ("identity", "") and not failed:
+            if len(data) > most:
+                answer.close()  # with its connection, on which the rest would arrive
+                if not failed:
+                    raise RequestRefused(f"the reply has more than {most} bytes", retryable=False)
+                break
+        encoding = answer.headers.get("Content-Encoding", "identity")
+        if encoding not in ("identity", "") and not failed:
             raise RequestRefused(
-                f"the reply has Content-Encoding {response.getheader('Content-Encoding')!r}, which was not requested",
-                retryable=False,
+                f"the reply has Content-Encoding {encoding!r}, which was not requested", retryable=False
             )
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return HttpResponse(response.status, headers, bytes(data[:most])), complete
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return HttpResponse(answer.status, headers, bytes(data[:most]))
 
-    def _failure(self, error: Exception, exchange: HttpExchange) -> RequestRefused:
+    def _failure(self, error: Exception) -> RequestRefused:
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return RequestRefused(f"no connection within {self._connect_timeout:g} s", retryable=True)
         if isinstance(error, TimeoutError):
-            return RequestRefused(
-                f"no data for {self._silence_timeout:g} s (silence_timeout)", retryable=not exchange.aborted
-            )
-        if isinstance(error, http.client.IncompleteRead):
-            return RequestRefused("the connection was lost in the middle of the reply", retryable=not exchange.aborted)
+            return RequestRefused(f"no data for {self._silence_timeout:g} s (silence_timeout)", retryable=True)
+        if isinstance(error, aiohttp.ClientPayloadError):
+            return RequestRefused("the connection was lost in the middle of the reply", retryable=True)
+        if isinstance(error, aiohttp.ServerDisconnectedError):
+            return RequestRefused("the connection was closed without a reply", retryable=True)
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return RequestRefused(f"the proxy answered {error.status}: {self._one_line(error.message)}", retryable=True)
+        if isinstance(error, aiohttp.ClientResponseError):  # as text it contains the URL, and a query may be secret
+            return RequestRefused(f"no valid HTTP reply: {self._one_line(error.message)}", retryable=True)
         # A certificate error, or a server without TLS, is permanent.
-        lasting = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
-        return RequestRefused(
-            self.clean(f"{type(error).__name__}: {error}"), retryable=not lasting and not exchange.aborted
-        )
+        lasting = isinstance(error, aiohttp.ClientSSLError) and not isinstance(error.__cause__, ssl.SSLEOFError)
+        cause = error.__cause__ or error
+        return RequestRefused(self._one_line(f"{type(cause).__name__}: {cause}"), retryable=not lasting)
 
-    def _redirected(self, response: HttpResponse, target: str) -> str:
+    def _one_line(self, text: str) -> str:
+        return self.clean(" ".join(text.split())[:500])
+
+    def _redirected(self, response: HttpResponse, url: URL) -> URL:
         """Return the target of a redirect within this origin: the key must not be sent elsewhere."""
-        origin = f"{self._scheme}://{_netloc(self._host, self._port)}"
         location = response.headers.get("location", "")
         try:
-            parts = urllib.parse.urlsplit(urllib.parse.urljoin(origin + target, location))
-            same = (parts.scheme, parts.hostname) == (self._scheme, self._host)
-            same = same and (parts.port or (443 if parts.scheme == "https" else 80)) == self._port
+            target = url.join(URL(location))
+            same = bool(location) and target.origin() == url.origin()
         except ValueError:
             same = False
-        if not location or not same:
+        if not same:
             raise RequestRefused(
-                f"{response.status}: redirect to {self.clean(location[:200])!r}, but the key is sent only to {origin}; "
-                "if that address is correct, give it as base_url",
+                f"{response.status}: redirect to {self.clean(location[:200])!r}, but the key is sent only to "
+                f"{url.origin()}; if that address is correct, give it as base_url",
                 retryable=False,
                 status=response.status,
             )
-        return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
-
-    def _take(self) -> http.client.HTTPConnection | None:
-        """Return an idle connection that is still open, the most recently used first."""
-        while True:
-            with self._lock:
-                if not self._idle:
-                    return None
-                connection = self._idle.pop()
-            if connection.sock is not None and not _readable(connection.sock):
-                return connection
-            connection.close()
-
-    def _keep(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = (self._host, self._port) if self._proxy is None else (self._proxy.host, self._proxy.port)
-        if self._tls is None:
-            return http.client.HTTPConnection(host, port, timeout=self._connect_timeout)
-        connection = http.client.HTTPSConnection(host, port, timeout=self._connect_timeout, context=self._tls)
-        if self._proxy is not None:
-            connection.set_tunnel(self._host, self._port, headers=dict(self._proxy.headers))
-        return connection
+        return target
 
 
-@dataclass(frozen=True, slots=True)
-class _Proxy:
-    host: str
-    port: int
-    headers: Mapping[str, str]
+def _proxy_for(url: URL) -> URL | None:
+    """Return the proxy that the environment sets for a URL, as urllib reads it; never for loopback addresses.
 
-
-def _proxy_for(scheme: str, host: str) -> _Proxy | None:
-    """Return the proxy that the environment sets for a host, as urllib reads it; never for loopback addresses."""
-    url = urllib.request.getproxies().get(scheme)
-    if not url or _is_loopback(host) or urllib.request.proxy_bypass(host):
+    aiohttp's own ``trust_env`` would also read ``.netrc``, and send its passwords where there is no key.
+    """
+    proxy = urllib.request.getproxies().get(url.scheme)
+    if not proxy or _is_loopback(url.host or "") or urllib.request.proxy_bypass(url.host or ""):
         return None
-    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme != "http" or not parts.hostname:
+    parsed = URL(proxy if "://" in proxy else f"http://{proxy}")
+    if parsed.scheme != "http" or not parsed.host:
         raise ValueError(
-            f"{scheme}_proxy of the environment is a {parts.scheme!r} proxy; only http:// proxies are supported"
+            f"{url.scheme}_proxy of the environment is a {parsed.scheme!r} proxy; only http:// proxies are supported"
         )
-    headers = {}
-    if parts.username is not None:
-        pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-    return _Proxy(parts.hostname, parts.port or 80, headers)
+    return parsed
 
 
 def _is_loopback(host: str) -> bool:
@@ -327,14 +220,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _netloc(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _readable(connected: socket.socket) -> bool:
-    """Return whether data is ready to be read: on an idle connection that means its end."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(connected, selectors.EVENT_READ)
-        return bool(selector.select(0))

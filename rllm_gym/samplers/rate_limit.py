@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ class RateLimit:
 
 
 class RateLimiter:
-    """Computes when the next request may be sent. Thread-safe.
+    """Computes when the next request may be sent. Used in one thread.
 
     Args:
         limit: The user's limits.
@@ -51,35 +50,30 @@ class RateLimiter:
     def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
-        self._lock = threading.Lock()
         self._next_request = self._next_token = self._paused_until = -math.inf
 
     def reserve(self, tokens: int) -> float:
         """Reserve the next place in the queue for a request of this many tokens; return seconds until its turn."""
-        with self._lock:
-            now = self._clock()
-            start = max(now, self._next_request, self._next_token)
-            if self._limit.requests_per_minute is not None:
-                self._next_request = start + 60 / self._limit.requests_per_minute
-            if self._limit.tokens_per_minute is not None:
-                self._next_token = start + 60 * tokens / self._limit.tokens_per_minute
-            return start - now
+        now = self._clock()
+        start = max(now, self._next_request, self._next_token)
+        if self._limit.requests_per_minute is not None:
+            self._next_request = start + 60 / self._limit.requests_per_minute
+        if self._limit.tokens_per_minute is not None:
+            self._next_token = start + 60 * tokens / self._limit.tokens_per_minute
+        return start - now
 
     def correct(self, tokens: int) -> None:
         """Correct a reservation: the request took this many tokens more than reserved (negative for fewer)."""
         if self._limit.tokens_per_minute is not None:
-            with self._lock:
-                self._next_token += 60 * tokens / self._limit.tokens_per_minute
+            self._next_token += 60 * tokens / self._limit.tokens_per_minute
 
     def pause(self, seconds: float) -> None:
         """Send nothing for this many seconds."""
-        with self._lock:
-            self._paused_until = max(self._paused_until, self._clock() + seconds)
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
 
     def paused(self) -> float:
         """Return seconds until the pause ends; 0 if there is none."""
-        with self._lock:
-            return max(0.0, self._paused_until - self._clock())
+        return max(0.0, self._paused_until - self._clock())
 
     def observe_headers(self, headers: Mapping[str, str], tokens: int, longest: float) -> None:
         """Pause, at most ``longest`` seconds, if ``x-ratelimit-*`` headers report that the limit is reached.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import socket
@@ -99,8 +100,10 @@ def test_an_invalid_response_is_an_error_with_its_content() -> None:
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n9\r\n{",
             "lost in the middle",
         ),
-        (b"220 mail.example ESMTP\r\nConnection: close\r\n\r\n", "BadStatusLine"),
-        (close_silently, "RemoteDisconnected"),
+        (b"220 mail.example ESMTP\r\nConnection: close\r\n\r\n", "no valid HTTP reply: .*220 mail"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-Long: " + b"x" * 100_000 + b"\r\n\r\n", "no valid HTTP reply"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-Many: x\r\n" * 10_000 + b"\r\n", "no valid HTTP reply"),
+        (close_silently, "closed without a reply"),
         (answer(b"<html><h1>Log in</h1></html>"), "not JSON .*Log in"),
         (answer(b"[" * 100_000), "not JSON"),
         (answer(b"\x1f\x8b\x08", Content_Encoding="gzip"), "Content-Encoding 'gzip'"),
@@ -252,6 +255,53 @@ def test_a_trailing_line_break_of_a_key_is_removed() -> None:
     assert server.received[0].headers["authorization"] == f"Bearer {KEY}"
 
 
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with HostileEndpoint([HELLO, answer(b"", 407)]) as proxy:
+        for scheme in ("http", "https"):
+            monkeypatch.setenv(f"{scheme}_proxy", f"http://me:pw@127.0.0.1:{proxy.port}")
+
+        async def scenario(base_url: str) -> list[Completion]:
+            async with OpenAISampler(model="m", base_url=base_url, api_key=KEY, retries=0) as sampler:
+                return await asyncio.wait_for(sampler.sample([ASK]), 100)
+
+        assert asyncio.run(scenario("http://models.example/v1"))[0].text == "hello"
+        with pytest.raises(SamplerError, match="407"):
+            asyncio.run(scenario("https://models.example/v1"))
+    plain, tunnel = proxy.received
+    assert plain.line == "POST http://models.example/v1/chat/completions HTTP/1.1"
+    assert plain.headers["authorization"] == f"Bearer {KEY}"
+    assert tunnel.line == "CONNECT models.example:443 HTTP/1.1"
+    assert "authorization" not in tunnel.headers
+    assert plain.headers["proxy-authorization"] == tunnel.headers["proxy-authorization"] == "Basic bWU6cHc="
+
+
+def test_a_server_without_tls_is_a_permanent_error() -> None:
+    accepted = []
+
+    def greet(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the test is over
+            while True:
+                connection, _ = listener.accept()
+                accepted.append(connection)
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+
+    async def scenario(port: int) -> None:
+        async with OpenAISampler(model="m", base_url=f"https://127.0.0.1:{port}", api_key="", retries=5) as sampler:
+            await asyncio.wait_for(sampler.sample([ASK]), 100)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=greet, args=(listener,), daemon=True)
+        thread.start()
+        with pytest.raises(SamplerError, match="SSLError"):
+            asyncio.run(scenario(listener.getsockname()[1]))
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(100)
+    (connection,) = accepted
+    connection.close()
+
+
 def test_an_invalid_base_url_is_refused() -> None:
     urls = [
         "localhost:8000/v1",
@@ -308,7 +358,7 @@ def test_a_sampler_works_on_successive_event_loops() -> None:
     assert server.connections == 1
 
 
-def test_cancelling_a_call_frees_connection_and_thread_at_once() -> None:
+def test_cancelling_a_call_closes_its_connection_and_frees_its_place() -> None:
     received, ended = threading.Event(), threading.Event()
 
     def wait_for_close(connection: socket.socket, released: threading.Event) -> None:
@@ -324,12 +374,52 @@ def test_cancelling_a_call_frees_connection_and_thread_at_once() -> None:
             cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
-            # The only thread is free for the next one.
+            # The only place is free for the next one.
             assert (await asyncio.wait_for(sampler.sample([ASK]), 100))[0].text == "hello"
 
     with HostileEndpoint([wait_for_close, HELLO]) as server:
         asyncio.run(scenario(server))
         assert ended.wait(100)
+
+
+def test_a_sampler_that_is_never_closed_ends_its_connection_and_thread() -> None:
+    ended = threading.Event()
+
+    def answer_and_wait(connection: socket.socket, released: threading.Event) -> None:
+        connection.sendall(HELLO)
+        if connection.recv(1) == b"":
+            ended.set()
+
+    with HostileEndpoint([answer_and_wait]) as server:
+        others = set(threading.enumerate())
+        sampler = OpenAISampler(model="m", base_url=server.url, api_key="")
+        assert asyncio.run(sampler.sample([ASK]))[0].text == "hello"
+        (thread,) = [new for new in set(threading.enumerate()) - others if new.name == "openai-sampler"]
+        del sampler
+        gc.collect()
+        assert ended.wait(100)
+        thread.join(100)
+        assert not thread.is_alive()
+
+
+def test_closing_ends_calls_in_progress() -> None:
+    received = threading.Event()
+
+    def receive_and_hang(connection: socket.socket, released: threading.Event) -> None:
+        received.set()
+        released.wait()
+
+    async def scenario(server: HostileEndpoint) -> None:
+        sampler = OpenAISampler(model="m", base_url=server.url, api_key="", timeout=600)
+        call = asyncio.create_task(sampler.sample([ASK]))
+        assert await asyncio.to_thread(received.wait, 100)
+        await sampler.close()
+        await sampler.close()
+        with pytest.raises(SamplerError, match="closed before this call finished"):
+            await asyncio.wait_for(call, 100)
+
+    with HostileEndpoint([receive_and_hang]) as server:
+        asyncio.run(scenario(server))
 
 
 def test_one_refusal_ends_the_other_requests_of_the_call() -> None:
