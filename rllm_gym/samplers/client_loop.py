@@ -57,8 +57,8 @@ class ClientLoop:
         return self._loop.run(work)
 
     def close(self) -> None:
-        """Cancel calls in progress, disconnect, and end the thread. Blocks. Safe to call twice."""
-        if self._finalizer.detach() is not None:
+        """Cancel calls in progress, disconnect, and end the thread. Blocks. Safe to call twice, and after a fork."""
+        if self._finalizer.detach() is not None and os.getpid() == self._pid:
             self._loop.run(_end(self._disconnect))
             self._loop.close()
 

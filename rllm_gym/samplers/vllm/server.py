@@ -7,13 +7,14 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
+from rllm_gym.samplers.client_loop import ClientLoop
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
 from rllm_gym.samplers.vllm.base import BaseVLLMSampler, ModelArguments
@@ -25,7 +26,6 @@ from rllm_gym.samplers.vllm.settings import has_cuda
 from rllm_gym.samplers.vllm.temporary_folder import private_folder
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 _HEALTH_SECONDS = 0.2
 
 
@@ -94,7 +94,6 @@ class VLLMServerSampler(BaseVLLMSampler):
         self._adapters: dict[str, Path | None] = {"": None}  # by name; None is the base
         self._base_adapter: Path | None = None  # serves the base where requests must have an adapter
         self._full_weights: Path | None = None
-        self._closed = False
 
         self._folder = private_folder()
         self._log_path, self._log_is_ours = _log_file(log)
@@ -102,16 +101,15 @@ class VLLMServerSampler(BaseVLLMSampler):
         self._api: ServerApi | None = None
         self._base = ""
         self._processed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_run, args=(self._loop,), name="rllm-gym-vllm-client", daemon=True)
-        self._thread.start()
         self._lock = ReadWriteLock()
         self._owned: list[ServerProcess] = []
-        self._finalizer = weakref.finalize(self, _abandon, self._loop, self._owned, self._folder)
+        self._connected: list[ServerApi] = []
+        self._loop = ClientLoop(self, "rllm-gym-vllm-client", partial(_disconnect, self._connected, self._owned))
+        self._finalizer = weakref.finalize(self, _abandon, self._owned, self._folder)
         try:
-            self._wait_here(self._open())
+            self._loop.wait(self._open())
         except BaseException:
-            self._finalizer()
+            self._end()
             raise
 
     @property
@@ -130,73 +128,39 @@ class VLLMServerSampler(BaseVLLMSampler):
         if not requests:
             return []
         params = [self._params(request, index) for index, request in enumerate(requests)]
-        return await self._ask(self._sample(requests, params))
+        return await self._loop.call(self._sample(requests, params))
 
     async def _sync_weights(self, update: WeightUpdate) -> int:
-        return await self._ask(self._take(update))
+        return await self._loop.call(self._take(update))
 
     async def drop(self, name: str) -> None:
-        await self._ask(self._drop(name))
+        await self._loop.call(self._drop(name))
 
     async def _sleep(self, level: int) -> None:
-        await self._ask(self._put_to_sleep(level))
+        await self._loop.call(self._put_to_sleep(level))
 
     async def _wake(self) -> None:
-        await self._ask(self._wake_up())
+        await self._loop.call(self._wake_up())
 
     async def close(self) -> None:
         """End the server if it was started here; replies in progress fail with ``SamplerError``."""
-        if not self._closed:
-            self._closed = True
-            await asyncio.to_thread(self._shut)
-
-    # Between the caller's event loop and the client's own
-
-    async def _ask(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine in the client's event loop; cancelling this call cancels it there."""
-        if self._closed:
-            work.close()
-            raise SamplerError("this sampler is closed; make a new one")
-        try:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-        except asyncio.CancelledError:
-            if self._closed:
-                raise SamplerError("the sampler was closed before this call finished") from None
-            raise
-
-    def _wait_here(self, work: Coroutine[Any, Any, _T]) -> _T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(self._start_timeout + 60.0)
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _shut(self) -> None:
-        died = self._server is not None and bool(self._server.exit_description)
-        future = asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop)
-        try:
-            future.result(30.0)
-        finally:
-            self._finalizer()
-            self._thread.join(10.0)
+        if not self._loop.closed:
+            died = self._server is not None and bool(self._server.exit_description)
+            await asyncio.to_thread(self._end)
             if self._log_is_ours and not died:
                 self._log_path.unlink(missing_ok=True)
 
-    async def _hang_up(self) -> None:
-        mine = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        if self._api is not None:
-            await self._api.close()
+    def _end(self) -> None:
+        self._loop.close()
+        self._finalizer.detach()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     # Called in the client's event loop
 
     async def _open(self) -> None:
         if self._url is not None:
             self._api = ServerApi(self._url, api_key=self._api_key)
+            self._connected[:] = [self._api]
             self._base, longest = await self._api.model()
             if longest is not None and longest < self._model_info.context_length:
                 self._model_info = self._model_info.with_context(longest)
@@ -223,6 +187,7 @@ class VLLMServerSampler(BaseVLLMSampler):
         if self._api is not None:
             await self._api.close()
         self._api = ServerApi("http://vllm", socket=self._server.socket)
+        self._connected[:] = [self._api]
         self._base = "base"
         try:
             async with asyncio.timeout(self._start_timeout):
@@ -337,7 +302,7 @@ class VLLMServerSampler(BaseVLLMSampler):
         """Return whether log-probs include temperature and cuts: a single remaining token then has all the mass."""
         assert self._api is not None
         params = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 0, "ignore_eos": True}
-        choice = await self._api.complete(self._base, [0, 0], params, self._timeout)
+        choice = await self._api.complete(self._base, [0, 0], params, self._start_timeout)
         return bool(abs(choice["logprobs"]["token_logprobs"][0]) < 1e-6)
 
     # New weights
@@ -493,16 +458,16 @@ def _log_file(log: str | Path | None) -> tuple[Path, bool]:
     return Path(name), True
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
+async def _disconnect(connected: list[ServerApi], servers: list[ServerProcess]) -> None:
+    for api in connected:
+        await api.close()
+    for server in servers:
+        # While this loop runs: the kernel kills the server with the thread that started it.
+        await asyncio.to_thread(server.stop)
 
 
-def _abandon(loop: asyncio.AbstractEventLoop, servers: list[ServerProcess], folder: Path) -> None:
-    """Free everything, also at the end of a program that did not close the sampler."""
+def _abandon(servers: list[ServerProcess], folder: Path) -> None:
+    """Free everything at the end of a program that did not close the sampler."""
     for server in servers:
         server.stop()
-    loop.call_soon_threadsafe(loop.stop)
     shutil.rmtree(folder, ignore_errors=True)
