@@ -163,7 +163,7 @@ class Endpoint:
     def _failure(self, error: Exception) -> RequestRefused:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return RequestRefused(f"no connection within {self._connect_timeout:g} s", retryable=True)
-        if isinstance(error, TimeoutError):
+        if isinstance(error, aiohttp.SocketTimeoutError):
             return RequestRefused(f"no data for {self._silence_timeout:g} s (silence_timeout)", retryable=True)
         if isinstance(error, aiohttp.ClientPayloadError):
             return RequestRefused("the connection was lost in the middle of the reply", retryable=True)
@@ -179,7 +179,7 @@ class Endpoint:
         return RequestRefused(self._one_line(f"{type(cause).__name__}: {cause}"), retryable=not lasting)
 
     def _one_line(self, text: str) -> str:
-        return self.clean(" ".join(text.split())[:500])
+        return self.clean(" ".join(text.split()))[:500]
 
     def _redirected(self, response: HttpResponse, url: URL) -> URL:
         """Return the target of a redirect within this origin: the key must not be sent elsewhere."""
@@ -191,7 +191,7 @@ class Endpoint:
             same = False
         if not same:
             raise RequestRefused(
-                f"{response.status}: redirect to {self.clean(location[:200])!r}, but the key is sent only to "
+                f"{response.status}: redirect to {self.clean(location)[:200]!r}, but the key is sent only to "
                 f"{url.origin()}; if that address is correct, give it as base_url",
                 retryable=False,
                 status=response.status,

@@ -8,6 +8,8 @@ import gc
 import logging
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -201,6 +203,12 @@ def test_reported_rate_limits_are_respected() -> None:
         asyncio.run(scenario())
     first, second = times
     assert second - first >= 0.59
+
+
+def test_without_aiohttp_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['aiohttp'] = None; import rllm_gym.samplers as samplers; samplers.OpenAISampler"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
+    assert result.stderr.splitlines()[-1].endswith("pip install 'rllm-gym[openai]'"), result.stderr
 
 
 # The API key
