@@ -132,6 +132,12 @@ def test_every_link_between_pages_is_valid() -> None:
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_every_benchmark_result_is_listed() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    results = (ROOT / "benchmarks" / "results").glob("*.md")
+    assert not [path.name for path in results if f"results/{path.name})" not in page]
+
+
 def test_every_documented_test_exists() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for file in re.findall(r"`(tests/[\w/]+\.py)", page.read_text()):
