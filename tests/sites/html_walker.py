@@ -106,6 +106,7 @@ class SiteDriver:
         self.answer: str | None = None
         self.infeasible = False
         self.responses: list[tuple[str, Response]] = []
+        self.sent: set[str] = set()  # values of the fields of submitted forms
         self.get(start)
 
     # Requests
@@ -294,6 +295,7 @@ class SiteDriver:
             self.get(f"{action.split('?')[0]}?{urlencode(fields)}")
         else:
             headers = {"content-type": "application/x-www-form-urlencoded", "referer": self.url}
+            self.sent.update(value for _, value in fields)
             self._load(Request("POST", action, headers, urlencode(fields).encode()))
 
 

@@ -86,16 +86,29 @@ class WebTask:
             "number", "value": 12.5}``), or ``None`` if no answer is requested.
         infeasible: Whether the goal cannot be reached; then ``report_infeasible`` with nothing changed is correct.
         moves: A solution from the first page on, starting from the initial state.
-        wrong_moves: A similar sequence that causes a side effect or is incomplete; it must not be rewarded.
     """
 
     goal: str
     start: str
     moves: tuple[Move, ...]
-    wrong_moves: tuple[Move, ...]
-    outcome: Callable[[Any], None] | None = None
+    outcome: Callable[[Any], object] | None = None
     answer: Mapping[str, Any] | None = None
     infeasible: bool = False
+
+
+def question_task(goal: str, start: str, moves: Iterable[Move], text: str, answer: Mapping[str, Any]) -> WebTask:
+    """Return a task that asks for ``answer``; its solution makes the moves and answers with ``text``."""
+    return WebTask(goal, start, (*moves, Answer(text)), answer=answer)
+
+
+def change_task(goal: str, start: str, moves: Iterable[Move], outcome: Callable[[Any], object]) -> WebTask:
+    """Return a task that asks for a change; its solution makes the moves and answers that it is done."""
+    return WebTask(goal, start, (*moves, Answer("done")), outcome)
+
+
+def infeasible_task(goal: str, start: str, moves: Iterable[Move], reason: str) -> WebTask:
+    """Return a task that cannot be done; its solution makes the moves, which show the reason, and reports it."""
+    return WebTask(goal, start, (*moves, ReportInfeasible(reason)), infeasible=True)
 
 
 @dataclass(frozen=True)
