@@ -18,7 +18,7 @@ from rllm_gym.envs.web.sites.admin.state import (
     Office,
     Product,
 )
-from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table, input_cell, select_cell
+from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.fields import amount, cents_of, day_or
 from rllm_gym.envs.web.sites.http import Handler
@@ -119,6 +119,10 @@ def _filters(path: str, shown: Mapping[str, str], sort: str, *fields: Content) -
     )
 
 
+def _bulk(label: str, act: str) -> Markup:
+    return button(label, tone="quiet", name="act", value=act)
+
+
 def _any(options: Iterable[str]) -> list[tuple[str, str]]:
     return [("", "any"), *((option, option) for option in options)]
 
@@ -142,28 +146,17 @@ CUSTOMERS = Table(
     "/customers",
     "customer",
     (
-        Column("number", "No.", lambda row: row.number, numeric=True),
-        Column("name", "Name", lambda row: row.name),
-        Column(
-            "contact", "Contact", lambda row: row.contact, editor=input_cell("Contact", "contact", lambda r: r.contact)
-        ),
-        Column("email", "E-mail", lambda row: row.email, editor=input_cell("E-mail", "email", lambda r: r.email)),
-        Column("country", "Country", lambda row: row.country),
-        Column(
-            "plan",
-            "Plan",
-            lambda row: PLANS.index(row.plan),
-            cell=lambda row: row.plan,
-            editor=select_cell("Plan", "plan", PLANS, lambda r: r.plan),
-        ),
-        Column("since", "Since", lambda row: row.since, cell=lambda row: _date(row.since)),
-        Column("active", "Status", lambda row: not row.active, cell=_active),
+        Column("number", "No.", numeric=True),
+        Column("name", "Name"),
+        Column("contact", "Contact", edit=True),
+        Column("email", "E-mail", edit=True),
+        Column("country", "Country"),
+        Column("plan", "Plan", sort=lambda row: PLANS.index(row.plan), edit=PLANS),
+        Column("since", "Since", cell=lambda row: _date(row.since)),
+        Column("active", "Status", sort=lambda row: not row.active, cell=_active),
     ),
     title=lambda row: row.name,
-    bulk=(
-        button("Suspend", tone="quiet", name="act", value="suspend"),
-        button("Reactivate", tone="quiet", name="act", value="reactivate"),
-    ),
+    bulk=(_bulk("Suspend", "suspend"), _bulk("Reactivate", "reactivate")),
 )
 
 
@@ -216,35 +209,24 @@ STAFF = Table(
     "/staff",
     "account",
     (
-        Column("name", "Name", lambda row: row.name),
-        Column("email", "E-mail", lambda row: row.email),
-        Column(
-            "department",
-            "Department",
-            lambda row: row.department,
-            editor=select_cell("Department", "department", DEPARTMENTS, lambda r: r.department),
-        ),
-        Column(
-            "role",
-            "Role",
-            lambda row: ROLES.index(row.role),
-            cell=lambda row: row.role,
-            editor=select_cell("Role", "role", ROLES, lambda r: r.role),
-        ),
+        Column("name", "Name"),
+        Column("email", "E-mail"),
+        Column("department", "Department", edit=DEPARTMENTS),
+        Column("role", "Role", sort=lambda row: ROLES.index(row.role), edit=ROLES),
         Column(
             "seen",
             "Last sign-in",
-            lambda row: row.last_seen or date.min,
+            sort=lambda row: row.last_seen or date.min,
             cell=lambda row: _date(row.last_seen) if row.last_seen else "never",
         ),
-        Column("active", "Status", lambda row: not row.active, cell=_active),
+        Column("active", "Status", sort=lambda row: not row.active, cell=_active),
     ),
     title=lambda row: row.name,
     bulk=(
-        button("Deactivate", tone="quiet", name="act", value="deactivate"),
-        button("Activate", tone="quiet", name="act", value="activate"),
+        _bulk("Deactivate", "deactivate"),
+        _bulk("Activate", "activate"),
         h("select", [h("option", role, value=role) for role in ROLES], name="new_role", aria_label="New role"),
-        button("Set role", tone="quiet", name="act", value="role"),
+        _bulk("Set role", "role"),
     ),
 )
 
@@ -332,32 +314,19 @@ PRODUCTS = Table(
     "/products",
     "product",
     (
-        Column("sku", "SKU", lambda row: row.sku),
-        Column("name", "Name", lambda row: row.name),
-        Column("category", "Category", lambda row: row.category),
+        Column("sku", "SKU"),
+        Column("name", "Name"),
+        Column("category", "Category"),
         Column(
             "price",
             "Price",
-            lambda row: row.price,
             cell=lambda row: money(row.price),
-            editor=input_cell("Price", "price", lambda r: amount(r.price)),
+            edit=True,
+            text=lambda row: amount(row.price),
             numeric=True,
         ),
-        Column(
-            "stock",
-            "Stock",
-            lambda row: row.stock,
-            cell=_stock,
-            editor=input_cell("Stock", "stock", lambda r: r.stock),
-            numeric=True,
-        ),
-        Column(
-            "reorder",
-            "Reorder level",
-            lambda row: row.reorder,
-            editor=input_cell("Reorder level", "reorder", lambda r: r.reorder),
-            numeric=True,
-        ),
+        Column("stock", "Stock", cell=_stock, edit=True, numeric=True),
+        Column("reorder", "Reorder level", edit=True, numeric=True),
     ),
     title=lambda row: row.name,
 )
@@ -404,39 +373,27 @@ class _Shown:
     """An invoice as a row of its table."""
 
     invoice: Invoice
+    number: int
     customer: str
+    issued: date
+    due: date
+    total: int
     status: str
-
-    @property
-    def number(self) -> int:
-        return self.invoice.number
 
 
 INVOICES = Table(
     "/invoices",
     "invoice",
     (
-        Column(
-            "number",
-            "No.",
-            lambda row: row.number,
-            cell=lambda row: h("a", row.invoice.label, href=f"/invoice/{row.number}"),
-        ),
-        Column("customer", "Customer", lambda row: row.customer),
-        Column("issued", "Issued", lambda row: row.invoice.issued, cell=lambda row: _date(row.invoice.issued)),
-        Column("due", "Due", lambda row: row.invoice.due, cell=lambda row: _date(row.invoice.due)),
-        Column(
-            "total", "Total", lambda row: row.invoice.total, cell=lambda row: money(row.invoice.total), numeric=True
-        ),
-        Column(
-            "status",
-            "Status",
-            lambda row: row.status,
-            cell=lambda row: h(f"span.badge{_TONES[row.status]}", row.status),
-        ),
+        Column("number", "No.", cell=lambda row: h("a", row.invoice.label, href=f"/invoice/{row.number}")),
+        Column("customer", "Customer"),
+        Column("issued", "Issued", cell=lambda row: _date(row.issued)),
+        Column("due", "Due", cell=lambda row: _date(row.due)),
+        Column("total", "Total", cell=lambda row: money(row.total), numeric=True),
+        Column("status", "Status", cell=lambda row: h(f"span.badge{_TONES[row.status]}", row.status)),
     ),
     title=lambda row: row.invoice.label,
-    bulk=(button("Mark as paid", tone="quiet", name="act", value="paid"),),
+    bulk=(_bulk("Mark as paid", "paid"),),
 )
 
 
@@ -444,12 +401,16 @@ INVOICES = Table(
 def invoices(app: AdminApp, visit: Visit) -> HtmlPage:
     shown = {name: visit.asked(name) for name in ("customer", "status", "since", "until")}
     since, until = day_or(shown["since"], date.min), day_or(shown["until"], date.max)
+    everything = [
+        _Shown(i, i.number, app.customers[i.customer].name, i.issued, i.due, i.total, i.status(app.today))
+        for i in app.invoices.values()
+    ]
     rows = [
         row
-        for invoice in app.invoices.values()
-        if since <= invoice.issued <= until
-        for row in [_Shown(invoice, app.customers[invoice.customer].name, invoice.status(app.today))]
-        if shown["customer"] in ("", str(invoice.customer)) and shown["status"] in ("", row.status)
+        for row in everything
+        if since <= row.issued <= until
+        and shown["customer"] in ("", str(row.invoice.customer))
+        and shown["status"] in ("", row.status)
     ]
     names = sorted((row.name, str(row.number)) for row in app.customers.values())
     filters = _filters(
