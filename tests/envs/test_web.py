@@ -26,7 +26,8 @@ from rllm_gym.envs.web.browser.errors import BrowserFault
 from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
-from rllm_gym.envs.web.sites.task import Answer, Click, ReportInfeasible, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.moves import Answer, Click, ReportInfeasible
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
 from tests.browser.long_timeouts import use_long_timeouts
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")

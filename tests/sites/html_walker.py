@@ -13,18 +13,8 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from rllm_gym.envs.web.sites.http import Request, Response
-from rllm_gym.envs.web.sites.task import (
-    Answer,
-    Click,
-    Fill,
-    Goto,
-    Move,
-    Press,
-    ReportInfeasible,
-    Select,
-    SiteState,
-    WebTask,
-)
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select
+from rllm_gym.envs.web.sites.task import SiteState, WebTask
 
 VOID = {"br", "hr", "img", "input", "link", "meta"}
 ROLES = {"button": "button", "select": "combobox", "textarea": "textbox", "a": "link", "tr": "row"}

@@ -10,7 +10,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.web.sites.task import Answer, Fill, Move, ReportInfeasible, SiteState, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.moves import Answer, Fill, Move, ReportInfeasible
+from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from tests.sites.html_walker import SiteDriver, rewarded
 
 FEW_SEEDS = (0, 4)  # the first and the fifth level

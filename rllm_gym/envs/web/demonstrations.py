@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.env import WebEnv
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select, WebTask
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select
+from rllm_gym.envs.web.sites.task import WebTask
 
 if TYPE_CHECKING:
     from rllm_gym.envs.web.browser.observation import PageView

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rllm_gym.envs.web.sites.http import Handler
+from rllm_gym.envs.web.sites.moves import Answer, Move, ReportInfeasible
 
 
 class SiteState(Protocol):
@@ -22,55 +23,6 @@ class SiteState(Protocol):
         Facts exclude what browsing alone changes (last page seen, sort order chosen).
         """
         ...
-
-
-# The moves of a solution
-# A move identifies an element by its role and name and, if several look alike, by a text in the same row or card.
-# `rllm_gym.envs.web.demonstrations` converts moves to replies with the element numbers of the current page.
-
-
-@dataclass(frozen=True, slots=True)
-class Click:
-    role: str
-    name: str
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    name: str
-    text: str
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    name: str
-    option: str
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Press:
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Goto:
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportInfeasible:
-    reason: str
-
-
-Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.admin.state import (
     DEPARTMENTS,
     PLANS,
@@ -23,22 +24,7 @@ from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.fields import amount, cents_of, day_or
 from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
-from rllm_gym.envs.web.sites.pages import (
-    Frame,
-    HtmlPage,
-    button,
-    card,
-    checkbox,
-    choice,
-    described,
-    dialog,
-    field,
-    form,
-    hidden,
-    link_button,
-    post_button,
-    table,
-)
+from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
@@ -113,14 +99,14 @@ def _filters(path: str, shown: Mapping[str, str], sort: str, *fields: Content) -
     return form(
         path,
         *fields,
-        hidden("sort", sort) if sort else None,
-        h("div.buttons", button("Filter"), link_button("Reset", path)),
+        pages.hidden("sort", sort) if sort else None,
+        h("div.buttons", pages.button("Filter"), pages.link_button("Reset", path)),
         method="get",
     )
 
 
 def _bulk(label: str, act: str) -> Markup:
-    return button(label, tone="quiet", name="act", value=act)
+    return pages.button(label, tone="quiet", name="act", value=act)
 
 
 def _any(options: Iterable[str]) -> list[tuple[str, str]]:
@@ -176,10 +162,10 @@ def customers(app: AdminApp, visit: Visit) -> HtmlPage:
         "/customers",
         shown,
         visit.asked("sort", 20),
-        field("Name, contact or e-mail", "text", shown["text"]),
-        choice("Country", "country", _any(countries), shown["country"], key="filter"),
-        choice("Plan", "plan", _any(PLANS), shown["plan"], key="filter"),
-        choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
+        pages.field("Name, contact or e-mail", "text", shown["text"]),
+        pages.choice("Country", "country", _any(countries), shown["country"], key="filter"),
+        pages.choice("Plan", "plan", _any(PLANS), shown["plan"], key="filter"),
+        pages.choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
     )
     return HtmlPage("Customers", CUSTOMERS.render(rows, visit, shown), aside=filters)
 
@@ -246,12 +232,12 @@ def staff(app: AdminApp, visit: Visit) -> HtmlPage:
         "/staff",
         shown,
         visit.asked("sort", 20),
-        field("Name or e-mail", "text", shown["text"]),
-        choice("Department", "department", _any(DEPARTMENTS), shown["department"], key="filter"),
-        choice("Role", "role", _any(ROLES), shown["role"], key="filter"),
-        choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
+        pages.field("Name or e-mail", "text", shown["text"]),
+        pages.choice("Department", "department", _any(DEPARTMENTS), shown["department"], key="filter"),
+        pages.choice("Role", "role", _any(ROLES), shown["role"], key="filter"),
+        pages.choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
     )
-    adding = link_button("Add somebody", "/staff/new", tone="")
+    adding = pages.link_button("Add somebody", "/staff/new", tone="")
     return HtmlPage("Staff", STAFF.render(rows, visit, shown), aside=filters, actions=adding)
 
 
@@ -261,12 +247,12 @@ def new_employee(app: AdminApp, visit: Visit) -> HtmlPage:
         "/staff/new",
         h(
             "div.two",
-            field("Name", "name"),
-            field("E-mail", "email", type="email"),
-            choice("Department", "department", DEPARTMENTS),
-            choice("Role", "role", ROLES),
+            pages.field("Name", "name"),
+            pages.field("E-mail", "email", type="email"),
+            pages.choice("Department", "department", DEPARTMENTS),
+            pages.choice("Role", "role", ROLES),
         ),
-        button("Add account"),
+        pages.button("Add account"),
         class_="card",
     )
     return HtmlPage("Add somebody", body, trail=(("Staff", "/staff"),))
@@ -347,9 +333,9 @@ def products(app: AdminApp, visit: Visit) -> HtmlPage:
         "/products",
         shown,
         visit.asked("sort", 20),
-        field("SKU or name", "text", shown["text"]),
-        choice("Category", "category", _any(categories), shown["category"], key="filter"),
-        checkbox("Only what is low in stock", "low", checked=bool(shown["low"])),
+        pages.field("SKU or name", "text", shown["text"]),
+        pages.choice("Category", "category", _any(categories), shown["category"], key="filter"),
+        pages.checkbox("Only what is low in stock", "low", checked=bool(shown["low"])),
     )
     return HtmlPage("Products", PRODUCTS.render(rows, visit, shown), aside=filters)
 
@@ -417,10 +403,12 @@ def invoices(app: AdminApp, visit: Visit) -> HtmlPage:
         "/invoices",
         shown,
         visit.asked("sort", 20),
-        choice("Customer", "customer", [("", "any"), *((number, name) for name, number in names)], shown["customer"]),
-        choice("Status", "status", _any(STATUSES), shown["status"]),
-        field("Issued from", "since", shown["since"], type="date"),
-        field("Issued until", "until", shown["until"], type="date"),
+        pages.choice(
+            "Customer", "customer", [("", "any"), *((number, name) for name, number in names)], shown["customer"]
+        ),
+        pages.choice("Status", "status", _any(STATUSES), shown["status"]),
+        pages.field("Issued from", "since", shown["since"], type="date"),
+        pages.field("Issued until", "until", shown["until"], type="date"),
     )
     return HtmlPage("Invoices", INVOICES.render(rows, visit, shown), aside=filters)
 
@@ -447,22 +435,27 @@ def show_invoice(app: AdminApp, visit: Visit, number: int) -> HtmlPage:
     ]
     if invoice.refunded:
         details.append(("Refunded", f"{money(invoice.refunded)}, {invoice.reason}"))
-    body = [card(described(details)), table(("Product", "Pieces", "Price", "Sum"), lines, numeric=(1, 2, 3))]
+    body = [
+        pages.card(pages.described(details)),
+        pages.table(("Product", "Pieces", "Price", "Sum"), lines, numeric=(1, 2, 3)),
+    ]
     return HtmlPage(invoice.label, body, trail=(("Invoices", "/invoices"),), actions=_invoice_actions(invoice))
 
 
 def _invoice_actions(invoice: Invoice) -> Markup | None:
     if not invoice.paid:
-        return post_button("Mark as paid", f"/invoice/{invoice.number}/paid", confirm=f"Was {invoice.label} paid?")
+        return pages.post_button(
+            "Mark as paid", f"/invoice/{invoice.number}/paid", confirm=f"Was {invoice.label} paid?"
+        )
     if invoice.refunded:
         return None
     refunding = form(
         f"/invoice/{invoice.number}/refund",
-        field("Amount", "amount", hint=f"At most {money(invoice.total)}."),
-        choice("Reason", "reason", REFUND_REASONS),
-        button("Refund"),
+        pages.field("Amount", "amount", hint=f"At most {money(invoice.total)}."),
+        pages.choice("Reason", "reason", REFUND_REASONS),
+        pages.button("Refund"),
     )
-    return dialog("refunding", "Refund …", f"Refund {invoice.label}", refunding)
+    return pages.dialog("refunding", "Refund …", f"Refund {invoice.label}", refunding)
 
 
 @site.post("/invoice/<int:number>/paid")

@@ -12,18 +12,9 @@ from rllm_gym.envs.web.sites.admin.pages import ORIGIN, AdminApp
 from rllm_gym.envs.web.sites.admin.state import DEPARTMENTS, PLANS, REFUND_REASONS, ROLES, Customer, Employee, Invoice
 from rllm_gym.envs.web.sites.admin.tables import PER_PAGE
 from rllm_gym.envs.web.sites.fields import amount
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
 from rllm_gym.envs.web.sites.people import COMPANY
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    Select,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, money, plural
 
 START_URL = f"{ORIGIN}/"

@@ -10,17 +10,9 @@ from rllm_gym.envs.web.sites.calendar.generate import KINDS, LENGTHS, PLACES, TO
 from rllm_gym.envs.web.sites.calendar.pages import ORIGIN, CalendarApp
 from rllm_gym.envs.web.sites.calendar.state import Event
 from rllm_gym.envs.web.sites.fields import clock, full_date
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move
 from rllm_gym.envs.web.sites.people import Person
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, listed, long_date
 
 START_URL = f"{ORIGIN}/"

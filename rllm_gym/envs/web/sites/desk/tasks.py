@@ -13,15 +13,8 @@ from rllm_gym.envs.web.sites.desk.state import BugReport, MailAndSite, MeetingRe
 from rllm_gym.envs.web.sites.fields import clock
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN as MAIL
 from rllm_gym.envs.web.sites.mail.tasks import read
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-)
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task
 from rllm_gym.envs.web.sites.tracker.pages import TrackerApp
 from rllm_gym.envs.web.sites.tracker.tasks import report
 

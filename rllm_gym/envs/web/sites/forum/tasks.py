@@ -20,18 +20,8 @@ from rllm_gym.envs.web.sites.forum.pages import (
 )
 from rllm_gym.envs.web.sites.forum.state import REASONS, Forum, Post, Thread
 from rllm_gym.envs.web.sites.http import Handler
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Goto,
-    Move,
-    Select,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.moves import Click, Fill, Goto, Move, Select
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wiki.generate import build as build_wiki
 from rllm_gym.envs.web.sites.wiki.pages import ORIGIN as WIKI
 from rllm_gym.envs.web.sites.wiki.pages import WikiApp

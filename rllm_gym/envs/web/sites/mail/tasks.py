@@ -10,17 +10,8 @@ from rllm_gym.envs.web.sites.fields import amount
 from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN, PER_PAGE
 from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, Message, Rule
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    Select,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, MONTHS, listed, long_date, money
 
 START_URL = f"{ORIGIN}/"

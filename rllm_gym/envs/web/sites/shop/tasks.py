@@ -7,20 +7,11 @@ from dataclasses import replace
 from random import Random
 
 from rllm_gym.envs.web.sites.fields import amount
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
 from rllm_gym.envs.web.sites.shop.generate import CITIES, STREETS, build
 from rllm_gym.envs.web.sites.shop.pages import ORDERS_PER_PAGE, ORIGIN, ShopApp
 from rllm_gym.envs.web.sites.shop.state import RETURN_REASONS, SHIPPING, Address, Order, Product, Shop, shipping_label
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    Select,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import MONTHS, listed, long_date, money, people
 
 START_URL = f"{ORIGIN}/"

@@ -8,17 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    Select,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.tracker.generate import PARTS, PROBLEMS, REMARKS, REPORTS, build
 from rllm_gym.envs.web.sites.tracker.pages import ORIGIN, TrackerApp
 from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, Filter, Issue, Project, Tracker

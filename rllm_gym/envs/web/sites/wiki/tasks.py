@@ -6,17 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from rllm_gym.envs.web.sites.task import (
-    Click,
-    Fill,
-    Move,
-    Select,
-    WebTask,
-    WebTaskTemplate,
-    change_task,
-    infeasible_task,
-    question_task,
-)
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wiki.generate import TRADES, build, with_number
 from rllm_gym.envs.web.sites.wiki.pages import ORIGIN, ROWS_PER_PAGE, VERSIONS_PER_PAGE
 from rllm_gym.envs.web.sites.wiki.state import (
