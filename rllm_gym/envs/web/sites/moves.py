@@ -51,3 +51,9 @@ class ReportInfeasible:
 
 
 Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
+
+
+def page_of(index: int, per_page: int) -> tuple[Move, ...]:
+    """Return the move from the first page of a list to the page with an item, unless it is on the first."""
+    page = index // per_page + 1
+    return (Click("link", f"Page {page}"),) if page > 1 else ()

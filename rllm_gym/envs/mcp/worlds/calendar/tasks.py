@@ -105,6 +105,12 @@ def _named(world: OfficeCalendarWorld, addresses: Sequence[str]) -> str:
     return listed(world.calendar.people[address] for address in addresses)
 
 
+def _own_meetings(world: OfficeCalendarWorld, rng: Random, count: int) -> list[Meeting]:
+    office_calendar = world.calendar
+    own = [meeting for meeting in office_calendar.meetings.values() if meeting.organizer == office_calendar.owner]
+    return rng.sample(sorted(own, key=lambda meeting: meeting.start), min(count, len(own)))
+
+
 def create(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
     calls, wishes = [], []
     for _ in range(difficulty):
@@ -143,12 +149,8 @@ def first_free(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> Tool
 
 
 def move(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
-    office_calendar = world.calendar
-    own = sorted(
-        (m for m in office_calendar.meetings.values() if m.organizer == office_calendar.owner), key=lambda m: m.start
-    )
     calls, wishes = [], []
-    for meeting in rng.sample(own, min(difficulty, len(own))):
+    for meeting in _own_meetings(world, rng, difficulty):
         day = rng.choice(_days(world))
         start = datetime.combine(day, OPENS) + timedelta(minutes=15 * rng.randint(0, 23))
         if start == meeting.starts:
@@ -190,11 +192,8 @@ def clear(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
 
 def swap_attendee(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
     office_calendar = world.calendar
-    own = sorted(
-        (m for m in office_calendar.meetings.values() if m.organizer == office_calendar.owner), key=lambda m: m.start
-    )
     calls, wishes = [], []
-    for meeting in rng.sample(own, min(difficulty, len(own))):
+    for meeting in _own_meetings(world, rng, difficulty):
         outside = [address for address in office_calendar.people if address not in meeting.attendees]
         inside = [address for address in meeting.attendees if address != office_calendar.owner]
         comes, goes = rng.choice(outside or [""]), rng.choice(inside or [""])

@@ -20,7 +20,7 @@ from rllm_gym.envs.web.sites.forum.pages import (
 )
 from rllm_gym.envs.web.sites.forum.state import REASONS, Forum, Post, Thread
 from rllm_gym.envs.web.sites.http import Handler
-from rllm_gym.envs.web.sites.moves import Click, Fill, Goto, Move, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Goto, Move, Select, page_of
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wiki.generate import build as build_wiki
 from rllm_gym.envs.web.sites.wiki.pages import ORIGIN as WIKI
@@ -55,8 +55,7 @@ def open_thread(thread: Thread) -> Moves:
 
 def turn_to(thread: Thread, post: Post) -> Moves:
     """Return the moves from the first page of the thread to the page of the post."""
-    page = thread.shown().index(post) // POSTS_PER_PAGE + 1
-    return (Click("link", f"Page {page}"),) if page > 1 else ()
+    return page_of(thread.shown().index(post), POSTS_PER_PAGE)
 
 
 def from_menu(post: Post, item: str, role: str = "link") -> Moves:
@@ -65,8 +64,7 @@ def from_menu(post: Post, item: str, role: str = "link") -> Moves:
 
 
 def open_member(forum: Forum, name: str) -> Moves:
-    page = sorted(forum.users).index(name) // MEMBERS_PER_PAGE + 1
-    turn = (Click("link", f"Page {page}"),) if page > 1 else ()
+    turn = page_of(sorted(forum.users).index(name), MEMBERS_PER_PAGE)
     return Click("link", "Members"), *turn, Click("link", name)
 
 
@@ -192,8 +190,7 @@ def reply_latest(forum: Forum, rng: Random, difficulty: int) -> WebTask:
             f"Which open (not locked) thread in {board} had activity last? Reply there: “{text}”",
         ]
     )
-    page = forum.board(board).index(thread) // THREADS_PER_PAGE + 1
-    turn = [Click("link", f"Page {page}")] if page > 1 else []
+    turn = page_of(forum.board(board).index(thread), THREADS_PER_PAGE)
     moves = Click("link", board), *turn, Click("link", thread.title), *post_reply(text)
     return change_task(goal, START_URL, moves, lambda site: site.reply(thread.number, text))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select, page_of
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wiki.generate import TRADES, build, with_number
 from rllm_gym.envs.web.sites.wiki.pages import ORIGIN, ROWS_PER_PAGE, VERSIONS_PER_PAGE
@@ -42,8 +42,7 @@ def from_menu(item: str) -> Moves:
 
 
 def open_version(page: WikiPage, revision: Revision) -> Moves:
-    number = page.revisions[::-1].index(revision) // VERSIONS_PER_PAGE + 1
-    turn = (Click("link", f"Page {number}"),) if number > 1 else ()
+    turn = page_of(page.revisions[::-1].index(revision), VERSIONS_PER_PAGE)
     return *open_page(page.title), Click("link", "History"), *turn, Click("link", f"Version {revision.number}")
 
 
@@ -134,10 +133,8 @@ def extreme(wiki: Wiki, rng: Random, difficulty: int) -> WebTask:
             f"Use the wiki's table of {many}: of every {one} {within}, which one has {what[by]}?",
         ]
     )
-    page = place // ROWS_PER_PAGE + 1
-    turn = [Click("link", f"Page {page}")] if page > 1 else []
-    title = rows[place].title
-    return question_task(goal, START_URL, (*sort_table(kind, by), *turn), title, {"type": "string", "value": title})
+    title, moves = rows[place].title, (*sort_table(kind, by), *page_of(place, ROWS_PER_PAGE))
+    return question_task(goal, START_URL, moves, title, {"type": "string", "value": title})
 
 
 def count(wiki: Wiki, rng: Random, difficulty: int) -> WebTask:
