@@ -51,9 +51,10 @@ class ReportInfeasible:
 
 
 Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
+Moves = tuple[Move, ...]
 
 
-def page_of(index: int, per_page: int) -> tuple[Move, ...]:
+def page_of(index: int, per_page: int) -> Moves:
     """Return the move from the first page of a list to the page with an item, unless it is on the first."""
     page = index // per_page + 1
     return (Click("link", f"Page {page}"),) if page > 1 else ()

@@ -12,7 +12,7 @@ from rllm_gym.envs.web.sites.admin.pages import ORIGIN, AdminApp
 from rllm_gym.envs.web.sites.admin.state import DEPARTMENTS, PLANS, REFUND_REASONS, ROLES, Customer, Employee, Invoice
 from rllm_gym.envs.web.sites.admin.tables import PER_PAGE
 from rllm_gym.envs.web.sites.fields import amount
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.people import COMPANY
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, money, plural
@@ -25,12 +25,12 @@ _MAX_ROWS = 4
 # Move sequences
 
 
-def filtered(table: str, *chosen: Move) -> tuple[Move, ...]:
+def filtered(table: str, *chosen: Move) -> Moves:
     """Return the moves from any page to the filtered rows of a table."""
     return Click("link", table), *chosen, Click("button", "Filter")
 
 
-def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> tuple[Move, ...]:
+def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> Moves:
     """Return the moves that select the wanted rows page by page and press a button on each page; rows do not move."""
     moves: list[Move] = []
     turned = 0
@@ -44,7 +44,7 @@ def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> tuple[Move
     return tuple(moves)
 
 
-def _edit_product(name: str, **fields: str) -> tuple[Move, ...]:
+def _edit_product(name: str, **fields: str) -> Moves:
     return (
         *filtered("Products", Fill("SKU or name", name)),
         Click("link", f"Edit {name}"),
@@ -53,11 +53,11 @@ def _edit_product(name: str, **fields: str) -> tuple[Move, ...]:
     )
 
 
-def invoices_of(customer: str) -> tuple[Move, ...]:
+def invoices_of(customer: str) -> Moves:
     return filtered("Invoices", Select("Customer", customer))
 
 
-def open_invoice(app: AdminApp, invoice: Invoice) -> tuple[Move, ...]:
+def open_invoice(app: AdminApp, invoice: Invoice) -> Moves:
     """Return the moves from any page to an invoice, via its customer."""
     customer = app.customers[invoice.customer].name
     theirs = [other for other in app.invoices.values() if other.customer == invoice.customer]
@@ -65,7 +65,7 @@ def open_invoice(app: AdminApp, invoice: Invoice) -> tuple[Move, ...]:
     return *invoices_of(customer), *([Click("link", "Next ›")] * turns), Click("link", invoice.label)
 
 
-def refund_moves(cents: int, reason: str) -> tuple[Move, ...]:
+def refund_moves(cents: int, reason: str) -> Moves:
     """Return the moves of a refund on the page of an invoice."""
     return (
         Click("button", "Refund …"),
@@ -87,7 +87,7 @@ def sum_invoices(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     customer = rng.choice(sorted(having, key=lambda number: abs(having[number] - most))[:3])
     found = [i for i in app.invoices.values() if i.customer == customer and i.status(app.today) == status]
     span = ""
-    dates: tuple[Move, ...] = ()
+    dates: Moves = ()
     if difficulty >= 4:
         day = rng.choice(found).issued
         found = [invoice for invoice in found if invoice.issued >= day]
@@ -335,7 +335,7 @@ def mark_paid(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     if difficulty <= 2:
         wanted = rng.sample(unpaid, min(len(unpaid), 1 + difficulty))
         goal = f"The money for {listed(sorted(invoice.label for invoice in wanted))} has come: mark them as paid."
-        steps: tuple[Move, ...] = (Click("link", "Invoices"),)
+        steps: Moves = (Click("link", "Invoices"),)
     else:
         overdue = [invoice for invoice in unpaid if invoice.status(app.today) == "Overdue"]
         customer = rng.choice([invoice.customer for invoice in overdue or unpaid])

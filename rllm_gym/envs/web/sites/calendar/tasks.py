@@ -10,7 +10,7 @@ from rllm_gym.envs.web.sites.calendar.generate import KINDS, LENGTHS, PLACES, TO
 from rllm_gym.envs.web.sites.calendar.pages import ORIGIN, CalendarApp
 from rllm_gym.envs.web.sites.calendar.state import Event
 from rllm_gym.envs.web.sites.fields import clock, full_date
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves
 from rllm_gym.envs.web.sites.people import Person
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, listed, long_date
@@ -21,17 +21,15 @@ _LEVELS = (1, 2, 3, 4, 5)
 # Move sequences
 
 
-def go_to(day: date, view: str = "Day") -> tuple[Move, ...]:
+def go_to(day: date, view: str = "Day") -> Moves:
     return Click("link", view), Fill("Go to date", day.isoformat()), Click("button", "Go")
 
 
-def go_to_event(day: date, event: Event) -> tuple[Move, ...]:
+def go_to_event(day: date, event: Event) -> Moves:
     return *go_to(day), Click("link", event.title)
 
 
-def fill_in(
-    title: str, day: date, start: int, end: int, place: str = "", guests: Sequence[Person] = ()
-) -> tuple[Move, ...]:
+def fill_in(title: str, day: date, start: int, end: int, place: str = "", guests: Sequence[Person] = ()) -> Moves:
     """Return the moves from any page to a new event."""
     return (
         Click("link", "New event"),
@@ -45,7 +43,7 @@ def fill_in(
     )
 
 
-def look_at(day: date, people: Sequence[Person]) -> tuple[Move, ...]:
+def look_at(day: date, people: Sequence[Person]) -> Moves:
     return (
         Click("link", "Find a time"),
         Fill("People", ", ".join(person.name for person in people)),
@@ -316,7 +314,7 @@ def look_up(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
                 f"When does “{event.title}” take place next, today not counted? Answer with the date.",
             )
         )
-        moves: tuple[Move, ...] = (Fill("Search events", event.title), Click("button", "Search"))
+        moves: Moves = (Fill("Search events", event.title), Click("button", "Search"))
         text, answer = long_date(day), {"type": "date", "value": day.isoformat()}
     elif question == "end":
         day, _ = rng.choice(accepted)

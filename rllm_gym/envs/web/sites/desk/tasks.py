@@ -13,7 +13,7 @@ from rllm_gym.envs.web.sites.desk.state import BugReport, MailAndSite, MeetingRe
 from rllm_gym.envs.web.sites.fields import clock
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN as MAIL
 from rllm_gym.envs.web.sites.mail.tasks import read
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move
+from rllm_gym.envs.web.sites.moves import Click, Fill, Moves
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task
 from rllm_gym.envs.web.sites.tracker.pages import TrackerApp
 from rllm_gym.envs.web.sites.tracker.tasks import report
@@ -108,7 +108,7 @@ def pay_back(app: MailAndSite[AdminApp, RefundRequest], rng: Random, difficulty:
     )
     goal += " Refund nothing if the invoice is not one of this customer's; say that it cannot be done instead."
     cents = asked.pieces * asked.line.price
-    moves: tuple[Move, ...] = (*read(message), Click("link", "Back office"))
+    moves: Moves = (*read(message), Click("link", "Back office"))
     if not asked.rightful:
         moves = *moves, *invoices_of(asked.customer)
         return infeasible_task(goal, START_URL, moves, f"{asked.invoice.label} is not an invoice of {asked.customer}.")

@@ -20,7 +20,7 @@ from rllm_gym.envs.web.sites.forum.pages import (
 )
 from rllm_gym.envs.web.sites.forum.state import REASONS, Forum, Post, Thread
 from rllm_gym.envs.web.sites.http import Handler
-from rllm_gym.envs.web.sites.moves import Click, Fill, Goto, Move, Select, page_of
+from rllm_gym.envs.web.sites.moves import Click, Fill, Goto, Move, Moves, Select, page_of
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wiki.generate import build as build_wiki
 from rllm_gym.envs.web.sites.wiki.pages import ORIGIN as WIKI
@@ -30,7 +30,6 @@ from rllm_gym.envs.web.sites.wording import long_date
 
 START_URL = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
-Moves = tuple[Move, ...]
 
 SENTENCES = (
     "Thank you for the detailed answers.",

@@ -10,7 +10,7 @@ from rllm_gym.envs.web.sites.fields import amount
 from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN, PER_PAGE
 from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, Message, Rule
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, MONTHS, listed, long_date, money
 
@@ -30,11 +30,11 @@ _TEXTS = (
 # Move sequences
 
 
-def find(text: str) -> tuple[Move, ...]:
+def find(text: str) -> Moves:
     return Fill("Search mail", text), Click("button", "Search")
 
 
-def read(message: Message) -> tuple[Move, ...]:
+def read(message: Message) -> Moves:
     """Return the moves from any page to a message."""
     return *find(f"subject:{message.subject}"), Click("link", message.subject)
 

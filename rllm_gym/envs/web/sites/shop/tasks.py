@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from rllm_gym.envs.web.sites.fields import amount
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.shop.generate import CITIES, STREETS, build
 from rllm_gym.envs.web.sites.shop.pages import ORDERS_PER_PAGE, ORIGIN, ShopApp
 from rllm_gym.envs.web.sites.shop.state import RETURN_REASONS, SHIPPING, Address, Order, Product, Shop, shipping_label
@@ -16,7 +16,6 @@ from rllm_gym.envs.web.sites.wording import MONTHS, listed, long_date, money, pe
 
 START_URL = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
-Moves = tuple[Move, ...]
 
 
 # Moves and selections that the tasks share

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.tracker.generate import PARTS, PROBLEMS, REMARKS, REPORTS, build
 from rllm_gym.envs.web.sites.tracker.pages import ORIGIN, TrackerApp
@@ -26,15 +26,15 @@ _FIELDS = {"state": "State", "kind": "Kind", "label": "Label", "priority": "Prio
 # Move sequences
 
 
-def open_project(project: Project) -> tuple[Move, ...]:
+def open_project(project: Project) -> Moves:
     return Click("link", "Projects"), Click("link", project.name)
 
 
-def open_issue(issue: Issue) -> tuple[Move, ...]:
+def open_issue(issue: Issue) -> Moves:
     return Fill("Search issues", f"{issue.key} {issue.title}"), Click("button", "Search"), Click("link", issue.title)
 
 
-def filtered(project: Project, asked: Filter, names: dict[str, str]) -> tuple[Move, ...]:
+def filtered(project: Project, asked: Filter, names: dict[str, str]) -> Moves:
     """Return the moves from any page to a filtered list. ``names`` maps addresses of assignees to names."""
     chosen = {label: getattr(asked, field) for field, label in _FIELDS.items()}
     if chosen["State"] != "open":
@@ -47,19 +47,19 @@ def filtered(project: Project, asked: Filter, names: dict[str, str]) -> tuple[Mo
     return *open_project(project), *selects, Click("button", "Filter")
 
 
-def _for_each(issues: Iterable[Issue], *act: Move) -> tuple[Move, ...]:
+def _for_each(issues: Iterable[Issue], *act: Move) -> Moves:
     return tuple(move for issue in issues for move in (*open_issue(issue), *act))
 
 
-def _set(label: str, option: str) -> tuple[Move, ...]:
+def _set(label: str, option: str) -> Moves:
     return Select(label, option), Click("button", f"Set {label.lower()}")
 
 
-def _comment(text: str) -> tuple[Move, ...]:
+def _comment(text: str) -> Moves:
     return (Fill("Add a comment", text), Click("button", "Comment")) if text else ()
 
 
-def report(project: Project, title: str, text: str, chosen: dict[str, str], labels: Sequence[str]) -> tuple[Move, ...]:
+def report(project: Project, title: str, text: str, chosen: dict[str, str], labels: Sequence[str]) -> Moves:
     """Return the moves from any page to a new issue."""
     return (
         *open_project(project),
@@ -309,7 +309,7 @@ def look_up(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
     load = Counter(issue.assignee for issue in issues if issue.assignee).most_common(2)
     busiest = len(load) == 2 and load[0][1] > load[1][1]
     question = rng.choice(("oldest", "reporter", "busiest" if busiest else "oldest"))
-    moves: tuple[Move, ...]
+    moves: Moves
     if question == "oldest":
         asked = _filter_with(app, rng, project, 2, 30)
         goal = rng.choice(

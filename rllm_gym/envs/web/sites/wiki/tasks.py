@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Select, page_of
+from rllm_gym.envs.web.sites.moves import Click, Fill, Moves, Select, page_of
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wiki.generate import TRADES, build, with_number
 from rllm_gym.envs.web.sites.wiki.pages import ORIGIN, ROWS_PER_PAGE, VERSIONS_PER_PAGE
@@ -27,7 +27,6 @@ START_URL = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
 UNITS = {"Area": ["km²", "km2", "square kilometres"], "Length": ["km", "kilometres"], "Height": ["m", "metres"]}
 MORE = {"Population": "inhabitants", "Founded": "", "Area": "km²", "Length": "km", "Bridges": "bridges", "Height": "m"}
-Moves = tuple[Move, ...]
 
 
 # Moves and selections that the tasks share
