@@ -31,11 +31,6 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Press:
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
 class Goto:
     url: str
 
@@ -50,7 +45,7 @@ class ReportInfeasible:
     reason: str
 
 
-Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
+Move = Click | Fill | Select | Goto | Answer | ReportInfeasible
 Moves = tuple[Move, ...]
 
 
