@@ -12,11 +12,12 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from rllm_gym.envs.task_templates import choose_templates, template_tasks
+from rllm_gym.envs.web import sites as built_in
 from rllm_gym.envs.web.rows import SiteTaskRow
 from rllm_gym.envs.web.sites.http import Request, Response
 from rllm_gym.envs.web.sites.task import WebTaskTemplate
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
-from rllm_gym.envs.web.tasks import site_tasks, templates_of
 
 _EXAMPLES = """examples:
   rllm-gym serve-sites                              # a task of the shop
@@ -52,13 +53,14 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the task templates and exit")
     options = parser.parse_args(argv)
+    known = built_in.templates()
     if options.list:
-        for name, template in templates_of(sites=options.site).items():
+        for name, template in choose_templates(known, WebTaskTemplate, None, options.site, "site").items():
             print(f"{name}  (difficulty {', '.join(map(str, template.difficulties))})")
         return 0
     site = options.site or (None if options.template else "shop")
-    templates = templates_of(options.template, site)
-    task = site_tasks(templates, difficulty=options.difficulty, seed=options.seed)[0]
+    templates = choose_templates(known, WebTaskTemplate, options.template, site, "site")
+    task = template_tasks(templates, "web", difficulty=options.difficulty, seed=options.seed)[0]
     row = SiteTaskRow(task.data["template"], task.data["seed"], task.data["difficulty"])
     with SiteServers(templates[row.template], row, port=options.port) as sites:
         print(f"Task:   {row.template}, difficulty {row.difficulty}, seed {row.seed}")

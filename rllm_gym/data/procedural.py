@@ -102,11 +102,6 @@ class ProceduralTaskset(Taskset):
     def seed(self) -> int:
         return self._store.seed
 
-    @property
-    def split_name(self) -> str:
-        """The split of every task in this set."""
-        return self._store.split
-
     def split(self, name: str) -> Taskset:
         """Return this set if ``name`` is its split, else raise :class:`~rllm_gym.core.TaskError`."""
         return self if check_split(name) == self._store.split else super().split(name)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from rllm_gym.core import InvalidAction
 
 TOOL_CALL_OPEN, TOOL_CALL_CLOSE = "<tool_call>", "</tool_call>"
-FUNCTION_OPEN, FUNCTION_CLOSE = "<function=", "</function>"
+FUNCTION_OPEN = "<function="
 
 _FUNCTION = re.compile(r"<function=([^<>\n]{1,100})>")
 _PARAMETER = re.compile(r"\s*+<parameter=([^<>\n]{1,100})>")

@@ -44,7 +44,7 @@ BELL = WebTaskTemplate(
     "bell/ring",
     lambda seed, difficulty: Bell(),
     lambda state, rng, difficulty: WebTask(
-        "Ring <once>.", "http://bell.test/?from=start", (), (), outcome=lambda site: setattr(site, "rings", 1)
+        "Ring <once>.", "http://bell.test/?from=start", (), outcome=lambda site: setattr(site, "rings", 1)
     ),
 )
 

@@ -87,7 +87,6 @@ def test_the_last_of_a_billion_tasks_costs_as_much_as_the_first() -> None:
 
 def test_the_split_of_a_set_is_fixed() -> None:
     tasks = build(split=None)
-    assert tasks.split_name == "train"
     assert tasks.split("train") is tasks
     with pytest.raises(TaskError, match="split='test'"):
         tasks.split("test")

@@ -139,10 +139,13 @@ def test_only_the_solution_is_rewarded():
 
 def find_errors(template: str, others: bool) -> list[Any]:
     env, wrong = MCPEnv(templates=template), []
-    for path, reward in (("calls", 1.0), *((("wrong_calls", 0.0), (None, 0.0)) if others else ())):
+    for path, reward in (("solution", 1.0), *((("cut short", 0.0), ("idle", 0.0)) if others else ())):
         env.reset(seed=3)
         task = tool_task_of(env)
-        moves = replies(getattr(task, path), list(env.available_tools.values())) if path else ["Done."]
+        calls = {"solution": task.calls, "cut short": task.calls[:-2], "idle": ()}[path]
+        moves = replies(calls, list(env.available_tools.values()))
+        if path != "solution":
+            moves = [*moves, "Done."]
         for reply in moves:
             *_, rewarded, terminated, truncated, info = env.step(reply)
             if terminated or truncated:

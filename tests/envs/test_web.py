@@ -26,7 +26,8 @@ from rllm_gym.envs.web.browser.errors import BrowserFault
 from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, ReportInfeasible, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.moves import Answer, Click, ReportInfeasible
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
 from tests.browser.long_timeouts import use_long_timeouts
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
@@ -78,7 +79,6 @@ def switch_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
         goal="Switch lamp 1 and change nothing else.",
         start="http://lamps.test/",
         moves=(Click("button", "Switch", "Lamp 1"), Answer("")),
-        wrong_moves=(Click("button", "Switch", "Lamp 1"), Click("button", "Switch", "Lamp 2"), Answer("")),
         outcome=lambda expected: expected.on.__setitem__(1, not expected.on[1]),
     )
 
@@ -88,7 +88,6 @@ def count_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
         goal="How many lamps are on?",
         start="http://lamps.test/",
         moves=(Answer(str(sum(site.on))),),
-        wrong_moves=(Click("button", "Switch", "Lamp 0"), Answer(str(sum(site.on)))),
         answer={"type": "number", "value": sum(site.on)},
     )
 
@@ -98,7 +97,6 @@ def infeasible_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
         goal="Switch lamp 9.",
         start="http://lamps.test/",
         moves=(ReportInfeasible("there is no lamp 9"),),
-        wrong_moves=(Fill("Your name", "x"), Click("button", "Sign"), ReportInfeasible("there is none")),
         infeasible=True,
     )
 
@@ -108,7 +106,7 @@ def broken_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
 
 
 def nothing_task(site: Lamps, rng: Any, difficulty: int) -> WebTask:
-    return WebTask("Look.", "http://lamps.test/", (), ())
+    return WebTask("Look.", "http://lamps.test/", ())
 
 
 TEMPLATES = [
@@ -181,14 +179,18 @@ def number_of(env: WebEnv, name: str) -> int:
 
 
 def test_only_the_solution_is_rewarded_and_not_idling_or_a_side_effect() -> None:
-    for name, seed in (("switch", 1), ("count", 2), ("infeasible", 3)):
+    for name, seed, side_effect in (
+        ("switch", 1, Click("button", "Switch", "Lamp 2")),
+        ("count", 2, Click("button", "Switch", "Lamp 0")),
+        ("infeasible", 3, Click("button", "Sign")),
+    ):
         env = lamps(name)
         try:
             env.reset(seed=seed)
             task = env.web_task
             assert play(env, task.moves)[0] == 1, name
             env.reset(seed=seed)
-            assert play(env, task.wrong_moves)[0] == 0, name
+            assert play(env, (*task.moves[:-1], side_effect, task.moves[-1]))[0] == 0, name
             for idle in ("answer()", 'answer("99")', *(["report_infeasible()"] if name != "infeasible" else [])):
                 env.reset(seed=seed)
                 _, reward, terminated, truncated, info = env.step(idle)

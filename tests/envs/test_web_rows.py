@@ -9,9 +9,10 @@ import pytest
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data import load_tasks
+from rllm_gym.envs.task_templates import choose_templates, template_tasks
 from rllm_gym.envs.web.rows import PageRow, SiteTaskRow, origin_of, read_row, row_to_web_task
+from rllm_gym.envs.web.sites import TEMPLATES, WebTaskTemplate
 from rllm_gym.envs.web.task_instance import PageTaskInstance
-from rllm_gym.envs.web.tasks import site_tasks, templates_of
 
 PAGE = {"url": "http://127.0.0.1:8000/shop?x=1", "goal": "Buy a kettle.", "check": "checks:bought"}
 
@@ -86,7 +87,7 @@ def test_a_row_cannot_name_an_arbitrary_function() -> None:
 
 
 def test_tasks_are_sampled_without_building_sites() -> None:
-    tasks = site_tasks(templates_of(), split="train")
+    tasks = template_tasks(TEMPLATES, "web", split="train")
     began = time.process_time()
     contents = {tasks[index].content for index in range(7_000)}
     assert time.process_time() - began < 5  # building a site takes milliseconds
@@ -96,15 +97,17 @@ def test_tasks_are_sampled_without_building_sites() -> None:
 
 def test_unknown_templates_and_sites_are_errors_with_their_name() -> None:
     with pytest.raises(TaskError, match=r"shop/nothing.*shop/"):
-        templates_of("shop/nothing")
+        choose_templates(TEMPLATES, WebTaskTemplate, "shop/nothing", None, "site")
     with pytest.raises(TaskError, match=r"casino.*shop"):
-        templates_of(sites="casino")
+        choose_templates(TEMPLATES, WebTaskTemplate, None, "casino", "site")
     with pytest.raises(TaskError, match="difficulty"):
-        site_tasks(templates_of(), difficulty=(2, 1))
-    only = templates_of(sites="shop")
+        template_tasks(TEMPLATES, "web", difficulty=(2, 1))
+    only = choose_templates(TEMPLATES, WebTaskTemplate, None, "shop", "site")
     assert only
     assert all(name.startswith("shop/") for name in only)
-    levels = {task.data["difficulty"] for task in (site_tasks(only, difficulty=1)[index] for index in range(50))}
+    levels = {
+        task.data["difficulty"] for task in (template_tasks(only, "web", difficulty=1)[index] for index in range(50))
+    }
     assert levels == {1}
 
 

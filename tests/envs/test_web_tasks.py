@@ -1,4 +1,4 @@
-"""Every built-in web task on its real pages: the solution is rewarded; doing nothing and the near miss are not."""
+"""Every built-in web task on its real pages: the solution is rewarded; doing nothing and a near miss are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllm_gym.envs.web.sites import TEMPLATES
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 from rllm_gym.grading.answers import matches
 from tests.browser.long_timeouts import use_long_timeouts
-from tests.sites.task_checks import daily_share
+from tests.sites.task_checks import daily_share, similar_task
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 try:
@@ -93,8 +93,10 @@ def test_todays_share_of_the_seeds(env: WebEnv, name: str) -> None:
     for seed in daily_share(range(20), 4):
         try:
             check_task(env, name, seed)
-            begin(env, name, seed)
-            assert play(env, env.web_task.wrong_moves)[0] == 0, seed
+            other = similar_task(TEMPLATES[name], env.web_task, seed, row(name, seed).difficulty)
+            if other is not None:
+                begin(env, name, seed)
+                assert play(env, other.moves)[0] == 0, seed
         except Exception as error:
             if "crashed" in str(error):
                 # Seen in one of twelve episodes of desk/tell-time on a busy machine, always at the same place in

@@ -13,18 +13,8 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from rllm_gym.envs.web.sites.http import Request, Response
-from rllm_gym.envs.web.sites.task import (
-    Answer,
-    Click,
-    Fill,
-    Goto,
-    Move,
-    Press,
-    ReportInfeasible,
-    Select,
-    SiteState,
-    WebTask,
-)
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, ReportInfeasible, Select
+from rllm_gym.envs.web.sites.task import SiteState, WebTask
 
 VOID = {"br", "hr", "img", "input", "link", "meta"}
 ROLES = {"button": "button", "select": "combobox", "textarea": "textbox", "a": "link", "tr": "row"}
@@ -106,6 +96,7 @@ class SiteDriver:
         self.answer: str | None = None
         self.infeasible = False
         self.responses: list[tuple[str, Response]] = []
+        self.sent: set[str] = set()  # values of the fields of submitted forms
         self.get(start)
 
     # Requests
@@ -179,7 +170,6 @@ class SiteDriver:
             fields = ("input", "textarea")
             node = self.find(lambda n: n.tag in fields and self.name(n) == move.name, move.within, move)
             self._values[node] = move.text
-            self._focus = node
             self._suggest(node, move.text)
         elif isinstance(move, Select):
             node = self.find(lambda n: n.tag == "select" and self.name(n) == move.name, move.within, move)
@@ -188,9 +178,6 @@ class SiteDriver:
             self._values[node] = options[0].attributes.get("value") or ""
             if "data-submit" in node.attributes:
                 self._submit(self._form_of(node), None)
-        elif isinstance(move, Press):
-            assert move.key == "Enter", move
-            self._submit(self._form_of(self._focus), None)
         elif isinstance(move, Goto):
             self.get(move.url)
         elif isinstance(move, Answer):
@@ -294,6 +281,7 @@ class SiteDriver:
             self.get(f"{action.split('?')[0]}?{urlencode(fields)}")
         else:
             headers = {"content-type": "application/x-www-form-urlencoded", "referer": self.url}
+            self.sent.update(value for _, value in fields)
             self._load(Request("POST", action, headers, urlencode(fields).encode()))
 
 

@@ -1,15 +1,18 @@
-"""Check tasks of templates: the solution is rewarded; doing nothing, giving up and the near miss are not."""
+"""Check tasks of templates: the solution is rewarded; doing nothing, giving up and near misses are not."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from random import Random
+from typing import Any
 
-from rllm_gym.envs.web.sites.task import Answer, ReportInfeasible, WebTaskTemplate
-from tests.sites.html_walker import rewarded
+from rllm_gym.envs.web.sites.moves import Answer, Fill, Move, ReportInfeasible
+from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
+from tests.sites.html_walker import SiteDriver, rewarded
 
 FEW_SEEDS = (0, 4)  # the first and the fifth level
 MANY_SEEDS = range(100)
@@ -46,7 +49,45 @@ def _check_task(template: WebTaskTemplate, seed: int, steps: int) -> None:
     task = template.make_task(build_site(), Random(seed), difficulty)
     assert len(task.moves) <= steps, f"{len(task.moves)} moves: {task}"
     assert rewarded(build_site, task, task.moves), f"the solution is not rewarded: {task}"
-    assert not rewarded(build_site, task, task.wrong_moves), f"the near miss is rewarded: {task}"
+    for near_miss in near_misses(template, task, seed, difficulty):
+        try:
+            got_reward = rewarded(build_site, task, near_miss)
+        except AssertionError:  # the site has no such element after the change
+            continue
+        assert not got_reward, f"a near miss is rewarded: {near_miss}\n{task}"
     assert not rewarded(build_site, task, (Answer("done"),)), f"doing nothing is rewarded: {task}"
     if not task.infeasible:
         assert not rewarded(build_site, task, (ReportInfeasible(""),)), f"giving up is rewarded: {task}"
+
+
+def near_misses(template: WebTaskTemplate, task: WebTask, seed: int, difficulty: int) -> Iterator[tuple[Move, ...]]:
+    """Return the solution of a similar task, the solution without its last step, and with another text in a form."""
+    other = similar_task(template, task, seed, difficulty)
+    if other is not None:
+        yield other.moves
+    if task.outcome is not None:
+        yield (*task.moves[:-2], task.moves[-1])
+        driver = SiteDriver(template.build(seed, difficulty), task.start)
+        for move in task.moves:
+            driver.do(move)
+        last_fills = {move.text: at for at, move in enumerate(task.moves) if isinstance(move, Fill)}
+        for at, move in enumerate(task.moves):
+            if isinstance(move, Fill) and move.text in driver.sent and last_fills[move.text] == at:
+                yield (*task.moves[:at], replace(move, text=f"{move.text} x"), *task.moves[at + 1 :])
+
+
+def similar_task(template: WebTaskTemplate, task: WebTask, seed: int, difficulty: int) -> WebTask | None:
+    """Return a task of the template on the same site that requests another end state or answer, if it has one."""
+    build_site = partial(template.build, seed, difficulty)
+    for other_seed in range(seed + 1, seed + 10):
+        other = template.make_task(build_site(), Random(other_seed), difficulty)
+        if _requested(build_site, other) != _requested(build_site, task):
+            return other
+    return None
+
+
+def _requested(build_site: Callable[[], SiteState], task: WebTask) -> tuple[Any, ...]:
+    site = build_site()
+    if task.outcome is not None:
+        task.outcome(site)
+    return site.facts(), task.answer, task.infeasible

@@ -9,7 +9,7 @@ import pytest
 from rllm_gym.envs.web.sites.admin import ORIGIN, TEMPLATES, build
 from rllm_gym.envs.web.sites.desk import TEMPLATES as DESK_TEMPLATES
 from rllm_gym.envs.web.sites.errors import FormError
-from rllm_gym.envs.web.sites.task import Click, Fill, Select
+from rllm_gym.envs.web.sites.moves import Click, Fill, Select
 from rllm_gym.envs.web.sites.wording import money
 from tests.sites.html_walker import SiteDriver
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share

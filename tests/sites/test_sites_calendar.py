@@ -9,8 +9,8 @@ import pytest
 
 from rllm_gym.envs.web.sites.calendar import ORIGIN, TEMPLATES, CalendarApp, build
 from rllm_gym.envs.web.sites.errors import FormError
+from rllm_gym.envs.web.sites.moves import Click, Fill
 from rllm_gym.envs.web.sites.people import Person
-from rllm_gym.envs.web.sites.task import Click, Fill
 from tests.sites.html_walker import SiteDriver
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 

@@ -7,7 +7,7 @@ import pytest
 from rllm_gym.envs.web.sites.errors import FormError
 from rllm_gym.envs.web.sites.forum import TEMPLATES, build
 from rllm_gym.envs.web.sites.http import Request
-from rllm_gym.envs.web.sites.task import Click, Fill, Goto
+from rllm_gym.envs.web.sites.moves import Click, Fill, Goto
 from tests.sites.html_walker import SiteDriver
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 

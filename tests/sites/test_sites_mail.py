@@ -11,7 +11,7 @@ from rllm_gym.envs.web.sites.errors import FormError
 from rllm_gym.envs.web.sites.http import Request
 from rllm_gym.envs.web.sites.mail import ORIGIN, TEMPLATES, build
 from rllm_gym.envs.web.sites.mail.state import Rule
-from rllm_gym.envs.web.sites.task import Click, Fill
+from rllm_gym.envs.web.sites.moves import Click, Fill
 from tests.sites.html_walker import SiteDriver
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 

@@ -9,9 +9,10 @@ from random import Random
 import pytest
 
 from rllm_gym.envs.web.sites.errors import FormError
+from rllm_gym.envs.web.sites.moves import Click, Fill, Goto, Move
 from rllm_gym.envs.web.sites.shop import TEMPLATES, build
 from rllm_gym.envs.web.sites.shop.state import RETURN_DAYS, Shop
-from rllm_gym.envs.web.sites.task import Click, Fill, Goto, Move, WebTask
+from rllm_gym.envs.web.sites.task import WebTask
 from tests.sites.html_walker import SiteDriver, rewarded
 from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 

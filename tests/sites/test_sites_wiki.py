@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllm_gym.envs.web.sites.errors import FormError
-from rllm_gym.envs.web.sites.task import Click
+from rllm_gym.envs.web.sites.moves import Click
 from rllm_gym.envs.web.sites.wiki import TEMPLATES, build
 from rllm_gym.envs.web.sites.wiki.state import Content
 from tests.sites.html_walker import SiteDriver

@@ -25,9 +25,9 @@ from rllm_gym.envs.mcp.task_instance import (
     ToolEpisodeEnd,
     ToolTaskInstance,
 )
-from rllm_gym.envs.mcp.tasks import templates_of, tool_tasks
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTaskTemplate
+from rllm_gym.envs.task_templates import choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
@@ -181,7 +181,9 @@ class MCPEnv(AsyncTextEnv):
         self._defaults = {key: value for key, value in defaults.items() if value is not None}
         if servers is not None:
             self._defaults["servers"] = servers_of(servers)
-        self._templates = templates_of(templates, worlds) if tasks is None else dict(TEMPLATES)
+        self._templates = dict(TEMPLATES)
+        if tasks is None:
+            self._templates = choose_templates(TEMPLATES, ToolTaskTemplate, templates, worlds, "world")
         built_in = {"templates": templates, "worlds": worlds, "difficulty": difficulty}
         super().__init__(
             tasks=_built_in(self._templates, difficulty, split, task_seed, num_tasks, self._defaults)
@@ -463,7 +465,7 @@ def _built_in(
 ) -> TaskSource:
     for option in of_rows:
         raise TaskError(f"{option}= applies to your own rows only; set tasks=, or omit it")
-    return tool_tasks(templates, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
+    return template_tasks(templates, "mcp", difficulty=difficulty, split=split, seed=seed, size=num_tasks)
 
 
 def _own(

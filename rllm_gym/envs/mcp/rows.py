@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.core import Task, TaskError
+from rllm_gym.envs.task_templates import template_task_content
 from rllm_gym.grading.answers import check_answer_spec
 from rllm_gym.grading.user_checks import find_function
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
@@ -97,7 +98,7 @@ class RowParser:
         self._check_untrusted(values)
         if "template" in values:
             builtin = _builtin_row(values, self.defaults)
-            return Task(task_id, *builtin_content(builtin.template, builtin.seed, builtin.difficulty))
+            return Task(task_id, *template_task_content(builtin.template, builtin.seed, builtin.difficulty))
         values = {**self.defaults, **values}
         parsed = _server_row(values)
         return Task(task_id, parsed.prompt, values)
@@ -110,12 +111,6 @@ class RowParser:
                 "the hub must not: pass servers= and check= to the environment, or review the rows and save them "
                 "to a file"
             )
-
-
-def builtin_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
-    """Return content and data of a built-in task. No backend is created: these three values define it completely."""
-    content = f"{template}, difficulty {difficulty}, world {seed}"
-    return content, {"template": template, "seed": seed, "difficulty": difficulty}
 
 
 def read_task(task: Task, defaults: Mapping[str, Any]) -> BuiltinTaskRow | ServerTaskRow:

@@ -3,6 +3,5 @@
 from rllm_gym.envs.web.env import WebEnv
 from rllm_gym.envs.web.miniwob import MiniWoBEnv
 from rllm_gym.envs.web.page_state import PageState
-from rllm_gym.envs.web.tasks import site_tasks, templates_of
 
-__all__ = ["MiniWoBEnv", "PageState", "WebEnv", "site_tasks", "templates_of"]
+__all__ = ["MiniWoBEnv", "PageState", "WebEnv"]

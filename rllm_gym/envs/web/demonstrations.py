@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.env import WebEnv
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select, WebTask
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, ReportInfeasible, Select
+from rllm_gym.envs.web.sites.task import WebTask
 
 if TYPE_CHECKING:
     from rllm_gym.envs.web.browser.observation import PageView
@@ -91,8 +92,6 @@ def call_for(move: Move, view: PageView) -> str:
             return f"fill({_find(view, EDITABLE, name, within, move)}, {_quoted(text)})"
         case Select(name, option, within):
             return f"select({_find(view, CHOOSABLE, name, within, move)}, {_quoted(option)})"
-        case Press(key):
-            return f"press({_quoted(key)})"
         case Goto(url):
             return f"goto({_quoted(url)})"
         case Answer(text):

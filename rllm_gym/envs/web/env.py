@@ -9,6 +9,8 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
+from rllm_gym.envs.task_templates import choose_templates, template_tasks
+from rllm_gym.envs.web import sites as built_in
 from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
@@ -20,7 +22,6 @@ from rllm_gym.envs.web.task_instance import (
     WebTaskInstance,
     make_site_task_instance,
 )
-from rllm_gym.envs.web.tasks import site_tasks, templates_of
 from rllm_gym.parsing.browser_actions import BrowserAction
 
 _HTML_CHARS = 2_000_000
@@ -142,16 +143,16 @@ class WebEnv(PageEnv):
             raise ValueError(f"check_timeout_s={check_timeout_s!r} must be a number from {low:g} to {high:g}")
         if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
             raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
-        self._templates = templates_of(templates, sites)
+        self._templates = choose_templates(built_in.templates(), WebTaskTemplate, templates, sites, "site")
         if tasks is None:
-            source: TaskSource = site_tasks(
-                self._templates, difficulty=difficulty, split=split, seed=task_seed, size=num_tasks
+            source: TaskSource = template_tasks(
+                self._templates, "web", difficulty=difficulty, split=split, seed=task_seed, size=num_tasks
             )
         else:
             for name, value in (("sites", sites), ("difficulty", difficulty)):
                 if value is not None:
                     raise TaskError(f"{name}={value!r} selects built-in tasks; it cannot be combined with tasks=")
-            self._templates = templates_of() | self._templates
+            self._templates = built_in.templates() | self._templates
             source = _tasks_from_argument(tasks, split, num_tasks)
         super().__init__(
             tasks=source,

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rllm_gym.core import Task, TaskError
+from rllm_gym.envs.task_templates import template_task_content
 from rllm_gym.grading.answers import check_answer_spec
 
 MAX_GOAL_CHARS = 20_000
@@ -78,13 +79,7 @@ def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
 
 def site_task(task_id: str, template: str, seed: int, difficulty: int) -> Task:
     """Return a built-in task. No site is created: template, difficulty and seed define the task completely."""
-    return Task(task_id, *site_task_content(template, seed, difficulty))
-
-
-def site_task_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
-    """Return content and data of such a task."""
-    content = f"{template}, difficulty {difficulty}, world {seed}"
-    return content, {"template": template, "seed": seed, "difficulty": difficulty}
+    return Task(task_id, *template_task_content(template, seed, difficulty))
 
 
 def read_row(row: Mapping[str, Any]) -> SiteTaskRow | PageRow:

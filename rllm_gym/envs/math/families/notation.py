@@ -45,7 +45,7 @@ def terms(coefficients: Sequence[tuple[int, str]]) -> str:
     return text or "0"
 
 
-def polynomial(coefficients: Sequence[int], variable: str = "x") -> str:
+def polynomial(coefficients: Sequence[int]) -> str:
     """Format a polynomial from its coefficients, the constant first.
 
     >>> polynomial([5, -1, 0, 2])
@@ -53,7 +53,7 @@ def polynomial(coefficients: Sequence[int], variable: str = "x") -> str:
     """
     return terms(
         [
-            (coefficient, "" if power == 0 else variable if power == 1 else f"{variable}^{power}")
+            (coefficient, "" if power == 0 else "x" if power == 1 else f"x^{power}")
             for power, coefficient in reversed(list(enumerate(coefficients)))
         ]
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from rllm_gym.envs.math.calculator import CalculatorError, calculate
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, ToolTask, ToolTaskTemplate, ToolWorld
 from rllm_gym.envs.mcp.worlds.wording import CITIES, a_today, listed, words
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -151,10 +151,6 @@ def _number(value: Fraction, tolerance: float) -> dict[str, Any]:
     return {"type": "number", "value": round(float(value), 6), "tolerance": tolerance}
 
 
-def _answer_moves(calls: Sequence[Call], right: str, wrong: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
-    return (*calls, Answer(right)), (*calls, Answer(wrong))
-
-
 # Measures
 
 
@@ -174,8 +170,7 @@ def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
             f"A merchant bought {count} {unit}s of {good} in {first}. How many {unit}s is that by the measure of "
             f"{second}? Give three decimal places."
         )
-    right, wrong = _answer_moves(calls, _decimal(value), _decimal(value * Fraction(11, 10)))
-    return ToolTask(goal, right, wrong, answer=_number(value, 0.00051))
+    return ToolTask(goal, (*calls, Answer(_decimal(value))), answer=_number(value, 0.00051))
 
 
 def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -192,8 +187,7 @@ def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         )
     )
     calls = [Call("get_measure", {"town": town, "unit": unit}) for _, unit, town in lots]
-    right, wrong = _answer_moves(calls, _decimal(total), _decimal(total - world.amount(1, lots[0][2], lots[0][1])))
-    return ToolTask(goal, right, wrong, answer=_number(total, 0.00051))
+    return ToolTask(goal, (*calls, Answer(_decimal(total))), answer=_number(total, 0.00051))
 
 
 def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -211,8 +205,7 @@ def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         f"town is the same amount cheapest? Answer with the name of the town."
     )
     calls = [Call("get_measure", {"town": town, "unit": unit}) for _, _, town in offers]
-    right, wrong = _answer_moves(calls, first, second)
-    return ToolTask(goal, right, wrong, answer={"type": "string", "value": first})
+    return ToolTask(goal, (*calls, Answer(first)), answer={"type": "string", "value": first})
 
 
 # Clocks
@@ -240,19 +233,13 @@ def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTa
     if difficulty > 1 and rng.random() < 0.4:
         days = [str(local.date()) for local in there]
         goal += f"what is the date in {listed(towns)}? Answer with YYYY-MM-DD for each, in this order, between commas."
-        right, wrong = _answer_moves(
-            calls, ", ".join(days), ", ".join([*days[:-1], str(there[-1].date() + timedelta(days=1))])
-        )
-        return ToolTask(goal, right, wrong, answer={"type": "list", "value": days, "of": "date"})
+        return ToolTask(goal, (*calls, Answer(", ".join(days))), answer={"type": "list", "value": days, "of": "date"})
     times = [f"{local:%H:%M}" for local in there]
-    late = f"{there[-1] + timedelta(minutes=15):%H:%M}"
     if difficulty == 1:
         goal += f"what do those of {towns[0]} show? Answer with HH:MM."
-        right, wrong = _answer_moves(calls, times[0], late)
-        return ToolTask(goal, right, wrong, answer={"type": "time", "value": times[0]})
+        return ToolTask(goal, (*calls, Answer(times[0])), answer={"type": "time", "value": times[0]})
     goal += f"what do those of {listed(towns)} show? Answer with HH:MM for each, in this order, between commas."
-    right, wrong = _answer_moves(calls, ", ".join(times), ", ".join([*times[:-1], late]))
-    return ToolTask(goal, right, wrong, answer={"type": "list", "value": times, "of": "time"})
+    return ToolTask(goal, (*calls, Answer(", ".join(times))), answer={"type": "list", "value": times, "of": "time"})
 
 
 def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -272,8 +259,8 @@ def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         f"clocks of {towns[-1]} show when it arrives there? Answer with HH:MM."
     )
     calls = _clocks([towns[0], towns[-1]])
-    right, wrong = _answer_moves(calls, f"{arrives:%H:%M}", f"{arrives + timedelta(minutes=60):%H:%M}")
-    return ToolTask(goal, right, wrong, answer={"type": "time", "value": f"{arrives:%H:%M}"})
+    arrival_time = f"{arrives:%H:%M}"
+    return ToolTask(goal, (*calls, Answer(arrival_time)), answer={"type": "time", "value": arrival_time})
 
 
 def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -292,8 +279,7 @@ def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         f"A company has offices that are open every day, by their local time: {description}. For how many minutes of "
         f"each 24 hours are all of them open at once?"
     )
-    right, wrong = _answer_moves(_clocks(towns), str(minutes), str(minutes + 15))
-    return ToolTask(goal, right, wrong, answer={"type": "number", "value": minutes})
+    return ToolTask(goal, (*_clocks(towns), Answer(str(minutes))), answer={"type": "number", "value": minutes})
 
 
 def _common(opens: Sequence[int], closes: Sequence[int]) -> int:

@@ -191,9 +191,8 @@ def transfer(world: Bank, rng: Random, difficulty: int) -> ToolTask:
 
     calls = _carried_out("transfer", wanted, world.failures.plan)
     # A new request id per attempt: a transfer whose reply was lost is executed twice.
-    careless = [Call(c.tool, {**c.arguments, "request_id": f"attempt-{n}"}) for n, c in enumerate(calls)]
     look = Call("list_accounts")
-    return ToolTask(goal, (look, *calls, Answer()), (look, *careless, Answer()), outcome)
+    return ToolTask(goal, (look, *calls, Answer()), outcome)
 
 
 # Rooms
@@ -288,8 +287,7 @@ def book(world: Rooms, rng: Random, difficulty: int) -> ToolTask:
                 careful.append(Call("list_bookings", {"day": booking["day"]}))
             if failure != "refused":
                 break
-    careless = _carried_out("book_room", wanted, world.failures.plan)
-    return ToolTask(goal, (*careful, Answer()), (*careless, Answer()), outcome)
+    return ToolTask(goal, (*careful, Answer()), outcome)
 
 
 # Sensors
@@ -370,7 +368,7 @@ def read_sensor(world: Sensors, rng: Random, difficulty: int) -> ToolTask:
     pages = [{"sensor": name, "start": start} for name in chosen for start in range(0, len(world.readings[name]), 12)]
     reads = _carried_out("get_readings", pages, world.failures.plan)
     answer = {"type": "number", "value": value}
-    return ToolTask(goal, (*reads, Answer(str(value))), (*reads, Answer(str(value + 1))), answer=answer)
+    return ToolTask(goal, (*reads, Answer(str(value))), answer=answer)
 
 
 TEMPLATES = (

@@ -16,7 +16,16 @@ from rllm_gym.envs.mcp.worlds.files.office import files_server
 from rllm_gym.envs.mcp.worlds.serving import server
 from rllm_gym.envs.mcp.worlds.sqlite.database import Database
 from rllm_gym.envs.mcp.worlds.sqlite.world import database_server
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.task import (
+    Answer,
+    Call,
+    Move,
+    ReportInfeasible,
+    ToolTask,
+    ToolTaskTemplate,
+    ToolWorld,
+    called,
+)
 from rllm_gym.envs.mcp.worlds.wording import CITIES, FIRST_NAMES, LAST_NAMES, a_day, a_today, money, words
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -116,15 +125,12 @@ def reconcile(world: Accounts, rng: Random, difficulty: int) -> ToolTask:
         for number in full:
             world.database.execute("UPDATE invoices SET status = ? WHERE number = ?", (word, number))
 
-    def set_status(numbers: Sequence[str]) -> Call:
-        names = ", ".join(f"'{number}'" for number in numbers)
-        return _write(f"UPDATE invoices SET status = '{word}' WHERE number IN ({names})")
-
+    names = ", ".join(f"'{number}'" for number in full)
+    update = _write(f"UPDATE invoices SET status = '{word}' WHERE number IN ({names})")
     answer = Answer(", ".join(part))
     return ToolTask(
         goal,
-        (_statement(world), Call("list_tables"), set_status(full), answer),
-        (_statement(world), set_status([*full, part[0]]), answer),
+        (_statement(world), Call("list_tables"), update, answer),
         outcome,
         {"type": "set", "value": part},
     )
@@ -154,13 +160,7 @@ def export(world: Accounts, rng: Random, difficulty: int) -> ToolTask:
             f"ORDER BY {order}, number"
         },
     )
-    headless = Call("write_file", {"path": target, "content": "".join(lines)})
-    return ToolTask(
-        goal,
-        (look, Call("write_file", {"path": target, "content": text}), Answer()),
-        (look, headless, Answer()),
-        outcome,
-    )
+    return ToolTask(goal, (look, Call("write_file", {"path": target, "content": text}), Answer()), outcome)
 
 
 # A calendar and an address book
@@ -234,12 +234,6 @@ def _who(contact: Contact) -> str:
     return f"{contact.name} of {contact.company}"
 
 
-def _namesake(world: Secretariat, contact: Contact) -> Contact:
-    """Return a different person, with the same name if there is one."""
-    others = [other for other in world.book.contacts.values() if other != contact]
-    return next((other for other in others if other.name == contact.name), others[0])
-
-
 def invite(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
     guests = rng.sample(sorted(world.book.contacts.values(), key=lambda contact: contact.contact_id), difficulty)
     day = next_monday(world.today) + timedelta(days=rng.randint(7, 11))
@@ -250,22 +244,15 @@ def invite(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
         f"invite {'; '.join(map(_who, guests))}. Their e-mail addresses are in the address book."
     )
 
-    def create(people: Sequence[Contact]) -> Call:
-        arguments = {
-            "title": title,
-            "start": written(start),
-            "end": written(start + timedelta(minutes=minutes)),
-            "attendees": [contact.email for contact in people],
-        }
-        return Call("create_event", arguments)
+    arguments = {
+        "title": title,
+        "start": written(start),
+        "end": written(start + timedelta(minutes=minutes)),
+        "attendees": [contact.email for contact in guests],
+    }
+    right, looks = Call("create_event", arguments), [_find(contact) for contact in guests]
 
-    right, looks = create(guests), [_find(contact) for contact in guests]
-
-    def outcome(world: Secretariat, workspace: Path) -> None:
-        world.calendar.create_event(**right.arguments)
-
-    wrong = create([*guests[:-1], _namesake(world, guests[-1])])
-    return ToolTask(goal, (*looks, right, Answer()), (*looks, wrong, Answer()), outcome)
+    return ToolTask(goal, (*looks, right, Answer()), called([right], lambda world: world.calendar))
 
 
 def replace_guest(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
@@ -282,11 +269,7 @@ def replace_guest(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
         wishes.append(f'"{meeting.title}": {_who(comes)} comes instead of {_who(goes)}')
     goal = f"Change who is invited to {'meetings' if difficulty > 1 else 'a meeting'}: {'; '.join(wishes)}."
 
-    def outcome(world: Secretariat, workspace: Path) -> None:
-        for call in calls:
-            getattr(world.calendar, call.tool)(**call.arguments)
-
-    return ToolTask(goal, (*looks, *calls, Answer()), (*looks, *calls[1:], Answer()), outcome)
+    return ToolTask(goal, (*looks, *calls, Answer()), called(calls, lambda world: world.calendar))
 
 
 _IF_NOT = "If there is no such contact, this cannot be done."
@@ -309,13 +292,7 @@ def new_number(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
     goal = f"Please keep the address book up to date: {'; '.join(wishes)}. {_IF_NOT}"
     looks = [Call("search", {"query": wish.split(" of ")[1]}, server="contacts") for wish in wishes]
 
-    def outcome(world: Secretariat, workspace: Path) -> None:
-        for call in calls:
-            world.book.update_contact(**call.arguments)
-
-    namesake = _namesake(world, world.book.contacts[str(calls[-1].arguments["contact_id"])])
-    wrong = Call("update_contact", {**calls[-1].arguments, "contact_id": namesake.contact_id})
-    return ToolTask(goal, (*looks, *calls, Answer()), (*looks, *calls[:-1], wrong, Answer()), outcome)
+    return ToolTask(goal, (*looks, *calls, Answer()), called(calls, lambda world: world.book))
 
 
 def _nobody(world: Secretariat, rng: Random, contacts: Sequence[Contact]) -> ToolTask:
@@ -326,10 +303,9 @@ def _nobody(world: Secretariat, rng: Random, contacts: Sequence[Contact]) -> Too
     goal = (
         f"Please keep the address book up to date: the phone of {contact.name} of {company} is now {value}. {_IF_NOT}"
     )
-    wrong = Call("update_contact", {"contact_id": contact.contact_id, "field": "phone", "value": value})
     look: Move = _find(contact)
     reason = f"There is no {contact.name} of {company}."
-    return ToolTask(goal, (look, ReportInfeasible(reason)), (look, wrong, Answer()), infeasible=True)
+    return ToolTask(goal, (look, ReportInfeasible(reason)), infeasible=True)
 
 
 TEMPLATES = (

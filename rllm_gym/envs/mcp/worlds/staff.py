@@ -105,8 +105,8 @@ def build(seed: int, difficulty: int) -> Directory:
 
 def find(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     everybody = list(world.employees.values())
-    # Never on the first page.
-    wanted, other = rng.sample(everybody[PAGE:], 2)
+    # Never on the first page. Two are drawn so that the goal of a seed stays the same.
+    wanted, _ = rng.sample(everybody[PAGE:], 2)
     who = rng.choice(
         (
             f"the employee {wanted.name}",
@@ -116,10 +116,7 @@ def find(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     )
     goal = f"What is the extension of {who}? Answer with the number."
     return ToolTask(
-        goal,
-        (*world.walk(), Answer(str(wanted.extension))),
-        (*world.walk(), Answer(str(other.extension))),
-        answer={"type": "number", "value": wanted.extension},
+        goal, (*world.walk(), Answer(str(wanted.extension))), answer={"type": "number", "value": wanted.extension}
     )
 
 
@@ -138,21 +135,10 @@ def count(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     names = sorted(employee.name for employee in found)
     if len(names) <= 6:
         goal = f"Who works in the department {example.department}{where}{floor}? Answer with the full names."
-        others = [employee.name for employee in everybody if employee not in found]
-        return ToolTask(
-            goal,
-            (*world.walk(), Answer(", ".join(names))),
-            (*world.walk(), Answer(", ".join([*names, others[0]]))),
-            answer={"type": "set", "value": names},
-        )
+        return ToolTask(goal, (*world.walk(), Answer(", ".join(names))), answer={"type": "set", "value": names})
     goal = f"How many employees work in the department {example.department}{where}{floor}? Answer with the number."
     number = len(names)
-    return ToolTask(
-        goal,
-        (*world.walk(), Answer(str(number))),
-        (*world.walk()[:1], Answer(str(number - 1))),
-        answer={"type": "number", "value": number},
-    )
+    return ToolTask(goal, (*world.walk(), Answer(str(number))), answer={"type": "number", "value": number})
 
 
 def relocate(world: Directory, rng: Random, difficulty: int) -> ToolTask:
@@ -174,16 +160,15 @@ def relocate(world: Directory, rng: Random, difficulty: int) -> ToolTask:
         )
     )
 
-    def change(employee: Employee) -> Call:
-        return Call("update_employee", {"employee_id": employee.employee_id, "field": field, "value": new})
-
     def outcome(world: Directory, workspace: Path) -> None:
         for employee in chosen:
             setattr(world.employees[employee.employee_id], field, new)
 
-    calls = [change(employee) for employee in chosen]
-    other = change(next(e for e in everybody if e not in chosen and getattr(e, field) != new))
-    return ToolTask(goal, (*world.walk(), *calls, Answer()), (*world.walk(), *calls, other, Answer()), outcome)
+    calls = [
+        Call("update_employee", {"employee_id": employee.employee_id, "field": field, "value": new})
+        for employee in chosen
+    ]
+    return ToolTask(goal, (*world.walk(), *calls, Answer()), outcome)
 
 
 TEMPLATES = (

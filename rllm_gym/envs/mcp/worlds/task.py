@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,6 @@ class ToolTask:
     Attributes:
         goal: The request, complete and unambiguous.
         calls: A solution, starting from the initial state; ends with :class:`Answer` or :class:`ReportInfeasible`.
-        wrong_calls: A similar sequence that causes harm or stops too early: it must not be rewarded.
         outcome: ``outcome(world, workspace)`` brings a copy of the initial backend to the requested state; the
             episode's backend must end with the same facts, which detects every side effect. ``None`` if nothing may
             change.
@@ -77,10 +76,19 @@ class ToolTask:
 
     goal: str
     calls: tuple[Move, ...]
-    wrong_calls: tuple[Move, ...]
-    outcome: Callable[[Any, Path], None] | None = None
+    outcome: Callable[[Any, Path], object] | None = None
     answer: Mapping[str, Any] | None = None
     infeasible: bool = False
+
+
+def called(calls: Iterable[Call], tools: Callable[[Any], Any] = lambda world: world) -> Callable[[Any, Path], None]:
+    """Return the outcome in which these calls were made; ``tools(world)`` is the object that has the tools."""
+
+    def outcome(world: Any, workspace: Path) -> None:
+        for call in calls:
+            getattr(tools(world), call.tool)(**call.arguments)
+
+    return outcome
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,16 @@ from random import Random
 from typing import Any, Literal
 
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.task import (
+    Answer,
+    Call,
+    Move,
+    ReportInfeasible,
+    ToolTask,
+    ToolTaskTemplate,
+    ToolWorld,
+    called,
+)
 from rllm_gym.envs.mcp.worlds.wording import CITIES, a_day, a_today, as_json, listed, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -337,49 +346,35 @@ def build(seed: int, difficulty: int) -> HelpDesk:
     return HelpDesk(tickets, staff, today)
 
 
-def _deeds(world: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Return possible actions on a ticket: the request, its tool, a similar tool, and further arguments."""
+def _deeds(world: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return possible actions on a ticket: the request, its tool, and further arguments."""
     person, note = rng.choice(world.staff), f"seen by {rng.choice(world.staff)}, room {rng.randint(100, 400)}"
-    deeds: list[tuple[str, str, str, dict[str, Any]]] = [
-        ("close it", "close_ticket", "resolve_ticket", {}),
-        ("mark it as resolved, the customer has not confirmed it yet", "resolve_ticket", "close_ticket", {}),
-        ("put it on hold", "hold_ticket", "lock_ticket", {}),
-        ("put it away in the archive, with its status as it is", "archive_ticket", "delete_ticket", {}),
-        ("lock it, so that the customer can no longer write", "lock_ticket", "close_ticket", {}),
-        (f"let {person} be told of every change, without giving it to them", "add_watcher", "assign_ticket",
-         {"person": person}),
-        (f"make a note that only the staff can read: \"{note}\"", "add_internal_note", "add_comment", {"text": note}),
-        (f"tell the customer in a comment: \"{note}\"", "add_comment", "add_internal_note", {"text": note}),
+    deeds: list[tuple[str, str, dict[str, Any]]] = [
+        ("close it", "close_ticket", {}),
+        ("mark it as resolved, the customer has not confirmed it yet", "resolve_ticket", {}),
+        ("put it on hold", "hold_ticket", {}),
+        ("put it away in the archive, with its status as it is", "archive_ticket", {}),
+        ("lock it, so that the customer can no longer write", "lock_ticket", {}),
+        (f"let {person} be told of every change, without giving it to them", "add_watcher", {"person": person}),
+        (f"make a note that only the staff can read: \"{note}\"", "add_internal_note", {"text": note}),
+        (f"tell the customer in a comment: \"{note}\"", "add_comment", {"text": note}),
     ]  # fmt: skip
     if ticket.assignee:
-        wish = f"make it urgent, and leave it with {ticket.assignee}"
-        deeds.append((wish, "set_priority", "escalate_ticket", {"priority": "urgent"}))
+        deeds.append((f"make it urgent, and leave it with {ticket.assignee}", "set_priority", {"priority": "urgent"}))
     return deeds
-
-
-def _instead(like: str, number: int, arguments: dict[str, Any]) -> Call:
-    return Call(like, {"ticket_id": number, **({} if like == "escalate_ticket" else arguments)})
 
 
 def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     waiting = [ticket for ticket in world.tickets.values() if ticket.status == "open"]
-    tickets = rng.sample(waiting, min(difficulty, len(waiting)))
     calls: list[Call] = []
-    near: list[Call] = []
     wishes = []
-    for ticket in tickets:
-        wish, tool, like, arguments = rng.choice(_deeds(world, rng, ticket))
+    for ticket in rng.sample(waiting, min(difficulty, len(waiting))):
+        wish, tool, arguments = rng.choice(_deeds(world, rng, ticket))
         wishes.append(f"Ticket {ticket.ticket_id}: {wish}")
         calls.append(Call(tool, {"ticket_id": ticket.ticket_id, **arguments}))
-        near.append(_instead(like, ticket.ticket_id, arguments))
     goal = f"Please do the following, and nothing else. {'; '.join(wishes)}."
-
-    def outcome(world: HelpDesk, workspace: Path) -> None:
-        for call in calls:
-            getattr(world, call.tool)(**call.arguments)
-
-    looks = [Call("get_ticket", {"ticket_id": ticket.ticket_id}) for ticket in tickets]
-    return ToolTask(goal, (*looks, *calls, Answer()), (*looks, *calls[:-1], near[-1], Answer()), outcome)
+    looks = [Call("get_ticket", {"ticket_id": call.arguments["ticket_id"]}) for call in calls]
+    return ToolTask(goal, (*looks, *calls, Answer()), called(calls))
 
 
 def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
@@ -398,9 +393,8 @@ def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
             world.tickets[ticket.ticket_id].assignee = to
 
     calls = [Call("assign_ticket", {"ticket_id": ticket.ticket_id, "person": to}) for ticket in chosen]
-    watched = Call("add_watcher", {"ticket_id": chosen[-1].ticket_id, "person": to})
     look: Move = Call("list_tickets", {"status": "open"})
-    return ToolTask(goal, (look, *calls, Answer()), (look, *calls[:-1], watched, Answer()), outcome)
+    return ToolTask(goal, (look, *calls, Answer()), outcome)
 
 
 def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
@@ -417,13 +411,7 @@ def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     numbers = [str(ticket.ticket_id) for ticket in found]
     goal = f"Which tickets have {listed(conditions)}? Answer with their numbers."
     look = Call("list_tickets", {"status": example.status})
-    one_more = next((str(number) for number in world.tickets if str(number) not in numbers), "999")
-    return ToolTask(
-        goal,
-        (look, Answer(", ".join(numbers))),
-        (look, Answer(", ".join([*numbers, one_more]))),
-        answer={"type": "set", "value": numbers},
-    )
+    return ToolTask(goal, (look, Answer(", ".join(numbers))), answer={"type": "set", "value": numbers})
 
 
 def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
@@ -433,15 +421,10 @@ def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     last = " If the tools at hand do not allow it, leave everything as it is and report that it cannot be done."
     look = Call("get_ticket", {"ticket_id": first})
     if rng.random() < 0.5 and ticket.status == "open":
-        wish, tool, like, arguments = rng.choice(_deeds(world, rng, ticket))
+        wish, tool, arguments = rng.choice(_deeds(world, rng, ticket))
         right = Call(tool, {"ticket_id": first, **arguments})
-
-        def outcome(world: HelpDesk, workspace: Path) -> None:
-            getattr(world, tool)(**right.arguments)
-
-        wrong = _instead(like, first, arguments)
         goal = f"Ticket {first}: {wish}.{last}"
-        return ToolTask(goal, (look, right, Answer()), (look, wrong, Answer()), outcome)
+        return ToolTask(goal, (look, right, Answer()), called([right]))
     wish = rng.choice(
         (
             f"Ticket {first}: merge it into ticket {second}, so that only {second} is left, with the comments of both.",
@@ -450,9 +433,8 @@ def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
             f"Ticket {first}: change the day on which it was opened to {world.today}.",
         )
     )
-    wrong = Call("add_comment", {"ticket_id": first, "text": wish})
     reason = "There is no tool for it."
-    return ToolTask(wish + last, (look, ReportInfeasible(reason)), (look, wrong, Answer()), infeasible=True)
+    return ToolTask(wish + last, (look, ReportInfeasible(reason)), infeasible=True)
 
 
 TEMPLATES = (

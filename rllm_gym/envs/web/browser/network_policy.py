@@ -49,7 +49,6 @@ class NetworkPolicy:
         sites: Handlers by origin.
         origins: Origins of real servers.
         blocked: The first hundred blocked requests of the pages.
-        blocked_count: Number of blocked requests.
         fault: The exception that a site raised. It fails the whole episode.
         on_blocked_page: Called for each blocked navigation.
     """
@@ -58,7 +57,6 @@ class NetworkPolicy:
         self.sites: dict[str, Handler] = {}
         self.origins: frozenset[str] = frozenset()
         self.blocked: list[str] = []
-        self.blocked_count = 0
         self.fault: SiteFault | None = None
         self.on_blocked_page: Callable[[str], None] = lambda url: None
 
@@ -94,7 +92,6 @@ class NetworkPolicy:
         return (name, port) in {_parts(origin)[1:] for origin in self.origins}
 
     def record_blocked(self, what: str, *, navigation: bool = False) -> None:
-        self.blocked_count += 1
         if len(self.blocked) < _MAX_RECORDED:
             self.blocked.append(what[:_URL_CHARS])
         if navigation:

@@ -1,7 +1,7 @@
 """The built-in web sites: pages generated in Python, state that can be compared, and tasks. Contains no browser code.
 
-The modules here are shared by all sites; :mod:`~rllm_gym.envs.web.sites.task` has the types. Each site is a package of
-four modules, each of which imports only those before it:
+The modules here are shared by all sites; :mod:`~rllm_gym.envs.web.sites.task` and :mod:`~rllm_gym.envs.web.sites.moves`
+have the types. Each site is a package of four modules, each of which imports only those before it:
 
 - ``state.py``: dataclasses with the content of the site, the changes that a visitor can make, and ``facts()``;
 - ``pages.py``: ``ORIGIN``, the routes of a :class:`~rllm_gym.envs.web.sites.site.Site`, and the state with its

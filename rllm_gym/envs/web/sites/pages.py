@@ -156,11 +156,9 @@ def field(
     )
 
 
-def text_area(
-    label: str, name: str, value: str = "", *, rows: int = 6, hint: str | None = None, key: object = None
-) -> Markup:
+def text_area(label: str, name: str, value: str = "", *, rows: int = 6, hint: str | None = None) -> Markup:
     """Return a labelled multi-line field."""
-    identity = _identity(name, key)
+    identity = _identity(name, None)
     return h(
         "div.field",
         h("label", label, for_=identity),
@@ -278,13 +276,7 @@ def page_links(part: PageSlice[Item], path: str, **query: object) -> Markup | No
     return h("nav.pages", links, aria_label="Pages")
 
 
-def table(
-    headings: Sequence[Content],
-    rows: Iterable[Sequence[Content]],
-    *,
-    numeric: Iterable[int] = (),
-    caption: str | None = None,
-) -> Markup:
+def table(headings: Sequence[Content], rows: Iterable[Sequence[Content]], *, numeric: Iterable[int] = ()) -> Markup:
     """Return a table. ``numeric`` contains the indices (from 0) of right-aligned columns."""
     right = frozenset(numeric)
     cells = [(h("td.number", cell) if i in right else h("td", cell) for i, cell in enumerate(row)) for row in rows]
@@ -292,7 +284,6 @@ def table(
         "div.table",
         h(
             "table",
-            caption and h("caption", caption),
             h(
                 "thead",
                 h("tr", [h("th.number" if i in right else "th", cell, scope="col") for i, cell in enumerate(headings)]),
@@ -350,10 +341,10 @@ def tabs(*panels: tuple[str, Content]) -> Markup:
     return h("div.tabs", h("div.tablist", heads, role="tablist"), bodies)
 
 
-def dialog(identity: str, opener: str, title: str, *children: Content, tone: str = "quiet") -> Markup:
+def dialog(identity: str, opener: str, title: str, *children: Content) -> Markup:
     """Return a button that opens a modal dialog, and the dialog."""
     return join(
-        h("button", opener, type="button", class_=tone or None, data_open=identity),
+        h("button", opener, type="button", class_="quiet", data_open=identity),
         h(
             "dialog",
             h("div.dialoghead", h("h2", title), h("button.quiet", "Close", type="button", data_close=True)),

@@ -34,7 +34,7 @@ class Person:
         return self.name.split()[-1]
 
 
-def staff(rng: Random, count: int, domain: str = COMPANY) -> list[Person]:
+def staff(rng: Random, count: int) -> list[Person]:
     """Draw ``count`` people. From the third on, about one in three shares a surname or a first name with another."""
     taken: dict[str, Person] = {}
     while len(taken) < count:
@@ -43,7 +43,7 @@ def staff(rng: Random, count: int, domain: str = COMPANY) -> list[Person]:
             other = rng.choice(list(taken.values()))
             first, last = rng.choice(((first, other.last), (other.first, last)))
         name = f"{first} {last}"
-        taken.setdefault(name, Person(name, f"{name.lower().replace(' ', '.')}@{domain}"))
+        taken.setdefault(name, Person(name, f"{name.lower().replace(' ', '.')}@{COMPANY}"))
     return list(taken.values())
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rllm_gym.envs.web.sites.http import Handler
+from rllm_gym.envs.web.sites.moves import Answer, Move, ReportInfeasible
 
 
 class SiteState(Protocol):
@@ -24,55 +25,6 @@ class SiteState(Protocol):
         ...
 
 
-# The moves of a solution
-# A move identifies an element by its role and name and, if several look alike, by a text in the same row or card.
-# `rllm_gym.envs.web.demonstrations` converts moves to replies with the element numbers of the current page.
-
-
-@dataclass(frozen=True, slots=True)
-class Click:
-    role: str
-    name: str
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    name: str
-    text: str
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    name: str
-    option: str
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Press:
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Goto:
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportInfeasible:
-    reason: str
-
-
-Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
-
-
 @dataclass(frozen=True)
 class WebTask:
     """One task on one state of the sites.
@@ -86,16 +38,29 @@ class WebTask:
             "number", "value": 12.5}``), or ``None`` if no answer is requested.
         infeasible: Whether the goal cannot be reached; then ``report_infeasible`` with nothing changed is correct.
         moves: A solution from the first page on, starting from the initial state.
-        wrong_moves: A similar sequence that causes a side effect or is incomplete; it must not be rewarded.
     """
 
     goal: str
     start: str
     moves: tuple[Move, ...]
-    wrong_moves: tuple[Move, ...]
-    outcome: Callable[[Any], None] | None = None
+    outcome: Callable[[Any], object] | None = None
     answer: Mapping[str, Any] | None = None
     infeasible: bool = False
+
+
+def question_task(goal: str, start: str, moves: Iterable[Move], text: str, answer: Mapping[str, Any]) -> WebTask:
+    """Return a task that asks for ``answer``; its solution makes the moves and answers with ``text``."""
+    return WebTask(goal, start, (*moves, Answer(text)), answer=answer)
+
+
+def change_task(goal: str, start: str, moves: Iterable[Move], outcome: Callable[[Any], object]) -> WebTask:
+    """Return a task that asks for a change; its solution makes the moves and answers that it is done."""
+    return WebTask(goal, start, (*moves, Answer("done")), outcome)
+
+
+def infeasible_task(goal: str, start: str, moves: Iterable[Move], reason: str) -> WebTask:
+    """Return a task that cannot be done; its solution makes the moves, which show the reason, and reports it."""
+    return WebTask(goal, start, (*moves, ReportInfeasible(reason)), infeasible=True)
 
 
 @dataclass(frozen=True)

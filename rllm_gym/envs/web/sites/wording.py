@@ -35,8 +35,9 @@ def people(rng: Random, count: int) -> list[str]:
     return [f"{FIRST_NAMES[n // len(LAST_NAMES)]} {LAST_NAMES[n % len(LAST_NAMES)]}" for n in drawn]
 
 
-def any_day(rng: Random, first: date = date(2024, 1, 8), last: date = date(2027, 11, 30)) -> date:
-    """Draw a day from ``first`` to ``last``, used as the current date of a site."""
+def any_day(rng: Random) -> date:
+    """Draw a day, used as the current date of a site."""
+    first, last = date(2024, 1, 8), date(2027, 11, 30)
     return first + timedelta(days=rng.randrange((last - first).days + 1))
 
 
@@ -54,15 +55,15 @@ def weekday(day: date) -> str:
     return WEEKDAYS[day.weekday()]
 
 
-def money(cents: int, sign: str = "$") -> str:
+def money(cents: int) -> str:
     """Format cents as an amount: 120450 as ``$1,204.50``."""
     dollars, rest = divmod(abs(cents), 100)
-    return f"{'-' if cents < 0 else ''}{sign}{dollars:,}.{rest:02d}"
+    return f"{'-' if cents < 0 else ''}${dollars:,}.{rest:02d}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """Return the count with its noun: ``1 reply``, ``2 replies``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def plural(count: int, one: str) -> str:
+    """Return the count with its noun: ``1 issue``, ``2 issues``."""
+    return f"{count:,} {one if count == 1 else one + 's'}"
 
 
 def listed(words: list[str] | tuple[str, ...], last: str = "and") -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from random import Random
 
 from rllm_gym.envs.mcp.worlds.calendar.state import CLOSES, OPENS, Meeting, OfficeCalendar, OfficeCalendarWorld, written
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
 from rllm_gym.envs.mcp.worlds.wording import a_today, listed, people, words
 
 SUBJECTS = words("Budget Design Hiring Launch Marketing Pricing Quality Safety Sales Security Strategy Website")
@@ -94,8 +93,8 @@ def _create(title: str, start: datetime, length: timedelta, others: Sequence[str
     return Call("create_event", arguments)
 
 
-def _done(*calls: Call) -> tuple[Move, ...]:
-    return (*calls, Answer())
+def _tools(world: OfficeCalendarWorld) -> OfficeCalendar:
+    return world.calendar
 
 
 def _others(world: OfficeCalendarWorld, rng: Random, count: int) -> list[str]:
@@ -106,14 +105,10 @@ def _named(world: OfficeCalendarWorld, addresses: Sequence[str]) -> str:
     return listed(world.calendar.people[address] for address in addresses)
 
 
-def _carried_out(*calls: Call) -> Callable[[OfficeCalendarWorld, Path], None]:
-    """Return an outcome that executes the correct calls."""
-
-    def outcome(world: OfficeCalendarWorld, workspace: Path) -> None:
-        for call in calls:
-            getattr(world.calendar, call.tool)(**call.arguments)
-
-    return outcome
+def _own_meetings(world: OfficeCalendarWorld, rng: Random, count: int) -> list[Meeting]:
+    office_calendar = world.calendar
+    own = [meeting for meeting in office_calendar.meetings.values() if meeting.organizer == office_calendar.owner]
+    return rng.sample(sorted(own, key=lambda meeting: meeting.start), min(count, len(own)))
 
 
 def create(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -130,11 +125,9 @@ def create(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask
         )
     goal = _setting(world) + f"Enter {'; '.join(wishes)}. Whether people are free does not matter."
     first = calls[0].arguments
-    tomorrow = datetime.fromisoformat(str(first["start"])) + timedelta(days=1)
     length = datetime.fromisoformat(str(first["end"])) - datetime.fromisoformat(str(first["start"]))
-    wrong = _create(str(first["title"]), tomorrow, length, first["attendees"])
     look = Call("list_people")
-    return ToolTask(goal, _done(look, *calls), _done(look, wrong, *calls[1:]), _carried_out(*calls))
+    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
 
 
 def first_free(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -152,17 +145,12 @@ def first_free(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> Tool
     )
     looks = [_list(day, max(day, start.date()), address) for address in everybody]
     right = _create(title, start, length, others)
-    wrong = _create(title, start + timedelta(minutes=30), length, others)
-    return ToolTask(goal, _done(*looks, right), _done(*looks, wrong), _carried_out(right))
+    return ToolTask(goal, (*looks, right, Answer()), called([right], _tools))
 
 
 def move(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
-    office_calendar = world.calendar
-    own = sorted(
-        (m for m in office_calendar.meetings.values() if m.organizer == office_calendar.owner), key=lambda m: m.start
-    )
     calls, wishes = [], []
-    for meeting in rng.sample(own, min(difficulty, len(own))):
+    for meeting in _own_meetings(world, rng, difficulty):
         day = rng.choice(_days(world))
         start = datetime.combine(day, OPENS) + timedelta(minutes=15 * rng.randint(0, 23))
         if start == meeting.starts:
@@ -175,10 +163,8 @@ def move(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
     goal = _setting(world) + (
         f"Move {'; '.join(wishes)}. Length and participants stay, and whether people are free does not matter."
     )
-    later = datetime.fromisoformat(str(calls[-1].arguments["start"])) + timedelta(minutes=30)
-    wrong = Call("move_event", {**calls[-1].arguments, "start": written(later)})
     look = _list(_days(world)[0], _days(world)[-1])
-    return ToolTask(goal, _done(look, *calls), _done(look, *calls[:-1], wrong), _carried_out(*calls))
+    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
 
 
 def clear(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -201,20 +187,13 @@ def clear(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
         "meeting that others organize."
     )
     look = _list(away[0], away[-1])
-    elsewhere = next(
-        m for m in office_calendar.meetings.values() if m.organizer == office_calendar.owner and m not in mine
-    )
-    wrong = Call("delete_event", {"event_id": elsewhere.event_id})
-    return ToolTask(goal, _done(look, *calls), _done(look, *calls, wrong), _carried_out(*calls))
+    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
 
 
 def swap_attendee(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
     office_calendar = world.calendar
-    own = sorted(
-        (m for m in office_calendar.meetings.values() if m.organizer == office_calendar.owner), key=lambda m: m.start
-    )
     calls, wishes = [], []
-    for meeting in rng.sample(own, min(difficulty, len(own))):
+    for meeting in _own_meetings(world, rng, difficulty):
         outside = [address for address in office_calendar.people if address not in meeting.attendees]
         inside = [address for address in meeting.attendees if address != office_calendar.owner]
         comes, goes = rng.choice(outside or [""]), rng.choice(inside or [""])
@@ -230,7 +209,7 @@ def swap_attendee(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> T
         )
     goal = _setting(world) + f"Change who takes part: {'; '.join(wishes)}."
     look = _list(_days(world)[0], _days(world)[-1])
-    return ToolTask(goal, _done(look, *calls), _done(look, *calls[:-1]), _carried_out(*calls))
+    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
 
 
 def busy_time(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -259,7 +238,7 @@ def busy_time(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolT
     )
     look = _list(days[first], days[last], person)
     answer = {"type": "number", "value": minutes}
-    return ToolTask(goal, (look, Answer(str(minutes))), (look, Answer(str(minutes + 30))), answer=answer)
+    return ToolTask(goal, (look, Answer(str(minutes))), answer=answer)
 
 
 def within(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -287,11 +266,8 @@ def within(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask
     looks = [_list(day, day, address) for address in everybody]
     right = _create(title, start, length, others)
     if any(office_calendar.busy(address, start, start + length) for address in everybody):
-        return ToolTask(
-            goal, (*looks, ReportInfeasible("Somebody is busy.")), (*looks, right, Answer()), infeasible=True
-        )
-    wrong = _create(title, start + length, length, others)
-    return ToolTask(goal, _done(*looks, right), _done(*looks, wrong), _carried_out(right))
+        return ToolTask(goal, (*looks, ReportInfeasible("Somebody is busy.")), infeasible=True)
+    return ToolTask(goal, (*looks, right, Answer()), called([right], _tools))
 
 
 TEMPLATES = (

@@ -53,10 +53,7 @@ def rename_drafts(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
 
     moves = [Call("move_file", {"source": path, "destination": renamed(path)}) for path in chosen]
     look = Call("search_files", {"pattern": f"{beginning}*", "path": "drafts"})
-    others = [path for path in _in(world, "drafts") if path not in chosen]
-    one_more = [Call("move_file", {"source": others[0], "destination": f"drafts/{new}_0.txt"})] if others else []
-    wrong = [*moves, *one_more] if others else moves[:-1]
-    return ToolTask(goal, (look, *moves, Answer()), (look, *wrong, Answer()), outcome)
+    return ToolTask(goal, (look, *moves, Answer()), outcome)
 
 
 def merge_chapters(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -86,14 +83,7 @@ def merge_chapters(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
 
     reads = [Call("read_text_file", {"path": path}) for path in parts]
     removals = [Call("delete_file", {"path": path}) for path in parts if delete]
-    by_listing = gap.join(world.texts[path] for path in sorted(parts))
-    wrong_text = by_listing if by_listing != text else text + gap + "The end\n"
-    return ToolTask(
-        goal,
-        (*reads, Call("write_file", {"path": target, "content": text}), *removals, Answer()),
-        (*reads, Call("write_file", {"path": target, "content": wrong_text}), *removals, Answer()),
-        outcome,
-    )
+    return ToolTask(goal, (*reads, Call("write_file", {"path": target, "content": text}), *removals, Answer()), outcome)
 
 
 def extract_lines(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -124,13 +114,7 @@ def extract_lines(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         _write(workspace, target, text)
 
     reads = [Call("read_text_file", {"path": path}) for path in files]
-    less = "\n".join(lines[:-1])
-    return ToolTask(
-        goal,
-        (*reads, Call("write_file", {"path": target, "content": text}), Answer()),
-        (*reads, Call("write_file", {"path": target, "content": less}), Answer()),
-        outcome,
-    )
+    return ToolTask(goal, (*reads, Call("write_file", {"path": target, "content": text}), Answer()), outcome)
 
 
 def sum_column(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -157,7 +141,7 @@ def sum_column(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     reads: list[Move] = [Call("list_directory", {"path": "sales"})]
     reads += [Call("read_text_file", {"path": path}) for path in files]
     answer = {"type": "number", "value": float(total), "tolerance": 0.001}
-    return ToolTask(goal, (*reads, Answer(str(total))), (*reads, Answer(str(total + 1))), answer=answer)
+    return ToolTask(goal, (*reads, Answer(str(total))), answer=answer)
 
 
 def archive_notes(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -192,7 +176,7 @@ def archive_notes(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     makes = [Call("create_directory", {"path": folder}) for folder in folders]
     moves = [Call("move_file", {"source": path, "destination": place(path)}) for path in chosen]
     look = Call("list_directory", {"path": "notes"})
-    return ToolTask(goal, (look, *makes, *moves, Answer()), (look, *makes, *moves[:-1], Answer()), outcome)
+    return ToolTask(goal, (look, *makes, *moves, Answer()), outcome)
 
 
 def remove_duplicates(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -218,8 +202,7 @@ def remove_duplicates(world: FilesWorld, rng: Random, difficulty: int) -> ToolTa
 
     reads = [Call("read_text_file", {"path": path}) for path in paths]
     removals = [Call("delete_file", {"path": path}) for path in extra]
-    wrong = Call("delete_file", {"path": kept[world.texts[extra[-1]]]})
-    return ToolTask(goal, (*reads, *removals, Answer()), (*reads, *removals[:-1], wrong, Answer()), outcome)
+    return ToolTask(goal, (*reads, *removals, Answer()), outcome)
 
 
 def find_note(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -234,13 +217,7 @@ def find_note(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
             "the file names, without the directory."
         )
         names = [Path(path).name for path in found]
-        other = next((Path(path).name for path in paths if path not in found), "2020-01-01 budget.txt")
-        return ToolTask(
-            goal,
-            (*reads, Answer("\n".join(names))),
-            (*reads, Answer("\n".join([*names, other]))),
-            answer={"type": "set", "value": names},
-        )
+        return ToolTask(goal, (*reads, Answer("\n".join(names))), answer={"type": "set", "value": names})
     total = sum(world.details[path]["budget"] for path in found)
     latest = max(found, key=lambda path: (world.details[path]["day"], path))
     only_last = (
@@ -252,12 +229,7 @@ def find_note(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         if only_last
         else f"What do the agreed budgets of all notes about the project {project} in the directory notes add up to?"
     ) + " Answer with the number."
-    return ToolTask(
-        goal,
-        (*reads, Answer(str(value))),
-        (*reads, Answer(str(value + 100))),
-        answer={"type": "number", "value": value},
-    )
+    return ToolTask(goal, (*reads, Answer(str(value))), answer={"type": "number", "value": value})
 
 
 def change_setting(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -270,26 +242,24 @@ def change_setting(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         f"{'that file' if len(chosen) == 1 else 'those files'}."
     )
 
-    def block(path: str, number: int) -> tuple[str, str]:
+    def block(path: str) -> tuple[str, str]:
         """Return a part of the file that occurs once, before and after the change."""
         keys = world.details[path][section]
         before = f"[{section}]\n"
         for key, current in keys.items():
             if key == old:
-                return f"{before}{old} = {current}\n", f"{before}{old} = {number}\n"
+                return f"{before}{old} = {current}\n", f"{before}{old} = {value}\n"
             before += f"{key} = {current}\n"
         raise KeyError(old)
 
     def outcome(world: FilesWorld, workspace: Path) -> None:
         for path in chosen:
-            _write(workspace, path, world.texts[path].replace(*block(path, value)))
+            _write(workspace, path, world.texts[path].replace(*block(path)))
 
-    def edits(number: int) -> list[Call]:
-        pieces = [(path, *block(path, number)) for path in chosen]
-        return [Call("edit_file", {"path": path, "old_text": was, "new_text": new}) for path, was, new in pieces]
-
+    pieces = [(path, *block(path)) for path in chosen]
+    edits = [Call("edit_file", {"path": path, "old_text": was, "new_text": new}) for path, was, new in pieces]
     reads = [Call("read_text_file", {"path": path}) for path in chosen]
-    return ToolTask(goal, (*reads, *edits(value), Answer()), (*reads, *edits(value + 1), Answer()), outcome)
+    return ToolTask(goal, (*reads, *edits, Answer()), outcome)
 
 
 def split_table(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -317,16 +287,13 @@ def split_table(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         Call("create_directory", {"path": "by-article"}),
     ]
     writes = [Call("write_file", {"path": target, "content": text}) for target, text in texts.items()]
-    headless = [
-        Call("write_file", {"path": target, "content": text.removeprefix(heading)}) for target, text in texts.items()
-    ]
-    return ToolTask(goal, (*first, *writes, Answer()), (*first, *headless, Answer()), outcome)
+    return ToolTask(goal, (*first, *writes, Answer()), outcome)
 
 
 def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these files do not exist, though others have nearly the same name."""
     paths = _in(world, "notes")
-    near, other = rng.sample(paths, 2)
+    near, _ = rng.sample(paths, 2)  # draws two, so that the goal of a seed stays the same
     feasible = rng.random() < 0.5
     day: date = world.details[near]["day"]
     path = near
@@ -348,10 +315,7 @@ def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     goal += " If there is no such file, this cannot be done."
     look = Call("search_files", {"pattern": f"*{world.details[near]['topic']}.txt", "path": "notes"})
     if not feasible:
-        reason, spoilt = f"There is no file {path}.", Call("write_file", {"path": path, "content": f"{line}\n"})
-        return ToolTask(
-            goal, (look, ReportInfeasible(reason)), (look, spoilt, ReportInfeasible(reason)), infeasible=True
-        )
+        return ToolTask(goal, (look, ReportInfeasible(f"There is no file {path}.")), infeasible=True)
 
     def outcome(world: FilesWorld, workspace: Path) -> None:
         if right.tool == "edit_file":
@@ -361,8 +325,7 @@ def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         else:
             (workspace / path).rename(workspace / renamed)
 
-    harm = Call("delete_file", {"path": other})
-    return ToolTask(goal, (look, right, Answer()), (look, right, harm, Answer()), outcome)
+    return ToolTask(goal, (look, right, Answer()), outcome)
 
 
 _SOME_NOTES = office.office(office.notes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 from rllm_gym.envs.mcp.worlds.retail.generate import COLOURS, an_address, build
 from rllm_gym.envs.mcp.worlds.retail.store import Order, Store, Variant
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
 from rllm_gym.envs.mcp.worlds.wording import listed
 
 _ACCEPTED = {
@@ -73,11 +72,8 @@ def _wish_to_exchange(store: Store, order: Order, old: Variant, colour: str, siz
     )
 
 
-def _refused(
-    store: Store, order: Order, goal: str, reason: str, wrong: Call, look: tuple[Call, ...] | None = None
-) -> ToolTask:
-    look = look or _look(store, order)
-    return ToolTask(goal, (*look, ReportInfeasible(reason)), (*look, wrong, Answer()), infeasible=True)
+def _refused(store: Store, order: Order, goal: str, reason: str, *looks: Call) -> ToolTask:
+    return ToolTask(goal, (*_look(store, order), *looks, ReportInfeasible(reason)), infeasible=True)
 
 
 def _chosen(store: Store, order: Order, rng: Random, difficulty: int) -> list[Variant]:
@@ -104,15 +100,9 @@ def cancel(store: Store, rng: Random, difficulty: int) -> ToolTask:
     reason = rng.choice(sorted(_ACCEPTED))
     wish = f"please cancel {_named(store, order, difficulty)}: {rng.choice(_ACCEPTED[reason])}."
 
-    def outcome(store: Store, workspace: Path) -> None:
-        store.cancel_order(order.order_id, reason)
-
     look = _look(store, order)
     right = Call("cancel_order", {"order_id": order.order_id, "reason": reason})
-    wrong = Call("cancel_order", {"order_id": store.case("processing").order_id, "reason": reason})
-    return ToolTask(
-        _letter(store, order, rng, wish), (*look, right, Answer()), (*look, right, wrong, Answer()), outcome
-    )
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
 
 
 def cancel_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -123,8 +113,7 @@ def cancel_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
         order, reason_given = store.case("pending"), rng.choice(_NOT_ACCEPTED)
         reason = "This reason is not accepted."
     goal = _letter(store, order, rng, f"please cancel {_named(store, order, difficulty)}: {reason_given}.")
-    wrong = Call("cancel_order", {"order_id": order.order_id, "reason": "no longer needed"})
-    return _refused(store, order, goal, reason, wrong)
+    return _refused(store, order, goal, reason)
 
 
 def change_address(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -135,13 +124,9 @@ def change_address(store: Store, rng: Random, difficulty: int) -> ToolTask:
         f"{address['postcode']} {address['city']} instead. My account keeps its address."
     )
 
-    def outcome(store: Store, workspace: Path) -> None:
-        store.change_order_address(order.order_id, **address)
-
     look = _look(store, order)
     right = Call("change_order_address", {"order_id": order.order_id, **address})
-    wrong = Call("change_order_address", {"order_id": store.case("processing").order_id, **address})
-    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), (*look, wrong, Answer()), outcome)
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
 
 
 def return_items(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -150,18 +135,9 @@ def return_items(store: Store, rng: Random, difficulty: int) -> ToolTask:
     wish = _wish_to_return(store, order, items, difficulty)
     cents = _refund(store, items)
 
-    def outcome(store: Store, workspace: Path) -> None:
-        store.return_items(order.order_id, [item.item_id for item in items], cents, order.payment_method)
-
     look = _look(store, order)
-    methods = store.customers[order.customer_id].payment_methods
-    other = next(method for method in methods if method != order.payment_method)
-    return ToolTask(
-        _letter(store, order, rng, wish),
-        (*look, _return(order, items, cents, order.payment_method), Answer()),
-        (*look, _return(order, items, cents, other), Answer()),
-        outcome,
-    )
+    right = _return(order, items, cents, order.payment_method)
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
 
 
 def refund_told(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -175,9 +151,8 @@ def refund_told(store: Store, rng: Random, difficulty: int) -> ToolTask:
     cents = _refund(store, items)
     goal = _letter(store, order, rng, wish) + "\n\nAnswer with the refund in cents."
     look = _look(store, order)
-    entered = _return(order, items, cents, order.payment_method)
     answer = {"type": "number", "value": cents}
-    return ToolTask(goal, (*look, Answer(str(cents))), (*look, entered, Answer(str(cents))), answer=answer)
+    return ToolTask(goal, (*look, Answer(str(cents))), answer=answer)
 
 
 def return_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -190,8 +165,7 @@ def return_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
     order = store.case(case)
     items = _chosen(store, order, rng, difficulty)
     wish = _wish_to_return(store, order, items, difficulty)
-    wrong = _return(order, items, _refund(store, items), order.payment_method)
-    return _refused(store, order, _letter(store, order, rng, wish), reason, wrong)
+    return _refused(store, order, _letter(store, order, rng, wish), reason)
 
 
 def exchange(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -201,13 +175,9 @@ def exchange(store: Store, rng: Random, difficulty: int) -> ToolTask:
     new = rng.choice(sorted(others, key=lambda item: item.item_id))
     wish = _wish_to_exchange(store, order, old, new.options["colour"], new.options["size"], difficulty)
 
-    def outcome(store: Store, workspace: Path) -> None:
-        store.exchange_item(order.order_id, old.item_id, new.item_id)
-
     look = (*_look(store, order), Call("get_product", {"product": old.product}))
     right = Call("exchange_item", {"order_id": order.order_id, "item_id": old.item_id, "new_item_id": new.item_id})
-    wrong = _return(order, [old], old.price_cents, order.payment_method)
-    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), (*look, wrong, Answer()), outcome)
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
 
 
 def exchange_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -218,10 +188,8 @@ def exchange_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
     sizes = sorted({item.options["size"] for item in variants})
     colour, size = rng.choice([(colour, size) for colour in COLOURS for size in sizes if (colour, size) not in there])
     wish = _wish_to_exchange(store, order, old, colour, size, difficulty)
-    look = (*_look(store, order), Call("get_product", {"product": old.product}))
-    other = next(item for item in variants if item.in_stock and item.item_id != old.item_id)
-    wrong = Call("exchange_item", {"order_id": order.order_id, "item_id": old.item_id, "new_item_id": other.item_id})
-    return _refused(store, order, _letter(store, order, rng, wish), "That variant is not in stock.", wrong, look)
+    look = Call("get_product", {"product": old.product})
+    return _refused(store, order, _letter(store, order, rng, wish), "That variant is not in stock.", look)
 
 
 def identity_differs(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -231,8 +199,7 @@ def identity_differs(store: Store, rng: Random, difficulty: int) -> ToolTask:
         postcode = postcode[::-1] + "0"
     wish = f"please cancel {_named(store, order, difficulty)}: {rng.choice(_ACCEPTED['ordered by mistake'])}."
     goal = _letter(store, order, rng, wish, postcode=postcode)
-    wrong = Call("cancel_order", {"order_id": order.order_id, "reason": "ordered by mistake"})
-    return _refused(store, order, goal, "The postcode is not that of the account.", wrong)
+    return _refused(store, order, goal, "The postcode is not that of the account.")
 
 
 def several_wishes(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -261,15 +228,9 @@ def several_wishes(store: Store, rng: Random, difficulty: int) -> ToolTask:
     )
     left_out = [str(call.arguments["order_id"]) for call in wrongly]
 
-    def outcome(store: Store, workspace: Path) -> None:
-        for call in done:
-            getattr(store, call.tool)(**call.arguments)
-
     look = _look(store, hero)
     answer = Answer(", ".join(left_out))
-    return ToolTask(
-        goal, (*look, *done, answer), (*look, *done, wrongly[0], answer), outcome, {"type": "set", "value": left_out}
-    )
+    return ToolTask(goal, (*look, *done, answer), called(done), {"type": "set", "value": left_out})
 
 
 TEMPLATES = (

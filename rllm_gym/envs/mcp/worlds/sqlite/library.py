@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import date, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, edited
+from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id, edited, executed
 from rllm_gym.envs.mcp.worlds.task import Call, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.worlds.wording import CITIES, LAST_NAMES, a_day, a_today, email_of, listed, people, words
 
@@ -76,12 +75,8 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
     return DatabaseWorld(SCHEMA, {"members": members, "books": books, "loans": loans}, today)
 
 
-def _by_id(rows: Any) -> dict[int, Any]:
-    return {row["id"]: row for row in rows}
-
-
 def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    members, books = _by_id(world.rows["members"]), _by_id(world.rows["books"])
+    members, books = by_id(world.rows["members"]), by_id(world.rows["books"])
     today = world.today.isoformat()
     late = [loan for loan in world.rows["loans"] if loan["returned_on"] is None and loan["due_on"] < today]
     example = rng.choice(late)
@@ -93,7 +88,6 @@ def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
         where += f" AND b.genre = '{genre}'"
         kind = f"{genre} books"
     titles = sorted({books[loan["book_id"]]["title"] for loan in found})
-    others = sorted({book["title"] for book in books.values()} - set(titles))
     goal = rng.choice(
         (
             f"Today is {today}. Which {kind} should members of the branch {branch} have brought back before today, and "
@@ -106,16 +100,11 @@ def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
         "SELECT DISTINCT b.title FROM loans l JOIN members m ON m.id = l.member_id JOIN books b ON b.id = l.book_id "
         f"WHERE {where} AND l.returned_on IS NULL AND l.due_on < '{today}'"
     )
-    return ToolTask(
-        goal,
-        asked(query, ", ".join(titles)),
-        asked(query, ", ".join([*titles, rng.choice(others)])),
-        answer={"type": "set", "value": titles},
-    )
+    return ToolTask(goal, asked(query, ", ".join(titles)), answer={"type": "set", "value": titles})
 
 
 def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    members, books = _by_id(world.rows["members"]), _by_id(world.rows["books"])
+    members, books = by_id(world.rows["members"]), by_id(world.rows["books"])
     out = [loan for loan in world.rows["loans"] if loan["returned_on"] is None]
     member = members[rng.choice(out)["member_id"]]
     theirs = [loan for loan in out if loan["member_id"] == member["id"]]
@@ -132,10 +121,6 @@ def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
         statements.append(f"UPDATE loans SET returned_on = '{today}' WHERE id = {loan['id']}")
         statements.append(f"UPDATE books SET available = available + 1 WHERE id = {loan['book_id']}")
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
-        for statement in statements:
-            world.database.execute(statement)
-
     look = Call(
         "read_query",
         {
@@ -144,12 +129,11 @@ def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
         },
     )
     # Also changes loans that were returned long ago.
-    careless = f"UPDATE loans SET returned_on = '{today}' WHERE book_id = {brought[0]['book_id']}"
-    return ToolTask(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1], careless)), outcome)
+    return ToolTask(goal, (look, *edited(*statements)), executed(statements))
 
 
 def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    members, books = _by_id(world.rows["members"]), _by_id(world.rows["books"])
+    members, books = by_id(world.rows["members"]), by_id(world.rows["books"])
     out = [loan for loan in world.rows["loans"] if loan["returned_on"] is None]
     example = rng.choice(out)
     branch, genre = members[example["member_id"]]["branch"], books[example["book_id"]]["genre"]
@@ -181,8 +165,7 @@ def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
             world.database.execute("UPDATE loans SET due_on = ? WHERE id = ?", (due, loan["id"]))
 
     change = f"UPDATE loans SET due_on = date(due_on, '+{days} days') WHERE {where} AND returned_on IS NULL"
-    wrong = change.replace(f"+{days} days", f"+{days + 1} days")
-    return ToolTask(goal, edited(change), edited(wrong), outcome)
+    return ToolTask(goal, edited(change), outcome)
 
 
 def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -192,7 +175,7 @@ def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
     for kept, dropped in pairs:
         if len(chosen) < difficulty and not {kept, dropped} & {number for pair in chosen for number in pair}:
             chosen.append((min(kept, dropped), max(kept, dropped)))
-    members = _by_id(world.rows["members"])
+    members = by_id(world.rows["members"])
     description = [f"{members[dropped]['email']} into {members[kept]['email']}" for kept, dropped in chosen]
     goal = (
         "Some people have two accounts. Merge these members, named by their e-mail addresses: "
@@ -206,13 +189,8 @@ def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
         statements.append(f"UPDATE members SET joined_on = '{joined}' WHERE id = {kept}")
         statements.append(f"DELETE FROM members WHERE id = {dropped}")
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
-        for statement in statements:
-            world.database.execute(statement)
-
     kept, dropped = chosen[-1]
-    lost = (f"DELETE FROM loans WHERE member_id = {dropped}", f"DELETE FROM members WHERE id = {dropped}")
-    return ToolTask(goal, edited(*statements), edited(*statements[:-3], *lost), outcome)
+    return ToolTask(goal, edited(*statements), executed(statements))
 
 
 TEMPLATES = (

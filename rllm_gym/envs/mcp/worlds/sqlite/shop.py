@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, edited
+from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id, edited, executed
 from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.worlds.wording import CITIES, MONTHS, a_day, a_today, email_of, people, words
 
@@ -81,13 +81,9 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
     return DatabaseWorld(SCHEMA, tables, today)
 
 
-def _by_id(rows: Any) -> dict[int, Any]:
-    return {row["id"]: row for row in rows}
-
-
 def _total_of(world: DatabaseWorld) -> dict[int, int]:
     """Return the total of each order, in cents."""
-    products = _by_id(world.rows["products"])
+    products = by_id(world.rows["products"])
     totals: dict[int, int] = defaultdict(int)
     for item in world.rows["order_items"]:
         totals[item["order_id"]] += item["quantity"] * products[item["product_id"]]["price_cents"]
@@ -98,7 +94,7 @@ def _total_of(world: DatabaseWorld) -> dict[int, int]:
 
 
 def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    customers, orders = _by_id(world.rows["customers"]), world.rows["orders"]
+    customers, orders = by_id(world.rows["customers"]), world.rows["orders"]
     example = rng.choice(orders)
     city, status = customers[example["customer_id"]]["city"], example["status"]
     found = [o for o in orders if o["status"] == status and customers[o["customer_id"]]["city"] == city]
@@ -130,13 +126,11 @@ def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
     )
     query = f"SELECT COUNT(*) FROM orders o JOIN customers c ON c.id = o.customer_id WHERE {where}"
     number = len(found)
-    return ToolTask(
-        goal, asked(query, str(number)), asked(query, str(number + 1)), answer={"type": "number", "value": number}
-    )
+    return ToolTask(goal, asked(query, str(number)), answer={"type": "number", "value": number})
 
 
 def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    totals, customers = _total_of(world), _by_id(world.rows["customers"])
+    totals, customers = _total_of(world), by_id(world.rows["customers"])
     counted = [o for o in world.rows["orders"] if o["status"] == "delivered"]
     example = rng.choice(counted)
     month = example["ordered_on"][:7]
@@ -162,12 +156,11 @@ def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
         "SELECT SUM(i.quantity * p.price_cents) FROM orders o JOIN customers c ON c.id = o.customer_id "
         f"JOIN order_items i ON i.order_id = o.id JOIN products p ON p.id = i.product_id WHERE {where}"
     )
-    wrong = value + totals[example["id"]]
-    return ToolTask(goal, asked(query, str(value)), asked(query, str(wrong)), answer={"type": "number", "value": value})
+    return ToolTask(goal, asked(query, str(value)), answer={"type": "number", "value": value})
 
 
 def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    totals, customers = _total_of(world), _by_id(world.rows["customers"])
+    totals, customers = _total_of(world), by_id(world.rows["customers"])
     length = {1: 400, 2: 240, 3: 120}[difficulty]
     while True:  # until the maximum is unique
         first = (world.today - timedelta(days=rng.randint(length * 2 // 3, 400))).isoformat()
@@ -180,7 +173,7 @@ def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
         ranking = sorted(spent, key=lambda customer: (-spent[customer], customer))
         if len(ranking) > 1 and spent[ranking[0]] > spent[ranking[1]]:
             break
-    winner, second = (customers[number]["name"] for number in ranking[:2])
+    winner = customers[ranking[0]]["name"]
     goal = (
         f"Which customer spent the most on orders placed from {first} to {last} (both days included), leaving out "
         f"orders with the status {left_out}? An order costs the sum of quantity times price of its items. "
@@ -192,7 +185,7 @@ def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
         f"JOIN products p ON p.id = i.product_id WHERE o.ordered_on BETWEEN '{first}' AND '{last}' "
         f"AND o.status <> '{left_out}' GROUP BY c.id ORDER BY spent DESC LIMIT 5"
     )
-    return ToolTask(goal, asked(query, winner), asked(query, second), answer={"type": "string", "value": winner})
+    return ToolTask(goal, asked(query, winner), answer={"type": "string", "value": winner})
 
 
 def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -215,13 +208,7 @@ def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
         f"SELECT name FROM customers WHERE city = '{city}' AND id NOT IN "
         f"(SELECT customer_id FROM orders WHERE ordered_on >= '{since}')"
     )
-    one_more = next(c["name"] for c in of_city if c["name"] not in names)
-    return ToolTask(
-        goal,
-        asked(query, ", ".join(names)),
-        asked(query, ", ".join([*names, one_more])),
-        answer={"type": "set", "value": names},
-    )
+    return ToolTask(goal, asked(query, ", ".join(names)), answer={"type": "set", "value": names})
 
 
 # Edits
@@ -258,7 +245,7 @@ def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
             world.database.execute("UPDATE products SET price_cents = ? WHERE id = ?", values)
 
     change = f"UPDATE products SET price_cents = price_cents * {factor} / 100 WHERE"
-    return ToolTask(goal, edited(f"{change} {where}"), edited(f"{change} 1"), outcome)
+    return ToolTask(goal, edited(f"{change} {where}"), outcome)
 
 
 def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -271,7 +258,7 @@ def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> Tool
     where, of_whom = f"status = '{status}' AND ordered_on < '{before}'", ""
     chosen = [o["id"] for o in some if o["ordered_on"] < before]
     if difficulty > 1:
-        customers = _by_id(world.rows["customers"])
+        customers = by_id(world.rows["customers"])
         city = customers[example["customer_id"]]["city"]
         chosen = [o["id"] for o in some if o["id"] in chosen and customers[o["customer_id"]]["city"] == city]
         where += f" AND customer_id IN (SELECT id FROM customers WHERE city = '{city}')"
@@ -287,12 +274,7 @@ def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> Tool
             world.database.execute("DELETE FROM orders WHERE id = ?", (number,))
 
     of_order = "DELETE FROM order_items WHERE order_id IN (SELECT id FROM orders WHERE"
-    return ToolTask(
-        goal,
-        edited(f"{of_order} {where})", f"DELETE FROM orders WHERE {where}"),
-        edited(f"{of_order} {where})"),
-        outcome,
-    )
+    return ToolTask(goal, edited(f"{of_order} {where})", f"DELETE FROM orders WHERE {where}"), outcome)
 
 
 def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
@@ -311,18 +293,14 @@ def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
         statements.append(f"INSERT INTO order_items VALUES ({number}, {product['id']}, {quantity})")
         statements.append(f"UPDATE products SET stock = stock - {quantity} WHERE id = {product['id']}")
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
-        for statement in statements:
-            world.database.execute(statement)
-
     look = Call("read_query", {"query": f"SELECT * FROM customers WHERE email = '{customer['email']}'"})
-    return ToolTask(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1])), outcome)
+    return ToolTask(goal, (look, *edited(*statements)), executed(statements))
 
 
 def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these orders do not exist or belong to another customer."""
-    orders, customers = world.rows["orders"], _by_id(world.rows["customers"])
-    order, other = rng.sample([order for order in orders if order["status"] != "delivered"], 2)
+    orders, customers = world.rows["orders"], by_id(world.rows["customers"])
+    order, _ = rng.sample([order for order in orders if order["status"] != "delivered"], 2)
     feasible, by_owner = rng.random() < 0.5, rng.random() < 0.5
     number = order["id"]
     if by_owner:
@@ -345,18 +323,15 @@ def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTa
         )
     query = f"SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer_id WHERE o.id = {number}"
     look, change = Call("read_query", {"query": query}), "UPDATE orders SET status = 'delivered' WHERE id ="
-    wrong = Call("write_query", {"query": f"{change} {other['id']}"})
     if not feasible:
         reason = f"There is no such order {number}."
-        return ToolTask(
-            goal, (look, ReportInfeasible(reason)), (look, wrong, ReportInfeasible(reason)), infeasible=True
-        )
+        return ToolTask(goal, (look, ReportInfeasible(reason)), infeasible=True)
 
     def outcome(world: DatabaseWorld, workspace: Path) -> None:
         world.database.execute("UPDATE orders SET status = 'delivered' WHERE id = ?", (number,))
 
     right = Call("write_query", {"query": f"{change} {number}"})
-    return ToolTask(goal, (look, right, Answer()), (look, right, wrong, Answer()), outcome)
+    return ToolTask(goal, (look, right, Answer()), outcome)
 
 
 TEMPLATES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -50,3 +50,17 @@ def asked(query: str, answer: str) -> tuple[Move, ...]:
 
 def edited(*statements: str) -> tuple[Move, ...]:
     return (*(Call("write_query", {"query": statement}) for statement in statements), Answer())
+
+
+def executed(statements: Sequence[str]) -> Callable[[DatabaseWorld, Path], None]:
+    """Return the outcome in which these statements have been executed."""
+
+    def outcome(world: DatabaseWorld, workspace: Path) -> None:
+        for statement in statements:
+            world.database.execute(statement)
+
+    return outcome
+
+
+def by_id(rows: Rows) -> dict[int, Any]:
+    return {row["id"]: row for row in rows}

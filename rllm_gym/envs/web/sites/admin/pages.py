@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.admin.state import (
     DEPARTMENTS,
     PLANS,
@@ -18,27 +19,12 @@ from rllm_gym.envs.web.sites.admin.state import (
     Office,
     Product,
 )
-from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table, input_cell, select_cell
+from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.fields import amount, cents_of, day_or
 from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
-from rllm_gym.envs.web.sites.pages import (
-    Frame,
-    HtmlPage,
-    button,
-    card,
-    checkbox,
-    choice,
-    described,
-    dialog,
-    field,
-    form,
-    hidden,
-    link_button,
-    post_button,
-    table,
-)
+from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
@@ -113,10 +99,14 @@ def _filters(path: str, shown: Mapping[str, str], sort: str, *fields: Content) -
     return form(
         path,
         *fields,
-        hidden("sort", sort) if sort else None,
-        h("div.buttons", button("Filter"), link_button("Reset", path)),
+        pages.hidden("sort", sort) if sort else None,
+        h("div.buttons", pages.button("Filter"), pages.link_button("Reset", path)),
         method="get",
     )
+
+
+def _bulk(label: str, act: str) -> Markup:
+    return pages.button(label, tone="quiet", name="act", value=act)
 
 
 def _any(options: Iterable[str]) -> list[tuple[str, str]]:
@@ -142,28 +132,17 @@ CUSTOMERS = Table(
     "/customers",
     "customer",
     (
-        Column("number", "No.", lambda row: row.number, numeric=True),
-        Column("name", "Name", lambda row: row.name),
-        Column(
-            "contact", "Contact", lambda row: row.contact, editor=input_cell("Contact", "contact", lambda r: r.contact)
-        ),
-        Column("email", "E-mail", lambda row: row.email, editor=input_cell("E-mail", "email", lambda r: r.email)),
-        Column("country", "Country", lambda row: row.country),
-        Column(
-            "plan",
-            "Plan",
-            lambda row: PLANS.index(row.plan),
-            cell=lambda row: row.plan,
-            editor=select_cell("Plan", "plan", PLANS, lambda r: r.plan),
-        ),
-        Column("since", "Since", lambda row: row.since, cell=lambda row: _date(row.since)),
-        Column("active", "Status", lambda row: not row.active, cell=_active),
+        Column("number", "No.", numeric=True),
+        Column("name", "Name"),
+        Column("contact", "Contact", edit=True),
+        Column("email", "E-mail", edit=True),
+        Column("country", "Country"),
+        Column("plan", "Plan", sort=lambda row: PLANS.index(row.plan), edit=PLANS),
+        Column("since", "Since", cell=lambda row: _date(row.since)),
+        Column("active", "Status", sort=lambda row: not row.active, cell=_active),
     ),
     title=lambda row: row.name,
-    bulk=(
-        button("Suspend", tone="quiet", name="act", value="suspend"),
-        button("Reactivate", tone="quiet", name="act", value="reactivate"),
-    ),
+    bulk=(_bulk("Suspend", "suspend"), _bulk("Reactivate", "reactivate")),
 )
 
 
@@ -183,10 +162,10 @@ def customers(app: AdminApp, visit: Visit) -> HtmlPage:
         "/customers",
         shown,
         visit.asked("sort", 20),
-        field("Name, contact or e-mail", "text", shown["text"]),
-        choice("Country", "country", _any(countries), shown["country"], key="filter"),
-        choice("Plan", "plan", _any(PLANS), shown["plan"], key="filter"),
-        choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
+        pages.field("Name, contact or e-mail", "text", shown["text"]),
+        pages.choice("Country", "country", _any(countries), shown["country"], key="filter"),
+        pages.choice("Plan", "plan", _any(PLANS), shown["plan"], key="filter"),
+        pages.choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
     )
     return HtmlPage("Customers", CUSTOMERS.render(rows, visit, shown), aside=filters)
 
@@ -216,35 +195,24 @@ STAFF = Table(
     "/staff",
     "account",
     (
-        Column("name", "Name", lambda row: row.name),
-        Column("email", "E-mail", lambda row: row.email),
-        Column(
-            "department",
-            "Department",
-            lambda row: row.department,
-            editor=select_cell("Department", "department", DEPARTMENTS, lambda r: r.department),
-        ),
-        Column(
-            "role",
-            "Role",
-            lambda row: ROLES.index(row.role),
-            cell=lambda row: row.role,
-            editor=select_cell("Role", "role", ROLES, lambda r: r.role),
-        ),
+        Column("name", "Name"),
+        Column("email", "E-mail"),
+        Column("department", "Department", edit=DEPARTMENTS),
+        Column("role", "Role", sort=lambda row: ROLES.index(row.role), edit=ROLES),
         Column(
             "seen",
             "Last sign-in",
-            lambda row: row.last_seen or date.min,
+            sort=lambda row: row.last_seen or date.min,
             cell=lambda row: _date(row.last_seen) if row.last_seen else "never",
         ),
-        Column("active", "Status", lambda row: not row.active, cell=_active),
+        Column("active", "Status", sort=lambda row: not row.active, cell=_active),
     ),
     title=lambda row: row.name,
     bulk=(
-        button("Deactivate", tone="quiet", name="act", value="deactivate"),
-        button("Activate", tone="quiet", name="act", value="activate"),
+        _bulk("Deactivate", "deactivate"),
+        _bulk("Activate", "activate"),
         h("select", [h("option", role, value=role) for role in ROLES], name="new_role", aria_label="New role"),
-        button("Set role", tone="quiet", name="act", value="role"),
+        _bulk("Set role", "role"),
     ),
 )
 
@@ -264,12 +232,12 @@ def staff(app: AdminApp, visit: Visit) -> HtmlPage:
         "/staff",
         shown,
         visit.asked("sort", 20),
-        field("Name or e-mail", "text", shown["text"]),
-        choice("Department", "department", _any(DEPARTMENTS), shown["department"], key="filter"),
-        choice("Role", "role", _any(ROLES), shown["role"], key="filter"),
-        choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
+        pages.field("Name or e-mail", "text", shown["text"]),
+        pages.choice("Department", "department", _any(DEPARTMENTS), shown["department"], key="filter"),
+        pages.choice("Role", "role", _any(ROLES), shown["role"], key="filter"),
+        pages.choice("Status", "status", _any(("active", "inactive")), shown["status"], key="filter"),
     )
-    adding = link_button("Add somebody", "/staff/new", tone="")
+    adding = pages.link_button("Add somebody", "/staff/new", tone="")
     return HtmlPage("Staff", STAFF.render(rows, visit, shown), aside=filters, actions=adding)
 
 
@@ -279,12 +247,12 @@ def new_employee(app: AdminApp, visit: Visit) -> HtmlPage:
         "/staff/new",
         h(
             "div.two",
-            field("Name", "name"),
-            field("E-mail", "email", type="email"),
-            choice("Department", "department", DEPARTMENTS),
-            choice("Role", "role", ROLES),
+            pages.field("Name", "name"),
+            pages.field("E-mail", "email", type="email"),
+            pages.choice("Department", "department", DEPARTMENTS),
+            pages.choice("Role", "role", ROLES),
         ),
-        button("Add account"),
+        pages.button("Add account"),
         class_="card",
     )
     return HtmlPage("Add somebody", body, trail=(("Staff", "/staff"),))
@@ -332,32 +300,19 @@ PRODUCTS = Table(
     "/products",
     "product",
     (
-        Column("sku", "SKU", lambda row: row.sku),
-        Column("name", "Name", lambda row: row.name),
-        Column("category", "Category", lambda row: row.category),
+        Column("sku", "SKU"),
+        Column("name", "Name"),
+        Column("category", "Category"),
         Column(
             "price",
             "Price",
-            lambda row: row.price,
             cell=lambda row: money(row.price),
-            editor=input_cell("Price", "price", lambda r: amount(r.price)),
+            edit=True,
+            text=lambda row: amount(row.price),
             numeric=True,
         ),
-        Column(
-            "stock",
-            "Stock",
-            lambda row: row.stock,
-            cell=_stock,
-            editor=input_cell("Stock", "stock", lambda r: r.stock),
-            numeric=True,
-        ),
-        Column(
-            "reorder",
-            "Reorder level",
-            lambda row: row.reorder,
-            editor=input_cell("Reorder level", "reorder", lambda r: r.reorder),
-            numeric=True,
-        ),
+        Column("stock", "Stock", cell=_stock, edit=True, numeric=True),
+        Column("reorder", "Reorder level", edit=True, numeric=True),
     ),
     title=lambda row: row.name,
 )
@@ -378,9 +333,9 @@ def products(app: AdminApp, visit: Visit) -> HtmlPage:
         "/products",
         shown,
         visit.asked("sort", 20),
-        field("SKU or name", "text", shown["text"]),
-        choice("Category", "category", _any(categories), shown["category"], key="filter"),
-        checkbox("Only what is low in stock", "low", checked=bool(shown["low"])),
+        pages.field("SKU or name", "text", shown["text"]),
+        pages.choice("Category", "category", _any(categories), shown["category"], key="filter"),
+        pages.checkbox("Only what is low in stock", "low", checked=bool(shown["low"])),
     )
     return HtmlPage("Products", PRODUCTS.render(rows, visit, shown), aside=filters)
 
@@ -404,39 +359,27 @@ class _Shown:
     """An invoice as a row of its table."""
 
     invoice: Invoice
+    number: int
     customer: str
+    issued: date
+    due: date
+    total: int
     status: str
-
-    @property
-    def number(self) -> int:
-        return self.invoice.number
 
 
 INVOICES = Table(
     "/invoices",
     "invoice",
     (
-        Column(
-            "number",
-            "No.",
-            lambda row: row.number,
-            cell=lambda row: h("a", row.invoice.label, href=f"/invoice/{row.number}"),
-        ),
-        Column("customer", "Customer", lambda row: row.customer),
-        Column("issued", "Issued", lambda row: row.invoice.issued, cell=lambda row: _date(row.invoice.issued)),
-        Column("due", "Due", lambda row: row.invoice.due, cell=lambda row: _date(row.invoice.due)),
-        Column(
-            "total", "Total", lambda row: row.invoice.total, cell=lambda row: money(row.invoice.total), numeric=True
-        ),
-        Column(
-            "status",
-            "Status",
-            lambda row: row.status,
-            cell=lambda row: h(f"span.badge{_TONES[row.status]}", row.status),
-        ),
+        Column("number", "No.", cell=lambda row: h("a", row.invoice.label, href=f"/invoice/{row.number}")),
+        Column("customer", "Customer"),
+        Column("issued", "Issued", cell=lambda row: _date(row.issued)),
+        Column("due", "Due", cell=lambda row: _date(row.due)),
+        Column("total", "Total", cell=lambda row: money(row.total), numeric=True),
+        Column("status", "Status", cell=lambda row: h(f"span.badge{_TONES[row.status]}", row.status)),
     ),
     title=lambda row: row.invoice.label,
-    bulk=(button("Mark as paid", tone="quiet", name="act", value="paid"),),
+    bulk=(_bulk("Mark as paid", "paid"),),
 )
 
 
@@ -444,22 +387,28 @@ INVOICES = Table(
 def invoices(app: AdminApp, visit: Visit) -> HtmlPage:
     shown = {name: visit.asked(name) for name in ("customer", "status", "since", "until")}
     since, until = day_or(shown["since"], date.min), day_or(shown["until"], date.max)
+    everything = [
+        _Shown(i, i.number, app.customers[i.customer].name, i.issued, i.due, i.total, i.status(app.today))
+        for i in app.invoices.values()
+    ]
     rows = [
         row
-        for invoice in app.invoices.values()
-        if since <= invoice.issued <= until
-        for row in [_Shown(invoice, app.customers[invoice.customer].name, invoice.status(app.today))]
-        if shown["customer"] in ("", str(invoice.customer)) and shown["status"] in ("", row.status)
+        for row in everything
+        if since <= row.issued <= until
+        and shown["customer"] in ("", str(row.invoice.customer))
+        and shown["status"] in ("", row.status)
     ]
     names = sorted((row.name, str(row.number)) for row in app.customers.values())
     filters = _filters(
         "/invoices",
         shown,
         visit.asked("sort", 20),
-        choice("Customer", "customer", [("", "any"), *((number, name) for name, number in names)], shown["customer"]),
-        choice("Status", "status", _any(STATUSES), shown["status"]),
-        field("Issued from", "since", shown["since"], type="date"),
-        field("Issued until", "until", shown["until"], type="date"),
+        pages.choice(
+            "Customer", "customer", [("", "any"), *((number, name) for name, number in names)], shown["customer"]
+        ),
+        pages.choice("Status", "status", _any(STATUSES), shown["status"]),
+        pages.field("Issued from", "since", shown["since"], type="date"),
+        pages.field("Issued until", "until", shown["until"], type="date"),
     )
     return HtmlPage("Invoices", INVOICES.render(rows, visit, shown), aside=filters)
 
@@ -486,22 +435,27 @@ def show_invoice(app: AdminApp, visit: Visit, number: int) -> HtmlPage:
     ]
     if invoice.refunded:
         details.append(("Refunded", f"{money(invoice.refunded)}, {invoice.reason}"))
-    body = [card(described(details)), table(("Product", "Pieces", "Price", "Sum"), lines, numeric=(1, 2, 3))]
+    body = [
+        pages.card(pages.described(details)),
+        pages.table(("Product", "Pieces", "Price", "Sum"), lines, numeric=(1, 2, 3)),
+    ]
     return HtmlPage(invoice.label, body, trail=(("Invoices", "/invoices"),), actions=_invoice_actions(invoice))
 
 
 def _invoice_actions(invoice: Invoice) -> Markup | None:
     if not invoice.paid:
-        return post_button("Mark as paid", f"/invoice/{invoice.number}/paid", confirm=f"Was {invoice.label} paid?")
+        return pages.post_button(
+            "Mark as paid", f"/invoice/{invoice.number}/paid", confirm=f"Was {invoice.label} paid?"
+        )
     if invoice.refunded:
         return None
     refunding = form(
         f"/invoice/{invoice.number}/refund",
-        field("Amount", "amount", hint=f"At most {money(invoice.total)}."),
-        choice("Reason", "reason", REFUND_REASONS),
-        button("Refund"),
+        pages.field("Amount", "amount", hint=f"At most {money(invoice.total)}."),
+        pages.choice("Reason", "reason", REFUND_REASONS),
+        pages.button("Refund"),
     )
-    return dialog("refunding", "Refund …", f"Refund {invoice.label}", refunding)
+    return pages.dialog("refunding", "Refund …", f"Refund {invoice.label}", refunding)
 
 
 @site.post("/invoice/<int:number>/paid")

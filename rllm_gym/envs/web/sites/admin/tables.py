@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
@@ -34,20 +35,33 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: Name of the sort column in the URL.
+        name: Attribute of a row, name of the field in forms and of the sort column in the URL.
         label: Heading.
-        value: Sort key of a row, also shown in its cell if ``cell`` is not given.
-        cell: Content of a row's cell.
-        editor: Content of the cell as a form field with the given name, in the edited row; ``None`` if not editable.
+        sort: Sort key of a row, if it is not the attribute.
+        cell: Content of a row's cell, if it is not the attribute.
+        edit: In the edited row, whether the cell is a text field, or the options of its drop-down list.
+        text: Text in the text field, if it is not the attribute.
         numeric: Whether the column is right-aligned.
     """
 
     name: str
     label: str
-    value: Callable[[Any], Any]
+    sort: Callable[[Any], Any] | None = None
     cell: Callable[[Any], Content] | None = None
-    editor: Callable[[Any], Content] | None = None
+    edit: bool | Sequence[str] = False
+    text: Callable[[Any], str] | None = None
     numeric: bool = False
+
+    def content(self, row: Any, edited: bool) -> Content:
+        value = getattr(row, self.name, None)
+        if not edited or not self.edit:
+            return self.cell(row) if self.cell else value
+        label = f"{self.label} of {row.name}"
+        if self.edit is True:
+            text = self.text(row) if self.text else value
+            return h("input", type="text", name=self.name, value=text, form="editing", aria_label=label)
+        options = [h("option", option, value=option, selected=option == value) for option in self.edit]
+        return h("select", options, name=self.name, form="editing", aria_label=label)
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Table:
 
     @property
     def editable(self) -> bool:
-        return any(column.editor for column in self.columns)
+        return any(column.edit for column in self.columns)
 
     def render(self, rows: Sequence[Any], visit: Visit, shown: dict[str, str]) -> list[Content]:
         """Return the requested page of the table. ``shown`` contains the filters as in the URL."""
@@ -106,7 +120,9 @@ class Table:
 
     def _sorted(self, rows: Sequence[Any], sort: str) -> Sequence[Any]:
         column = next((column for column in self.columns if column.name == sort.lstrip("-")), None)
-        return rows if column is None else sorted(rows, key=column.value, reverse=sort.startswith("-"))
+        if column is None:
+            return rows
+        return sorted(rows, key=column.sort or attrgetter(column.name), reverse=sort.startswith("-"))
 
     def _bar(self, here: dict[str, Any]) -> Markup | None:
         """Return the bar of buttons for the selected rows. Their checkboxes refer to this form by its id."""
@@ -133,10 +149,7 @@ class Table:
                 h("td", h("input", type="checkbox", name="row", value=row.number, form="bulk", aria_label=label))
             )
         for column in self.columns:
-            content = column.cell(row) if column.cell else column.value(row)
-            if edited and column.editor:
-                content = column.editor(row)
-            cells.append(h("td.number" if column.numeric else "td", content))
+            cells.append(h("td.number" if column.numeric else "td", column.content(row, edited)))
         if edited:
             saving = h("button", "Save", type="submit", form="editing")
             cells.append(h("td", saving, " ", h("a", "Cancel", href=url(self.path, **here))))
@@ -144,21 +157,3 @@ class Table:
             target = url(self.path, **here, edit=row.number)
             cells.append(h("td", h("a", "Edit", href=target, aria_label=f"Edit {self.title(row)}")))
         return h("tr", cells, class_="editing" if edited else None)
-
-
-def input_cell(label: str, name: str, value: Callable[[Any], object]) -> Callable[[Any], Content]:
-    """Return a cell renderer for an input in the edited row."""
-    return lambda row: h(
-        "input", type="text", name=name, value=value(row), form="editing", aria_label=f"{label} of {row.name}"
-    )
-
-
-def select_cell(label: str, name: str, options: Sequence[str], value: Callable[[Any], str]) -> Callable[[Any], Content]:
-    """Return a cell renderer for a drop-down list in the edited row."""
-    return lambda row: h(
-        "select",
-        [h("option", option, value=option, selected=option == value(row)) for option in options],
-        name=name,
-        form="editing",
-        aria_label=f"{label} of {row.name}",
-    )

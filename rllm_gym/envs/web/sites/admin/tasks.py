@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from random import Random
 
@@ -12,8 +12,9 @@ from rllm_gym.envs.web.sites.admin.pages import ORIGIN, AdminApp
 from rllm_gym.envs.web.sites.admin.state import DEPARTMENTS, PLANS, REFUND_REASONS, ROLES, Customer, Employee, Invoice
 from rllm_gym.envs.web.sites.admin.tables import PER_PAGE
 from rllm_gym.envs.web.sites.fields import amount
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.people import COMPANY
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, Select, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, money, plural
 
 START_URL = f"{ORIGIN}/"
@@ -24,12 +25,12 @@ _MAX_ROWS = 4
 # Move sequences
 
 
-def filtered(table: str, *chosen: Move) -> tuple[Move, ...]:
+def filtered(table: str, *chosen: Move) -> Moves:
     """Return the moves from any page to the filtered rows of a table."""
     return Click("link", table), *chosen, Click("button", "Filter")
 
 
-def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> tuple[Move, ...]:
+def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> Moves:
     """Return the moves that select the wanted rows page by page and press a button on each page; rows do not move."""
     moves: list[Move] = []
     turned = 0
@@ -43,7 +44,7 @@ def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> tuple[Move
     return tuple(moves)
 
 
-def _edit_product(name: str, **fields: str) -> tuple[Move, ...]:
+def _edit_product(name: str, **fields: str) -> Moves:
     return (
         *filtered("Products", Fill("SKU or name", name)),
         Click("link", f"Edit {name}"),
@@ -52,11 +53,11 @@ def _edit_product(name: str, **fields: str) -> tuple[Move, ...]:
     )
 
 
-def invoices_of(customer: str) -> tuple[Move, ...]:
+def invoices_of(customer: str) -> Moves:
     return filtered("Invoices", Select("Customer", customer))
 
 
-def open_invoice(app: AdminApp, invoice: Invoice) -> tuple[Move, ...]:
+def open_invoice(app: AdminApp, invoice: Invoice) -> Moves:
     """Return the moves from any page to an invoice, via its customer."""
     customer = app.customers[invoice.customer].name
     theirs = [other for other in app.invoices.values() if other.customer == invoice.customer]
@@ -64,7 +65,7 @@ def open_invoice(app: AdminApp, invoice: Invoice) -> tuple[Move, ...]:
     return *invoices_of(customer), *([Click("link", "Next ›")] * turns), Click("link", invoice.label)
 
 
-def refund_moves(cents: int, reason: str) -> tuple[Move, ...]:
+def refund_moves(cents: int, reason: str) -> Moves:
     """Return the moves of a refund on the page of an invoice."""
     return (
         Click("button", "Refund …"),
@@ -72,10 +73,6 @@ def refund_moves(cents: int, reason: str) -> tuple[Move, ...]:
         Select("Reason", reason),
         Click("button", "Refund"),
     )
-
-
-def _number(cents: int) -> dict[str, str]:
-    return {"type": "number", "value": amount(cents)}
 
 
 # Templates
@@ -90,7 +87,7 @@ def sum_invoices(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     customer = rng.choice(sorted(having, key=lambda number: abs(having[number] - most))[:3])
     found = [i for i in app.invoices.values() if i.customer == customer and i.status(app.today) == status]
     span = ""
-    dates: tuple[Move, ...] = ()
+    dates: Moves = ()
     if difficulty >= 4:
         day = rng.choice(found).issued
         found = [invoice for invoice in found if invoice.issued >= day]
@@ -104,14 +101,7 @@ def sum_invoices(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
         )
     )
     moves = filtered("Invoices", Select("Customer", name), Select("Status", status), *dates)
-    wrong = total - found[0].total if len(found) > 1 else total + 100
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(money(total))),
-        wrong_moves=(*moves, Answer(money(wrong))),
-        answer=_number(total),
-    )
+    return question_task(goal, START_URL, moves, money(total), {"type": "number", "value": amount(total)})
 
 
 def list_customers(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -136,17 +126,9 @@ def list_customers(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     )
     chosen = [Select("Country", country)]
     chosen += [Select("Plan", plan)] if plan else []
-    chosen += [Select("Status", "active" if active else "inactive")] if active is not None else []
+    chosen += [Select("Status", state.strip())] if state else []
     moves = filtered("Customers", *chosen)
-    other = next(name for name in (other.name for other in rows) if name not in found)
-    wrong = found[:-1] if len(found) > 1 else [*found, other]
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(", ".join(found))),
-        wrong_moves=(*moves, Answer(", ".join(wrong))),
-        answer={"type": "set", "value": found},
-    )
+    return question_task(goal, START_URL, moves, ", ".join(found), {"type": "set", "value": found})
 
 
 def find_product(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -159,7 +141,7 @@ def find_product(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
         low, found = None, [row for row in products if row.category == category]
     found.sort(key=lambda row: row.price)
     dear = rng.random() < 0.5
-    right, wrong = (found[-1], found[0]) if dear else (found[0], found[-1])
+    sku = found[-1 if dear else 0].sku
     stocked = "" if low is None else " and is low in stock" if low else " and is not low in stock"
     which = "most expensive" if dear else "cheapest"
     goal = rng.choice(
@@ -170,13 +152,7 @@ def find_product(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     )
     # The first click on a heading sorts in ascending order, the second in descending order.
     moves = (*filtered("Products", Select("Category", category)), *[Click("link", "Price")] * (1 + dear))
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(right.sku)),
-        wrong_moves=(*moves, Answer(wrong.sku if wrong is not right else f"{right.sku}0")),
-        answer={"type": "string", "value": right.sku},
-    )
+    return question_task(goal, START_URL, moves, sku, {"type": "string", "value": sku})
 
 
 def refund(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -205,30 +181,17 @@ def refund(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
             f"{name} gets back {what} on {invoice.label}. The reason is “{reason}”.",
         )
     )
+    moves = open_invoice(app, invoice)
     if infeasible:
-        unpaid = [*open_invoice(app, invoice), Click("button", "Mark as paid")]
-        return WebTask(
-            f"{goal} If the invoice has not been paid, there is nothing to refund: say so and change nothing.",
-            START_URL,
-            moves=(*open_invoice(app, invoice), ReportInfeasible(f"{invoice.label} has not been paid.")),
-            wrong_moves=(*unpaid, *refund_moves(cents, reason), Answer("done")),
-            infeasible=True,
-        )
-    other = next(name for name in REFUND_REASONS if name != reason)
-    wrong = refund_moves(cents, other) if cents < 100 else refund_moves(cents - 1, reason)
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*open_invoice(app, invoice), *refund_moves(cents, reason), Answer("done")),
-        wrong_moves=(*open_invoice(app, invoice), *wrong, Answer("done")),
-        outcome=lambda site: site.refund(invoice.number, cents, reason),
-    )
+        goal += " If the invoice has not been paid, there is nothing to refund: say so and change nothing."
+        return infeasible_task(goal, START_URL, moves, f"{invoice.label} has not been paid.")
+    moves = *moves, *refund_moves(cents, reason)
+    return change_task(goal, START_URL, moves, lambda site: site.refund(invoice.number, cents, reason))
 
 
 def change_account(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     """Return a task: change an employee's role and, from difficulty 2 on, also the department."""
-    rows = [row for row in app.employees.values() if row.email != app.me.email]
-    row = _one_of_namesakes(rng, rows)
+    row = _one_of_namesakes(rng, [row for row in app.employees.values() if row.email != app.me.email])
     role = rng.choice([role for role in ROLES if role != row.role])
     department = row.department
     if difficulty >= 2:
@@ -236,25 +199,15 @@ def change_account(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     goal = rng.choice((f"Give {row.name} the role {role}", f"Set the role of {row.name} to {role}"))
     goal += f" and move the account to the department {department}." if difficulty >= 2 else "."
     goal += " No other account changes."
-    same_surname = [other for other in rows if other is not row and other.name.split()[-1] == row.name.split()[-1]]
-    other = rng.choice(same_surname or [other for other in rows if other is not row])
-
-    def moves(account: Employee) -> tuple[Move, ...]:
-        return (
-            *filtered("Staff", Fill("Name or e-mail", account.name)),
-            Click("link", f"Edit {account.name}"),
-            Select(f"Department of {account.name}", department),
-            Select(f"Role of {account.name}", role),
-            Click("button", "Save"),
-            Answer("done"),
-        )
-
-    return WebTask(
-        goal,
-        START_URL,
-        moves=moves(row),
-        wrong_moves=moves(other),
-        outcome=lambda site: site.update_employee(row.number, department=department, role=role),
+    moves = (
+        *filtered("Staff", Fill("Name or e-mail", row.name)),
+        Click("link", f"Edit {row.name}"),
+        Select(f"Department of {row.name}", department),
+        Select(f"Role of {row.name}", role),
+        Click("button", "Save"),
+    )
+    return change_task(
+        goal, START_URL, moves, lambda site: site.update_employee(row.number, department=department, role=role)
     )
 
 
@@ -267,28 +220,18 @@ def _one_of_namesakes(rng: Random, rows: Sequence[Employee]) -> Employee:
 
 def deactivate_unused(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     """Return a task: deactivate the accounts of a department that have not been used for a long time."""
-    me = app.me.email
     long_ago = app.today - timedelta(days=50)
 
     def unused(department: str) -> list[Employee]:
-        return [
-            row
-            for row in app.employees.values()
-            if row.department == department
-            and row.active
-            and row.last_seen
-            and row.last_seen < long_ago
-            and row.email != me
-        ]
+        rows = [row for row in app.employees.values() if row.department == department and row.email != app.me.email]
+        return [row for row in rows if row.active and row.last_seen and row.last_seen < long_ago]
 
     departments = [name for name in DEPARTMENTS if unused(name)]
     department = rng.choice(sorted(departments, key=lambda name: abs(len(unused(name)) - 1 - difficulty))[:2])
-    rows = [row for row in app.employees.values() if row.department == department]
     # The limit is the day after one of the more recent of these sign-ins, so some accounts may be excluded.
     days = sorted({row.last_seen for row in unused(department) if row.last_seen})
     before = rng.choice(days[len(days) // 2 :]) + timedelta(days=1)
     wanted = [row for row in unused(department) if row.last_seen and row.last_seen < before]
-    rest = [row for row in rows if row.active and row not in wanted and row.email != me]
     goal = rng.choice(
         (
             f"Deactivate every active account in {department} whose last sign-in was before {long_date(before)}.",
@@ -296,21 +239,13 @@ def deactivate_unused(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
             "be deactivated.",
         )
     )
-    steps = filtered("Staff", Select("Department", department))
-
-    def moves(chosen: Sequence[Employee]) -> tuple[Move, ...]:
-        ticking = _tick([row.name for row in rows], [row.name for row in chosen], "Deactivate")
-        return *steps, *ticking, Answer("done")
-
-    def outcome(expected: AdminApp) -> None:
-        expected.set_employees_active([row.number for row in wanted], False)
-
-    return WebTask(
+    names = [row.name for row in app.employees.values() if row.department == department]
+    ticking = _tick(names, [row.name for row in wanted], "Deactivate")
+    return change_task(
         f"{goal} Accounts that never signed in stay active.",
         START_URL,
-        moves=moves(wanted),
-        wrong_moves=moves([*wanted, rest[0]] if rest else wanted[:-1]),
-        outcome=outcome,
+        (*filtered("Staff", Select("Department", department)), *ticking),
+        lambda site: site.set_employees_active([row.number for row in wanted], False),
     )
 
 
@@ -329,35 +264,19 @@ def add_account(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
             f"{name} starts today: department {department}, role {role}, e-mail {email}. Add the account.",
         )
     )
-
-    def moves(address: str, first_name: str) -> tuple[Move, ...]:
-        return (
-            Click("link", "Staff"),
-            Click("link", "Add somebody"),
-            Fill("Name", name),
-            Fill("E-mail", address),
-            Select("Department", department),
-            Select("Role", first_name),
-            Click("button", "Add account"),
-        )
-
     if infeasible:
-        other = f"{name.lower().replace(' ', '.')}@{COMPANY}"
-        return WebTask(
-            f"{goal} If that address belongs to somebody else already, add nobody and say so.",
-            START_URL,
-            moves=(*filtered("Staff", Fill("Name or e-mail", email)), ReportInfeasible(f"{email} is taken.")),
-            wrong_moves=(*moves(other, role), Answer("done")),
-            infeasible=True,
-        )
-    mistaken = next(one for one in ROLES if one != role)
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves(email, role), Answer("done")),
-        wrong_moves=(*moves(email, mistaken), Answer("done")),
-        outcome=lambda site: site.add_employee(name, email, department, role),
+        goal += " If that address belongs to somebody else already, add nobody and say so."
+        return infeasible_task(goal, START_URL, filtered("Staff", Fill("Name or e-mail", email)), f"{email} is taken.")
+    moves = (
+        Click("link", "Staff"),
+        Click("link", "Add somebody"),
+        Fill("Name", name),
+        Fill("E-mail", email),
+        Select("Department", department),
+        Select("Role", role),
+        Click("button", "Add account"),
     )
+    return change_task(goal, START_URL, moves, lambda site: site.add_employee(name, email, department, role))
 
 
 def restock(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -380,16 +299,12 @@ def restock(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     )
     goal += " A product is low when its stock is below its reorder level. Leave prices and reorder levels."
 
-    def moves(stocks: Sequence[int]) -> tuple[Move, ...]:
-        editing = [move for row, pieces in zip(rows, stocks) for move in _edit_product(row.name, Stock=str(pieces))]
-        return *editing, Answer("done")
-
     def outcome(expected: AdminApp) -> None:
         for row in rows:
             expected.update_product(row.number, price=row.price, stock=stock, reorder=row.reorder)
 
-    added = [row.stock + stock for row in rows[:-1]] + [rows[-1].stock + stock + 1]
-    return WebTask(goal, START_URL, moves=moves([stock] * len(rows)), wrong_moves=moves(added), outcome=outcome)
+    moves = [move for row in rows for move in _edit_product(row.name, Stock=str(stock))]
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def reprice(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -404,18 +319,13 @@ def reprice(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     goal = rng.choice(
         (f"Raise the price of {listed(orders)}.", f"What goes up in price: {listed(orders)}. Enter that.")
     )
-    goal += " Nothing else changes."
-
-    def moves(cents: Sequence[int]) -> tuple[Move, ...]:
-        editing = [move for row, price in zip(rows, cents) for move in _edit_product(row.name, Price=amount(price))]
-        return *editing, Answer("done")
 
     def outcome(expected: AdminApp) -> None:
         for row, price in zip(rows, prices):
             expected.update_product(row.number, price=price, stock=row.stock, reorder=row.reorder)
 
-    wrong = [*prices[:-1], prices[-1] + 100]
-    return WebTask(goal, START_URL, moves=moves(prices), wrong_moves=moves(wrong), outcome=outcome)
+    moves = [move for row, price in zip(rows, prices) for move in _edit_product(row.name, Price=amount(price))]
+    return change_task(f"{goal} Nothing else changes.", START_URL, moves, outcome)
 
 
 def mark_paid(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -425,7 +335,7 @@ def mark_paid(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     if difficulty <= 2:
         wanted = rng.sample(unpaid, min(len(unpaid), 1 + difficulty))
         goal = f"The money for {listed(sorted(invoice.label for invoice in wanted))} has come: mark them as paid."
-        steps: tuple[Move, ...] = (Click("link", "Invoices"),)
+        steps: Moves = (Click("link", "Invoices"),)
     else:
         overdue = [invoice for invoice in unpaid if invoice.status(app.today) == "Overdue"]
         customer = rng.choice([invoice.customer for invoice in overdue or unpaid])
@@ -434,17 +344,9 @@ def mark_paid(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
         goal = f"{name} has paid every overdue invoice, but not those that are not due yet. Mark them as paid."
         steps = invoices_of(name)
         rows = [invoice for invoice in rows if invoice.customer == customer]
-    rest = [invoice for invoice in unpaid if invoice not in wanted and invoice in rows]
-
-    def moves(chosen: Sequence[Invoice]) -> tuple[Move, ...]:
-        ticking = _tick([row.label for row in rows], [row.label for row in chosen], "Mark as paid")
-        return *steps, *ticking, Answer("done")
-
-    def outcome(expected: AdminApp) -> None:
-        expected.mark_paid([invoice.number for invoice in wanted])
-
-    wrong = [*wanted, rest[0]] if rest else wanted[:-1]
-    return WebTask(goal, START_URL, moves=moves(wanted), wrong_moves=moves(wrong), outcome=outcome)
+    ticking = _tick([row.label for row in rows], [row.label for row in wanted], "Mark as paid")
+    numbers = [invoice.number for invoice in wanted]
+    return change_task(goal, START_URL, (*steps, *ticking), lambda site: site.mark_paid(numbers))
 
 
 def suspend_debtors(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
@@ -458,7 +360,6 @@ def suspend_debtors(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
         for least in (2, 3, 4, 5, 1)
         if 1 <= len(found := _debtors(app, active, least, country)) <= min(_MAX_ROWS, 1 + difficulty)
     )
-    rest = [row for row in app.customers.values() if row.active and row not in wanted]
     where = f" in {country}" if country else ""
     debt = f"at least {'one' if at_least == 1 else at_least} overdue invoice{'s' * (at_least > 1)}"
     goal = rng.choice(
@@ -467,19 +368,12 @@ def suspend_debtors(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
             f"All active customers{where} with {debt} are to be suspended.",
         )
     )
-
-    def moves(chosen: Sequence[Customer]) -> tuple[Move, ...]:
-        suspending: list[Move] = []
-        for row in chosen:
-            suspending += filtered("Customers", Fill("Name, contact or e-mail", row.name))
-            suspending += [Click("checkbox", f"Select {row.name}"), Click("button", "Suspend")]
-        looking = (*filtered("Invoices", Select("Status", "Overdue")), Click("link", "Customer"))
-        return *looking, *suspending, Answer("done")
-
-    def outcome(expected: AdminApp) -> None:
-        expected.set_customers_active([row.number for row in wanted], False)
-
-    return WebTask(goal, START_URL, moves=moves(wanted), wrong_moves=moves([*wanted[:-1], rest[0]]), outcome=outcome)
+    moves = [*filtered("Invoices", Select("Status", "Overdue")), Click("link", "Customer")]
+    for row in wanted:
+        moves += filtered("Customers", Fill("Name, contact or e-mail", row.name))
+        moves += [Click("checkbox", f"Select {row.name}"), Click("button", "Suspend")]
+    numbers = [row.number for row in wanted]
+    return change_task(goal, START_URL, moves, lambda site: site.set_customers_active(numbers, False))
 
 
 def _debtors(app: AdminApp, active: Mapping[int, int], least: int, country: str) -> list[Customer]:
@@ -490,53 +384,42 @@ def _debtors(app: AdminApp, active: Mapping[int, int], least: int, country: str)
 def change_plan(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     """Return a task: change a customer's plan and, from difficulty 3 on, also the contact and address."""
     row = rng.choice(list(app.customers.values()))
-    plan = rng.choice([name for name in PLANS if name != row.plan])
+    name = row.name
+    plan = rng.choice([plan for plan in PLANS if plan != row.plan])
     contact, email = row.contact, row.email
-    goal = f"{row.name} changes to the plan {plan}: enter that."
+    goal = f"{name} changes to the plan {plan}: enter that."
+    new: list[Move] = []
     if difficulty >= 3:
         contact = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
         email = f"{contact.split()[0].lower()}.{contact.split()[1].lower()}@{row.email.split('@')[1]}"
-        goal = f"{row.name} changes to the plan {plan}, and the new contact there is {contact}, {email}. Enter both."
-    alike = [
-        other for other in app.customers.values() if other != row and set(other.name.split()) & set(row.name.split())
-    ]
-    other = rng.choice(alike or [other for other in app.customers.values() if other != row])
-
-    def moves(number: int) -> tuple[Move, ...]:
-        name = app.customers[number].name
-        new = (Fill(f"Contact of {name}", contact), Fill(f"E-mail of {name}", email)) if difficulty >= 3 else ()
-        return (
-            *filtered("Customers", Fill("Name, contact or e-mail", name)),
-            Click("link", f"Edit {name}"),
-            *new,
-            Select(f"Plan of {name}", plan),
-            Click("button", "Save"),
-            Answer("done"),
-        )
-
-    mistaken = moves(other.number)
-    return WebTask(
-        goal,
-        START_URL,
-        moves=moves(row.number),
-        wrong_moves=mistaken,
-        outcome=lambda site: site.update_customer(row.number, contact=contact, email=email, plan=plan),
+        goal = f"{name} changes to the plan {plan}, and the new contact there is {contact}, {email}. Enter both."
+        new = [Fill(f"Contact of {name}", contact), Fill(f"E-mail of {name}", email)]
+    moves = (
+        *filtered("Customers", Fill("Name, contact or e-mail", name)),
+        Click("link", f"Edit {name}"),
+        *new,
+        Select(f"Plan of {name}", plan),
+        Click("button", "Save"),
+    )
+    return change_task(
+        goal, START_URL, moves, lambda site: site.update_customer(row.number, contact=contact, email=email, plan=plan)
     )
 
 
-TaskMaker = Callable[[AdminApp, Random, int], WebTask]
-_MAKERS: tuple[tuple[str, TaskMaker], ...] = (
-    ("sum-invoices", sum_invoices),
-    ("list-customers", list_customers),
-    ("find-product", find_product),
-    ("refund", refund),
-    ("change-account", change_account),
-    ("deactivate-unused", deactivate_unused),
-    ("add-account", add_account),
-    ("restock", restock),
-    ("reprice", reprice),
-    ("mark-paid", mark_paid),
-    ("suspend-debtors", suspend_debtors),
-    ("change-plan", change_plan),
+TEMPLATES = tuple(
+    WebTaskTemplate(f"admin/{name}", build, make_task, _LEVELS)
+    for name, make_task in (
+        ("sum-invoices", sum_invoices),
+        ("list-customers", list_customers),
+        ("find-product", find_product),
+        ("refund", refund),
+        ("change-account", change_account),
+        ("deactivate-unused", deactivate_unused),
+        ("add-account", add_account),
+        ("restock", restock),
+        ("reprice", reprice),
+        ("mark-paid", mark_paid),
+        ("suspend-debtors", suspend_debtors),
+        ("change-plan", change_plan),
+    )
 )
-TEMPLATES = tuple(WebTaskTemplate(f"admin/{name}", build, make_task, _LEVELS) for name, make_task in _MAKERS)

@@ -7,23 +7,13 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.calendar.state import WEEK, Calendar, Event
 from rllm_gym.envs.web.sites.errors import NotFound
 from rllm_gym.envs.web.sites.fields import clock, day_of, day_or, full_date, minutes_of
 from rllm_gym.envs.web.sites.http import Handler, Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
-from rllm_gym.envs.web.sites.pages import (
-    Frame,
-    HtmlPage,
-    button,
-    card,
-    described,
-    field,
-    form,
-    link_button,
-    post_button,
-    table,
-)
+from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import addressed
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, json_response
 from rllm_gym.envs.web.sites.wording import MONTHS, WEEKDAYS, long_date, plural, weekday
@@ -133,9 +123,9 @@ def _turning(unit: str, path: str, before: date, after: date) -> Markup:
     name = "month" if unit == "month" else "date"
     cut = 7 if unit == "month" else 10
     return join(
-        link_button(f"‹ Previous {unit}", url(path, **{name: before.isoformat()[:cut]})),
-        link_button("Today", path),
-        link_button(f"Next {unit} ›", url(path, **{name: after.isoformat()[:cut]})),
+        pages.link_button(f"‹ Previous {unit}", url(path, **{name: before.isoformat()[:cut]})),
+        pages.link_button("Today", path),
+        pages.link_button(f"Next {unit} ›", url(path, **{name: after.isoformat()[:cut]})),
     )
 
 
@@ -182,8 +172,8 @@ def one_day(app: CalendarApp, visit: Visit) -> HtmlPage:
 def _going(path: str, day: date) -> Markup:
     return form(
         path,
-        field("Go to date", "date", day.isoformat(), type="date"),
-        button("Go", tone="quiet"),
+        pages.field("Go to date", "date", day.isoformat(), type="date"),
+        pages.button("Go", tone="quiet"),
         method="get",
         class_="row card",
     )
@@ -210,7 +200,7 @@ def _events_table(app: CalendarApp, events: list[tuple[date, Event]], *, dated: 
         ]
         for day, event in events
     ]
-    return table(headings, rows) if dated else table(headings[1:], [row[1:] for row in rows])
+    return pages.table(headings, rows) if dated else pages.table(headings[1:], [row[1:] for row in rows])
 
 
 def _reply(event: Event, app: CalendarApp) -> Markup:
@@ -243,10 +233,10 @@ def show(app: CalendarApp, visit: Visit, number: int) -> HtmlPage:
     ]
     if event.until:
         details.insert(1, ("Repeats", f"every {weekday(event.day)} until {long_date(event.until)}"))
-    people = table(("Guest", "Address", "Answer"), guests) if guests else h("p.muted", "Nobody else is invited.")
+    people = pages.table(("Guest", "Address", "Answer"), guests) if guests else h("p.muted", "Nobody else is invited.")
     return HtmlPage(
         event.title,
-        [card(described(details)), h("h2", "Guests"), people],
+        [pages.card(pages.described(details)), h("h2", "Guests"), people],
         trail=(("Calendar", "/"), (full_date(day), url("/day", date=day))),
         actions=_own_actions(event, day) if event.owner == app.me.email else _guest_actions(event, app),
     )
@@ -255,13 +245,13 @@ def show(app: CalendarApp, visit: Visit, number: int) -> HtmlPage:
 def _own_actions(event: Event, day: date) -> Markup:
     delete = f"/event/{event.number}/delete"
     if event.until is None:
-        deleting: Content = post_button("Delete", delete, tone="danger", confirm=f"Delete “{event.title}”?")
+        deleting: Content = pages.post_button("Delete", delete, tone="danger", confirm=f"Delete “{event.title}”?")
     else:
         deleting = [
-            post_button("Cancel only this day", f"/event/{event.number}/skip", fields={"date": day}),
-            post_button("Delete the series", delete, tone="danger", confirm=f"Delete every “{event.title}”?"),
+            pages.post_button("Cancel only this day", f"/event/{event.number}/skip", fields={"date": day}),
+            pages.post_button("Delete the series", delete, tone="danger", confirm=f"Delete every “{event.title}”?"),
         ]
-    return join(link_button("Edit", f"/event/{event.number}/edit", tone=""), deleting)
+    return join(pages.link_button("Edit", f"/event/{event.number}/edit", tone=""), deleting)
 
 
 def _guest_actions(event: Event, app: CalendarApp) -> Markup:
@@ -274,7 +264,7 @@ _ANSWERS = (("Accept", "accepted"), ("Decline", "declined"))
 
 
 def _answer_button(event: Event, label: str, answer: str) -> Markup:
-    return post_button(
+    return pages.post_button(
         label, f"/event/{event.number}/answer", fields={"answer": answer}, tone="" if label == "Accept" else "quiet"
     )
 
@@ -298,7 +288,7 @@ def invitations(app: CalendarApp, visit: Visit) -> HtmlPage:
     ]
     if not rows:
         return HtmlPage("Invitations", h("div.card", "No invitation waits for your answer."))
-    return HtmlPage("Invitations", table(("Event", "Date", "Time", "From", "Your answer"), rows))
+    return HtmlPage("Invitations", pages.table(("Event", "Date", "Time", "From", "Your answer"), rows))
 
 
 @site.get("/people")
@@ -312,8 +302,12 @@ def free(app: CalendarApp, visit: Visit) -> HtmlPage:
     names = visit.asked("people", 2_000)
     asking = form(
         "/free",
-        h("div.two", _people_field("People", "people", names), field("Date", "date", day.isoformat(), type="date")),
-        button("Show"),
+        h(
+            "div.two",
+            _people_field("People", "people", names),
+            pages.field("Date", "date", day.isoformat(), type="date"),
+        ),
+        pages.button("Show"),
         method="get",
         class_="card",
     )
@@ -332,7 +326,7 @@ def free(app: CalendarApp, visit: Visit) -> HtmlPage:
             _STYLE,
             asking,
             h("h2", full_date(day)),
-            table(("Person", "Busy", "08:00 to 19:00"), rows),
+            pages.table(("Person", "Busy", "08:00 to 19:00"), rows),
             h("p.muted", "Invitations that nobody has answered yet do not count as busy."),
         ],
     )
@@ -342,7 +336,7 @@ def _people_field(label: str, name: str, value: str) -> Markup:
     hint = "Names from the address book, with commas between them."
     return h(
         "div.suggesting",
-        field(label, name, value, hint=hint, data_suggest="/people", data_several=True),
+        pages.field(label, name, value, hint=hint, data_suggest="/people", data_several=True),
         h("ul.suggestions", role="listbox", hidden=True),
     )
 
@@ -381,17 +375,17 @@ def _event_form(
 ) -> Markup:  # fmt: skip
     return form(
         action,
-        field("Title", "title", title),
+        pages.field("Title", "title", title),
         h(
             "div.two",
-            field("Date", "date", day, type="date"),
-            field("Repeat weekly until", "until", until, type="date", hint="Leave empty for a single event."),
-            field("Starts", "start", start, type="time"),
-            field("Ends", "end", end, type="time"),
-            field("Place", "place", place),
+            pages.field("Date", "date", day, type="date"),
+            pages.field("Repeat weekly until", "until", until, type="date", hint="Leave empty for a single event."),
+            pages.field("Starts", "start", start, type="time"),
+            pages.field("Ends", "end", end, type="time"),
+            pages.field("Place", "place", place),
             _people_field("Guests", "guests", guests),
         ),
-        button(label),
+        pages.button(label),
         class_="card",
     )
 

@@ -10,8 +10,9 @@ from rllm_gym.envs.web.sites.calendar.generate import KINDS, LENGTHS, PLACES, TO
 from rllm_gym.envs.web.sites.calendar.pages import ORIGIN, CalendarApp
 from rllm_gym.envs.web.sites.calendar.state import Event
 from rllm_gym.envs.web.sites.fields import clock, full_date
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves
 from rllm_gym.envs.web.sites.people import Person
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, listed, long_date
 
 START_URL = f"{ORIGIN}/"
@@ -20,17 +21,15 @@ _LEVELS = (1, 2, 3, 4, 5)
 # Move sequences
 
 
-def go_to(day: date, view: str = "Day") -> tuple[Move, ...]:
+def go_to(day: date, view: str = "Day") -> Moves:
     return Click("link", view), Fill("Go to date", day.isoformat()), Click("button", "Go")
 
 
-def go_to_event(day: date, event: Event) -> tuple[Move, ...]:
+def go_to_event(day: date, event: Event) -> Moves:
     return *go_to(day), Click("link", event.title)
 
 
-def fill_in(
-    title: str, day: date, start: int, end: int, place: str = "", guests: Sequence[Person] = ()
-) -> tuple[Move, ...]:
+def fill_in(title: str, day: date, start: int, end: int, place: str = "", guests: Sequence[Person] = ()) -> Moves:
     """Return the moves from any page to a new event."""
     return (
         Click("link", "New event"),
@@ -44,7 +43,7 @@ def fill_in(
     )
 
 
-def look_at(day: date, people: Sequence[Person]) -> tuple[Move, ...]:
+def look_at(day: date, people: Sequence[Person]) -> Moves:
     return (
         Click("link", "Find a time"),
         Fill("People", ", ".join(person.name for person in people)),
@@ -92,13 +91,6 @@ def _workday(rng: Random, app: CalendarApp, difficulty: int) -> date:
     return day if day.weekday() < 5 else day + timedelta(days=3)
 
 
-def _similar(rng: Random, app: CalendarApp, person: Person, others: Sequence[Person] = ()) -> Person:
-    """Return another person, with the same surname or first name if possible."""
-    rest = [other for other in app.people if other != person and other not in others]
-    alike = [other for other in rest if other.last == person.last or other.first == person.first]
-    return rng.choice(alike or rest)
-
-
 # Templates
 
 
@@ -109,11 +101,12 @@ def create(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
     )
     day, length = _workday(rng, app, difficulty), rng.choice(LENGTHS)
     start = rng.randrange(8 * 60, 16 * 60, 15)
+    end = start + length
     place = rng.choice(PLACES) if difficulty >= 2 or rng.random() < 0.5 else ""
     guests = rng.sample(app.people, rng.randint(1, min(4, difficulty + 1)))
     when = rng.choice(
         (
-            f"on {full_date(day)}, from {clock(start)} to {clock(start + length)}",
+            f"on {full_date(day)}, from {clock(start)} to {clock(end)}",
             f"on {long_date(day)} at {clock(start)}; it takes {length} minutes",
         )
     )
@@ -130,30 +123,19 @@ def create(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
     )
     if infeasible:
         goal += " Do not create it if one of them is not in the address book."
-        return WebTask(
-            goal,
-            START_URL,
-            moves=(ReportInfeasible("One of the guests is not in the address book."),),
-            wrong_moves=(*fill_in(title, day, start, start + length, place, guests[1:]), Answer("done")),
-            infeasible=True,
-        )
+        return infeasible_task(goal, START_URL, (), "One of the guests is not in the address book.")
     emails = [person.email for person in guests]
-    mistaken = [*guests[:-1], _similar(rng, app, guests[-1], guests)]
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*fill_in(title, day, start, start + length, place, guests), Answer("done")),
-        wrong_moves=(*fill_in(title, day, start, start + length, place, mistaken), Answer("done")),
-        outcome=lambda site: site.add(title, day, start, start + length, place=place, guests=emails),
+    moves = fill_in(title, day, start, end, place, guests)
+    return change_task(
+        goal, START_URL, moves, lambda site: site.add(title, day, start, end, place=place, guests=emails)
     )
 
 
 def reschedule(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
     infeasible = rng.random() < 0.15
     event = _pick(rng, _single(app, own=not infeasible) or _single(app, own=True))
-    infeasible = event.owner != app.me.email
-    length = event.end - event.start
     start = rng.choice([start for start in range(8 * 60, 17 * 60, 30) if start != event.start])
+    end = start + event.end - event.start
     day = _workday(rng, app, difficulty) if difficulty >= 2 else event.day
     to = f"{full_date(day)}, {clock(start)}" if day != event.day else f"{clock(start)} on the same day"
     goal = rng.choice(
@@ -164,51 +146,25 @@ def reschedule(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
     )
     if difficulty >= 3:
         goal += " Nothing else about it shall change."
-    if infeasible:
-        return WebTask(
-            f"{goal} If you are not allowed to change it, say so and leave everything as it is.",
-            START_URL,
-            moves=(*go_to_event(event.day, event), ReportInfeasible("Only the organiser can change this event.")),
-            wrong_moves=(*go_to_event(event.day, event), Click("button", "Decline"), Answer("done")),
-            infeasible=True,
-        )
-
-    def moves(end: int) -> tuple[Move, ...]:
-        return (
-            *go_to_event(event.day, event),
-            Click("link", "Edit"),
-            Fill("Date", day.isoformat()),
-            Fill("Starts", clock(start)),
-            Fill("Ends", clock(end)),
-            Click("button", "Save changes"),
-            Answer("done"),
-        )
-
-    return WebTask(
-        goal,
-        START_URL,
-        moves=moves(start + length),
-        wrong_moves=moves(start + length + 15),
-        outcome=lambda site: site.change(event.number, day=day, start=start, end=start + length),
-    )
+    moves = go_to_event(event.day, event)
+    if event.owner != app.me.email:
+        goal += " If you are not allowed to change it, say so and leave everything as it is."
+        return infeasible_task(goal, START_URL, moves, "Only the organiser can change this event.")
+    fills = Fill("Date", day.isoformat()), Fill("Starts", clock(start)), Fill("Ends", clock(end))
+    moves = *moves, Click("link", "Edit"), *fills, Click("button", "Save changes")
+    return change_task(goal, START_URL, moves, lambda site: site.change(event.number, day=day, start=start, end=end))
 
 
 def cancel_one_day(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
-    series = [(day, event) for day, event in _coming(app, 7 * (1 + difficulty)) if event.until]
-    day, event = rng.choice(series)
+    day, event = rng.choice([(day, event) for day, event in _coming(app, 7 * (1 + difficulty)) if event.until])
     goal = rng.choice(
         (
             f"The “{event.title}” on {full_date(day)} does not take place. Cancel that one day; the series goes on.",
             f"Cancel “{event.title}” on {long_date(day)} only. It must stay on all its other days.",
         )
     )
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*go_to_event(day, event), Click("button", "Cancel only this day"), Answer("done")),
-        wrong_moves=(*go_to_event(day, event), Click("button", "Delete the series"), Answer("done")),
-        outcome=lambda site: site.skip(event.number, day),
-    )
+    moves = *go_to_event(day, event), Click("button", "Cancel only this day")
+    return change_task(goal, START_URL, moves, lambda site: site.skip(event.number, day))
 
 
 def clear_half_day(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
@@ -234,28 +190,15 @@ def clear_half_day(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
         f"You need {full_date(day)} for yourself. Delete every event that you organise and that starts {half} on that "
         "day. Of a weekly series cancel only that day. Events that others organise stay as they are."
     )
-
-    def removal(event: Event) -> tuple[Move, ...]:
-        return *go_to_event(day, event), Click("button", "Cancel only this day" if event.until else "Delete")
+    moves: list[Move] = []
+    for event in events:
+        moves += [*go_to_event(day, event), Click("button", "Cancel only this day" if event.until else "Delete")]
 
     def outcome(expected: CalendarApp) -> None:
         for event in events:
             expected.skip(event.number, day) if event.until else expected.delete(event.number)
 
-    if len(events) > 1:
-        wrong = [move for event in events[:-1] for move in removal(event)]
-    elif events[0].until:
-        wrong = [*go_to_event(day, events[0]), Click("button", "Delete the series")]
-    else:  # moves the event instead of deleting it
-        next_day = Fill("Date", (day + timedelta(days=1)).isoformat())
-        wrong = [*go_to_event(day, events[0]), Click("link", "Edit"), next_day, Click("button", "Save changes")]
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*(move for event in events for move in removal(event)), Answer("done")),
-        wrong_moves=(*wrong, Answer("done")),
-        outcome=outcome,
-    )
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def answer_invitations(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
@@ -263,7 +206,7 @@ def answer_invitations(app: CalendarApp, rng: Random, difficulty: int) -> WebTas
         (event for event in app.mine() if event.answer_of(app.me.email) == "waiting"),
         key=lambda event: (event.day, event.start),
     )
-    number = len(waiting)
+    open_list = Click("link", f"Invitations ({len(waiting)})")
     limit = ""
     if difficulty >= 3 and waiting[-1].day > waiting[-2].day:
         limit = f" Leave invitations for {full_date(waiting[-1].day)} or later unanswered."
@@ -273,19 +216,10 @@ def answer_invitations(app: CalendarApp, rng: Random, difficulty: int) -> WebTas
         busy = app.busy(app.me.email, event.day)
         return any(event.start < end and start < event.end for start, end in busy)
 
-    def moves(declined: Sequence[Event]) -> tuple[Move, ...]:
-        return (
-            Click("link", f"Invitations ({number})"),
-            *(Click("button", "Decline" if event in declined else "Accept", within=event.title) for event in waiting),
-            Answer("done"),
-        )
-
     def outcome(expected: CalendarApp) -> None:
         for event in waiting:
             expected.answer(event.number, "declined" if clashes(event) else "accepted")
 
-    declined = [event for event in waiting if clashes(event)]
-    almost = declined[1:] if declined else waiting[:1]
     goal = rng.choice(
         (
             "Answer all open invitations: decline those that overlap with something you organise or have accepted, and "
@@ -296,7 +230,8 @@ def answer_invitations(app: CalendarApp, rng: Random, difficulty: int) -> WebTas
     )
     goal += f" Events that only touch, one ending when the other starts, do not overlap.{limit}"
     goal += f" (The calendar is that of {app.me.name}.)"
-    return WebTask(goal, START_URL, moves=moves(declined), wrong_moves=moves(almost), outcome=outcome)
+    answers = [Click("button", "Decline" if clashes(event) else "Accept", within=event.title) for event in waiting]
+    return change_task(goal, START_URL, (open_list, *answers), outcome)
 
 
 def _meeting(app: CalendarApp, rng: Random, difficulty: int) -> tuple[date, list[Person], int, int]:
@@ -338,50 +273,32 @@ def find_common_time(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
             f"When on {full_date(day)} can you first meet for {length} minutes together with {names}?",
         )
     )
-    moves = look_at(day, people)
-    return WebTask(
-        f"{goal} {_RULES} Answer with the start, such as 13:15.",
-        START_URL,
-        moves=(*moves, Answer(clock(start))),
-        wrong_moves=(*moves, Answer(clock(start + 15))),
-        answer={"type": "time", "value": clock(start)},
-    )
+    goal += f" {_RULES} Answer with the start, such as 13:15."
+    answer = {"type": "time", "value": clock(start)}
+    return question_task(goal, START_URL, look_at(day, people), clock(start), answer)
 
 
 def book_common_time(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
     day, people, length, start = _meeting(app, rng, difficulty)
     names = listed([person.name for person in people])
     title = f"{rng.choice(TOPICS)} {rng.choice(KINDS)} with all of us"
-    goal = (
-        f"Find the earliest time on {full_date(day)} at which you, {names} are all free for {length} minutes, and put "
-        f"an event “{title}” of that length there, with them as guests and without a place. {_RULES}"
-    )
+    infeasible = False
     if rng.random() < 0.2:
         longest = max(end - start for start, end in app.common_gaps([app.me.email, *(p.email for p in people)], day))
-        if longest < 7 * 60:
-            length = (longest // 30 + 1) * 30
-            goal = (
-                f"Find a time on {full_date(day)} at which you, {names} are all free for {length} minutes, and put an "
-                f"event “{title}” of that length there, with them as guests and without a place. {_RULES}"
-            )
-            return WebTask(
-                goal,
-                START_URL,
-                moves=(*look_at(day, people), ReportInfeasible("There is no such time on that day.")),
-                wrong_moves=(*fill_in(title, day, 9 * 60, 9 * 60 + length, "", people), Answer("done")),
-                infeasible=True,
-            )
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*look_at(day, people), *fill_in(title, day, start, start + length, "", people), Answer("done")),
-        wrong_moves=(
-            *look_at(day, people),
-            *fill_in(title, day, start + 15, start + 15 + length, "", people),
-            Answer("done"),
-        ),
-        outcome=lambda site: site.add(title, day, start, start + length, guests=[person.email for person in people]),
+        infeasible = longest < 7 * 60
+        length = (longest // 30 + 1) * 30 if infeasible else length
+    goal = (
+        f"Find {'a' if infeasible else 'the earliest'} time on {full_date(day)} at which you, {names} are all free for "
+        f"{length} minutes, and put an event “{title}” of that length there, with them as guests and without a place. "
+        f"{_RULES}"
     )
+    moves = look_at(day, people)
+    if infeasible:
+        return infeasible_task(goal, START_URL, moves, "There is no such time on that day.")
+    end = start + length
+    emails = [person.email for person in people]
+    moves = *moves, *fill_in(title, day, start, end, "", people)
+    return change_task(goal, START_URL, moves, lambda site: site.add(title, day, start, end, guests=emails))
 
 
 def look_up(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
@@ -397,28 +314,25 @@ def look_up(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
                 f"When does “{event.title}” take place next, today not counted? Answer with the date.",
             )
         )
-        moves: tuple[Move, ...] = (Fill("Search events", event.title), Click("button", "Search"))
-        right, wrong = long_date(day), long_date(day + timedelta(days=7))
-        answer = {"type": "date", "value": day.isoformat()}
+        moves: Moves = (Fill("Search events", event.title), Click("button", "Search"))
+        text, answer = long_date(day), {"type": "date", "value": day.isoformat()}
     elif question == "end":
         day, _ = rng.choice(accepted)
-        last = max(event.end for when, event in accepted if when == day)
+        text = clock(max(event.end for when, event in accepted if when == day))
         goal = (
             f"At what time does the last event end that you have on {full_date(day)}? Only events count that you "
             "organise or have accepted."
         )
         moves = go_to(day)
-        right, wrong = clock(last), clock(last - 15)
-        answer = {"type": "time", "value": right}
+        answer = {"type": "time", "value": text}
     else:
         invited = [(day, event) for day, event in accepted if event.owner != app.me.email] or accepted
         day, event = rng.choice(invited)
         goal = f"Who organises “{event.title}” on {full_date(day)}? Answer with first name and surname."
         moves = go_to_event(day, event)
-        right = app.name_of(event.owner)
-        wrong = _similar(rng, app, next(p for p in (app.me, *app.people) if p.email == event.owner)).name
-        answer = {"type": "string", "value": right}
-    return WebTask(goal, START_URL, moves=(*moves, Answer(right)), wrong_moves=(*moves, Answer(wrong)), answer=answer)
+        text = app.name_of(event.owner)
+        answer = {"type": "string", "value": text}
+    return question_task(goal, START_URL, moves, text, answer)
 
 
 def minutes_in_meetings(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
@@ -442,13 +356,7 @@ def minutes_in_meetings(app: CalendarApp, rng: Random, difficulty: int) -> WebTa
         f"accepted{with_whom}, each day of a series for itself, and answer with the number of minutes."
     )
     moves = go_to(day, "Day" if first == last else "Week")
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(str(total))),
-        wrong_moves=(*moves, Answer(str(total + 30))),
-        answer={"type": "number", "value": total},
-    )
+    return question_task(goal, START_URL, moves, str(total), {"type": "number", "value": total})
 
 
 def change_guests(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
@@ -462,24 +370,9 @@ def change_guests(app: CalendarApp, rng: Random, difficulty: int) -> WebTask:
         goal = f"In {asked}, {app.name_of(removed)} is replaced by {person.name}: change the guests."
     goal += " The other guests stay."
     wanted = [email for email in guests if email != removed] + [person.email]
-    other = _similar(rng, app, person, [p for p in app.people if p.email in guests])
-
-    def moves(emails: Sequence[str]) -> tuple[Move, ...]:
-        return (
-            *go_to_event(event.day, event),
-            Click("link", "Edit"),
-            Fill("Guests", ", ".join(app.name_of(email) for email in emails)),
-            Click("button", "Save changes"),
-            Answer("done"),
-        )
-
-    return WebTask(
-        goal,
-        START_URL,
-        moves=moves(wanted),
-        wrong_moves=moves([*wanted[:-1], other.email]),
-        outcome=lambda site: site.change(event.number, guests=wanted),
-    )
+    edit = Click("link", "Edit"), Fill("Guests", ", ".join(map(app.name_of, wanted))), Click("button", "Save changes")
+    moves = *go_to_event(event.day, event), *edit
+    return change_task(goal, START_URL, moves, lambda site: site.change(event.number, guests=wanted))
 
 
 TEMPLATES = tuple(

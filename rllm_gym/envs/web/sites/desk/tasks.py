@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from rllm_gym.envs.web.sites.admin.pages import AdminApp
 from rllm_gym.envs.web.sites.admin.tasks import invoices_of, open_invoice, refund_moves
@@ -15,10 +13,10 @@ from rllm_gym.envs.web.sites.desk.state import BugReport, MailAndSite, MeetingRe
 from rllm_gym.envs.web.sites.fields import clock
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN as MAIL
 from rllm_gym.envs.web.sites.mail.tasks import read
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.moves import Click, Fill, Moves
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task
 from rllm_gym.envs.web.sites.tracker.pages import TrackerApp
 from rllm_gym.envs.web.sites.tracker.tasks import report
-from rllm_gym.envs.web.sites.wording import money
 
 START_URL = f"{MAIL}/"
 _LEVELS = (1, 2, 3, 4, 5)
@@ -37,15 +35,12 @@ def enter_meeting(app: MailAndSite[CalendarApp, MeetingRequest], rng: Random, di
     )
     goal += f" Its guests are {sender} and everybody else whom that message names."
 
-    def moves(start: int) -> tuple[Move, ...]:
-        entering = fill_in(asked.title, asked.day, start, asked.end, asked.place, asked.guests)
-        return *read(app.message), Click("link", "Calendar"), *entering, Answer("done")
-
     def outcome(expected: MailAndSite[CalendarApp, MeetingRequest]) -> None:
         guests = [person.email for person in asked.guests]
         expected.other.add(asked.title, asked.day, asked.start, asked.end, place=asked.place, guests=guests)
 
-    return WebTask(goal, START_URL, moves=moves(asked.start), wrong_moves=moves(asked.start - 15), outcome=outcome)
+    entering = fill_in(asked.title, asked.day, asked.start, asked.end, asked.place, asked.guests)
+    return change_task(goal, START_URL, (*read(app.message), Click("link", "Calendar"), *entering), outcome)
 
 
 def tell_time(app: MailAndSite[CalendarApp, MeetingRequest], rng: Random, difficulty: int) -> WebTask:
@@ -60,25 +55,14 @@ def tell_time(app: MailAndSite[CalendarApp, MeetingRequest], rng: Random, diffic
         " The text of your reply is the time and nothing else, such as 13:15; its subject stays as proposed. You have "
         "to be free as well; unanswered invitations block nothing, and the time may start at any minute."
     )
-
-    def moves(text: str) -> tuple[Move, ...]:
-        return (
-            *read(message),
-            Click("link", "Calendar"),
-            *look_at(asked.day, asked.guests),
-            Click("link", "Mail"),
-            *read(message),
-            Click("link", "Reply"),
-            Fill("Message", text),
-            Click("button", "Send"),
-            Answer("done"),
-        )
+    text = clock(asked.start)
+    look = *read(message), Click("link", "Calendar"), *look_at(asked.day, asked.guests), Click("link", "Mail")
+    answering = *read(message), Click("link", "Reply"), Fill("Message", text), Click("button", "Send")
 
     def outcome(expected: MailAndSite[CalendarApp, MeetingRequest]) -> None:
-        expected.mail.send([message.sender.email], f"Re: {message.subject}", clock(asked.start), answers=message.number)
+        expected.mail.send([message.sender.email], f"Re: {message.subject}", text, answers=message.number)
 
-    right, wrong = clock(asked.start), clock(asked.start + 30)
-    return WebTask(goal, START_URL, moves=moves(right), wrong_moves=moves(wrong), outcome=outcome)
+    return change_task(goal, START_URL, (*look, *answering), outcome)
 
 
 def report_bug(app: MailAndSite[TrackerApp, BugReport], rng: Random, difficulty: int) -> WebTask:
@@ -97,17 +81,9 @@ def report_bug(app: MailAndSite[TrackerApp, BugReport], rng: Random, difficulty:
         ": project and priority as the message says, the message's subject as the title, the text in quotation marks "
         f"(without them) as the description, kind Bug, assigned to {person.name}, no label and no milestone.{then}"
     )
-
-    def moves(priority: str) -> tuple[Move, ...]:
-        chosen = {"Kind": "Bug", "Priority": priority, "Assignee": person.name}
-        back = (Click("link", "Mail"), *read(message), Click("button", "Archive")) if archives else ()
-        return (
-            *read(message),
-            Click("link", "Tracker"),
-            *report(project, asked.title, asked.text, chosen, ()),
-            *back,
-            Answer("done"),
-        )
+    chosen = {"Kind": "Bug", "Priority": asked.priority, "Assignee": person.name}
+    reporting = report(project, asked.title, asked.text, chosen, ())
+    archiving = (Click("link", "Mail"), *read(message), Click("button", "Archive")) if archives else ()
 
     def outcome(expected: MailAndSite[TrackerApp, BugReport]) -> None:
         expected.other.report(
@@ -116,8 +92,8 @@ def report_bug(app: MailAndSite[TrackerApp, BugReport], rng: Random, difficulty:
         if archives:
             expected.mail.move(message.number, "Archive")
 
-    other = "Medium" if asked.priority != "Medium" else "High"
-    return WebTask(goal, START_URL, moves=moves(asked.priority), wrong_moves=moves(other), outcome=outcome)
+    moves = *read(message), Click("link", "Tracker"), *reporting, *archiving
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def pay_back(app: MailAndSite[AdminApp, RefundRequest], rng: Random, difficulty: int) -> WebTask:
@@ -132,30 +108,17 @@ def pay_back(app: MailAndSite[AdminApp, RefundRequest], rng: Random, difficulty:
     )
     goal += " Refund nothing if the invoice is not one of this customer's; say that it cannot be done instead."
     cents = asked.pieces * asked.line.price
-    going = (*read(message), Click("link", "Back office"), *open_invoice(app.other, asked.invoice))
+    moves: Moves = (*read(message), Click("link", "Back office"))
     if not asked.rightful:
-        looking = (*read(message), Click("link", "Back office"), *invoices_of(asked.customer))
-        return WebTask(
-            goal,
-            START_URL,
-            moves=(*looking, ReportInfeasible(f"{asked.invoice.label} is not an invoice of {asked.customer}.")),
-            wrong_moves=(*going, *refund_moves(cents, reason), Answer(money(cents))),
-            infeasible=True,
-        )
-    wrong = asked.invoice.total if cents != asked.invoice.total else cents - 5
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*going, *refund_moves(cents, reason), Answer("done")),
-        wrong_moves=(*going, *refund_moves(wrong, reason), Answer("done")),
-        outcome=lambda site: site.other.refund(asked.invoice.number, cents, reason),
-    )
+        moves = *moves, *invoices_of(asked.customer)
+        return infeasible_task(goal, START_URL, moves, f"{asked.invoice.label} is not an invoice of {asked.customer}.")
+    moves = *moves, *open_invoice(app.other, asked.invoice), *refund_moves(cents, reason)
+    return change_task(goal, START_URL, moves, lambda site: site.other.refund(asked.invoice.number, cents, reason))
 
 
-_MAKERS: tuple[tuple[str, Callable[[int, int], Any], Callable[[Any, Any, int], WebTask]], ...] = (
-    ("enter-meeting", meeting_by_mail, enter_meeting),
-    ("tell-time", time_by_mail, tell_time),
-    ("report-fault", bug_by_mail, report_bug),
-    ("pay-back", return_by_mail, pay_back),
+TEMPLATES = (
+    WebTaskTemplate("desk/enter-meeting", meeting_by_mail, enter_meeting, _LEVELS),
+    WebTaskTemplate("desk/tell-time", time_by_mail, tell_time, _LEVELS),
+    WebTaskTemplate("desk/report-fault", bug_by_mail, report_bug, _LEVELS),
+    WebTaskTemplate("desk/pay-back", return_by_mail, pay_back, _LEVELS),
 )
-TEMPLATES = tuple(WebTaskTemplate(f"desk/{name}", build, make_task, _LEVELS) for name, build, make_task in _MAKERS)

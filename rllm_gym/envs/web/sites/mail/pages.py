@@ -6,24 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.http import Handler, Response
 from rllm_gym.envs.web.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment, Mailbox, Message, Rule
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
-from rllm_gym.envs.web.sites.pages import (
-    Frame,
-    HtmlPage,
-    button,
-    choice,
-    field,
-    form,
-    hidden,
-    link_button,
-    page_links,
-    paginate,
-    post_button,
-    text_area,
-)
+from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import Person, addressed, names_of
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, json_response, whole_number
 from rllm_gym.envs.web.sites.wording import plural
@@ -115,7 +103,7 @@ def _folders(app: MailApp, current: str = "") -> Markup:
     return h(
         "nav",
         _STYLE,
-        link_button("Write a message", "/write", tone=""),
+        pages.link_button("Write a message", "/write", tone=""),
         h(
             "ul.folders",
             [link(name, f"/folder/{name}", app.unread(name)) for name in FOLDERS],
@@ -169,7 +157,7 @@ def search(app: MailApp, visit: Visit) -> HtmlPage:
 def _list(app: MailApp, visit: Visit, messages: Sequence[Message], path: str, **query: object) -> Content:
     if not messages:
         return h("div.card", "There are no messages here.")
-    part = paginate(messages, visit.page(), PER_PAGE)
+    part = pages.paginate(messages, visit.page(), PER_PAGE)
     rows = [_row(message) for message in part.items]
     everything = h("input", type="checkbox", data_check_all="message", aria_label="Select all on this page")
     head = h("tr", h("th", everything), [h("th", name, scope="col") for name in ("From", "Subject", "Date")])
@@ -177,20 +165,20 @@ def _list(app: MailApp, visit: Visit, messages: Sequence[Message], path: str, **
     bar = h(
         "div.bulk",
         h("span.count.strong"),
-        [button(label, tone="quiet", name="act", value=act) for label, act in _ACTS],
+        [pages.button(label, tone="quiet", name="act", value=act) for label, act in _ACTS],
         h("select", [h("option", text, value=value) for value, text in labels], name="label", aria_label="Label"),
-        button("Apply label", tone="quiet", name="act", value="label"),
+        pages.button("Apply label", tone="quiet", name="act", value="label"),
         id="bulk",
     )
     return [
         h("p.muted", f"{plural(part.total, 'message')}, page {part.page} of {part.pages}"),
         form(
             "/bulk",
-            hidden("back", url(path, **query, page=part.page)),
+            pages.hidden("back", url(path, **query, page=part.page)),
             bar,
             h("div.table", h("table.mails", h("thead", head), h("tbody", rows))),
         ),
-        page_links(part, path, **query),
+        pages.page_links(part, path, **query),
         _SCRIPT,
     ]
 
@@ -274,12 +262,12 @@ def _actions(message: Message) -> list[Content]:
     number = message.number
 
     def act(label: str, act: str, tone: str = "quiet") -> Markup:
-        return post_button(label, f"/message/{number}/act", fields={"act": act}, tone=tone)
+        return pages.post_button(label, f"/message/{number}/act", fields={"act": act}, tone=tone)
 
-    answers = [link_button("Reply", url("/write", reply=number), tone="")]
+    answers = [pages.link_button("Reply", url("/write", reply=number), tone="")]
     if len(message.to) + len(message.copy) > 1:
-        answers.append(link_button("Reply to all", url("/write", all=number)))
-    answers.append(link_button("Forward", url("/write", forward=number)))
+        answers.append(pages.link_button("Reply to all", url("/write", all=number)))
+    answers.append(pages.link_button("Forward", url("/write", forward=number)))
     if message.folder == "Sent":
         return [*answers, act("Delete", "bin", "danger")]
     return [
@@ -302,7 +290,7 @@ def _labels(app: MailApp, message: Message) -> Markup:
             [
                 h("span.badge", label),
                 " ",
-                post_button(f"Remove label {label}", target, fields={"act": "unlabel", "label": label}),
+                pages.post_button(f"Remove label {label}", target, fields={"act": "unlabel", "label": label}),
                 " ",
             ]
             for label in message.labels
@@ -310,9 +298,9 @@ def _labels(app: MailApp, message: Message) -> Markup:
         rest
         and form(
             target,
-            hidden("act", "label"),
-            choice("Add a label", "label", rest),
-            button("Add label", tone="quiet"),
+            pages.hidden("act", "label"),
+            pages.choice("Add a label", "label", rest),
+            pages.button("Add label", tone="quiet"),
             class_="row",
         ),
     )
@@ -367,24 +355,24 @@ def write(app: MailApp, visit: Visit) -> HtmlPage:
             break
     if original is not None and name == "forward":
         title, forwarding = "Forward", True
-        subject, fixed = f"Fwd: {original.subject}", [hidden("forwards", original.number)]
+        subject, fixed = f"Fwd: {original.subject}", [pages.hidden("forwards", original.number)]
     elif original is not None:
         title = "Reply" if name == "reply" else "Reply to all"
         to = original.sender.email
         others = [email for email in (*original.to, *original.copy) if email not in (app.me.email, to)]
         copy = ", ".join(others) if name == "all" else ""
         subject = original.subject if original.subject.startswith("Re: ") else f"Re: {original.subject}"
-        fixed = [hidden("answers", original.number)]
+        fixed = [pages.hidden("answers", original.number)]
     body = form(
         "/write",
         fixed,
         _people_field("To", "to", to),
         _people_field("Cc", "copy", copy),
-        field("Subject", "subject", subject),
-        text_area("Message", "text", rows=8),
+        pages.field("Subject", "subject", subject),
+        pages.text_area("Message", "text", rows=8),
         _files(original.attachments) if original is not None and forwarding else None,
         _quotation(original) if original is not None else None,
-        h("div", button("Send"), style="margin-top:1rem"),
+        h("div", pages.button("Send"), style="margin-top:1rem"),
         class_="card",
     )
     return HtmlPage(title, body, aside=_folders(app))
@@ -393,7 +381,7 @@ def write(app: MailApp, visit: Visit) -> HtmlPage:
 def _people_field(label: str, name: str, value: str) -> Markup:
     return h(
         "div.suggesting",
-        field(
+        pages.field(
             label,
             name,
             value,
@@ -449,8 +437,8 @@ def contacts(app: MailApp, visit: Visit) -> HtmlPage:
     rows = [h("tr", h("td", person.name), h("td", person.email), _writing(person)) for person in app.find_people(text)]
     asking = form(
         "/contacts",
-        field("Name or address", "name", text),
-        button("Find", tone="quiet"),
+        pages.field("Name or address", "name", text),
+        pages.button("Find", tone="quiet"),
         method="get",
         class_="row card",
     )
@@ -470,7 +458,7 @@ def rules(app: MailApp, visit: Visit) -> HtmlPage:
             "tr",
             h("td", _condition(rule)),
             h("td", _effect(rule)),
-            h("td", post_button("Delete", f"/rules/{index}/delete", tone="danger", confirm="Delete this rule?")),
+            h("td", pages.post_button("Delete", f"/rules/{index}/delete", tone="danger", confirm="Delete this rule?")),
         )
         for index, rule in enumerate(app.rules)
     ]
@@ -483,12 +471,12 @@ def rules(app: MailApp, visit: Visit) -> HtmlPage:
         h("h2", "New rule"),
         h(
             "div.two",
-            field("Sender contains", "sender", hint="An address or part of it."),
-            field("Subject contains", "subject"),
-            choice("Move to", "folder", [("", "stay in the inbox"), *((name, name) for name in RULE_FOLDERS)]),
-            choice("Add label", "label", [("", "none"), *((label, label) for label in app.labels)]),
+            pages.field("Sender contains", "sender", hint="An address or part of it."),
+            pages.field("Subject contains", "subject"),
+            pages.choice("Move to", "folder", [("", "stay in the inbox"), *((name, name) for name in RULE_FOLDERS)]),
+            pages.choice("Add label", "label", [("", "none"), *((label, label) for label in app.labels)]),
         ),
-        button("Create rule"),
+        pages.button("Create rule"),
         class_="card",
     )
     return HtmlPage("Rules", [listed, making], aside=_folders(app))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 
+from rllm_gym.envs.web.sites.fields import amount
 from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN, PER_PAGE
 from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, Message, Rule
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, Select, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, MONTHS, listed, long_date, money
 
 START_URL = f"{ORIGIN}/"
@@ -28,29 +30,16 @@ _TEXTS = (
 # Move sequences
 
 
-def find(text: str) -> tuple[Move, ...]:
+def find(text: str) -> Moves:
     return Fill("Search mail", text), Click("button", "Search")
 
 
-def read(message: Message) -> tuple[Move, ...]:
+def read(message: Message) -> Moves:
     """Return the moves from any page to a message."""
     return *find(f"subject:{message.subject}"), Click("link", message.subject)
 
 
-def write(to: Sequence[str], subject: str, text: str, copy: Sequence[str] = ()) -> tuple[Move, ...]:
-    return (
-        Click("link", "Write"),
-        Fill("To", ", ".join(to)),
-        *([Fill("Cc", ", ".join(copy))] if copy else ()),
-        Fill("Subject", subject),
-        Fill("Message", text),
-        Click("button", "Send"),
-    )
-
-
-def _tick(
-    app: Mailbox, query: str, wanted: Sequence[Message], act: Callable[[], Sequence[Move]], *, leaves: bool = False
-) -> tuple[Move, ...]:
+def tick(app: Mailbox, query: str, wanted: Sequence[Message], *act: Move, leaves: bool = False) -> list[Move]:
     """Return the moves that search, select the wanted messages page by page, and act on each page's selection.
 
     Args:
@@ -58,33 +47,18 @@ def _tick(
     """
     results = app.search(query)
     moves: list[Move] = [*find(query)]
-    pages = max(1, -(-len(results) // PER_PAGE))
-    if leaves:
-        return _tick_leaving(moves, results, wanted, act)
-    for number in range(pages):
-        share = [message for message in results[number * PER_PAGE : (number + 1) * PER_PAGE] if message in wanted]
-        if number:
-            moves.append(Click("link", "Next ›"))
+    start = 0
+    while start < len(results) and (not leaves or any(message in wanted for message in results[start:])):
+        share = [message for message in results[start : start + PER_PAGE] if message in wanted]
         if share:
-            moves += [Click("checkbox", f"Select {message.subject}") for message in share]
-            moves += act()
-    return tuple(moves)
-
-
-def _tick_leaving(
-    moves: list[Move], results: list[Message], wanted: Sequence[Message], act: Callable[[], Sequence[Move]]
-) -> tuple[Move, ...]:
-    page = 0
-    while any(message in wanted for message in results[page * PER_PAGE :]):
-        share = [message for message in results[page * PER_PAGE : (page + 1) * PER_PAGE] if message in wanted]
-        if share:
-            moves += [Click("checkbox", f"Select {message.subject}") for message in share]
-            moves += act()
+            moves += [*(Click("checkbox", f"Select {message.subject}") for message in share), *act]
+        if share and leaves:
             results = [message for message in results if message not in share]
-        elif (page + 1) * PER_PAGE < len(results):
+            continue
+        start += PER_PAGE
+        if start < len(results):
             moves.append(Click("link", "Next ›"))
-            page += 1
-    return tuple(moves)
+    return moves
 
 
 # Selection
@@ -118,24 +92,17 @@ _TRUE_ONES = " Only messages from the address that the address book has for this
 
 def latest_invoice(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     bills = _firm_with_bills(app, rng)
-    index = -1 if difficulty <= 2 or rng.random() < 0.5 else 0
-    bill, firm = bills[index], bills[0].firm
-    other = next((other.cents for other in bills if other is not bill and other.cents != bill.cents), bill.cents + 100)
-    which = "latest" if index == -1 else "oldest"
+    latest = difficulty <= 2 or rng.random() < 0.5
+    bill, firm = bills[-1 if latest else 0], bills[0].firm
+    which = "latest" if latest else "oldest"
     goal = rng.choice(
         (
             f"How much is to be paid for the {which} invoice that {firm.name} sent you?",
             f"What is the total, tax included, of the {which} invoice of {firm.name} in your inbox?",
         )
     )
-    moves = read(app.messages[bill.message])
-    return WebTask(
-        goal + _TRUE_ONES,
-        START_URL,
-        moves=(*moves, Answer(money(bill.cents))),
-        wrong_moves=(*moves, Answer(money(other))),
-        answer={"type": "number", "value": f"{bill.cents // 100}.{bill.cents % 100:02d}"},
-    )
+    answer = {"type": "number", "value": amount(bill.cents)}
+    return question_task(goal + _TRUE_ONES, START_URL, read(app.messages[bill.message]), money(bill.cents), answer)
 
 
 def invoice_total(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
@@ -157,13 +124,7 @@ def invoice_total(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     )
     goal += f"{_TRUE_ONES} An account statement is no invoice."
     moves = [move for bill in bills for move in read(app.messages[bill.message])]
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(money(total))),
-        wrong_moves=(*moves, Answer(money(total - bills[0].cents // 2))),
-        answer={"type": "number", "value": f"{total // 100}.{total % 100:02d}"},
-    )
+    return question_task(goal, START_URL, moves, money(total), {"type": "number", "value": amount(total)})
 
 
 def reply(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
@@ -180,24 +141,13 @@ def reply(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
         )
     )
     goal += " Leave the subject as it is proposed."
-
-    def moves(button: str, written: str) -> tuple[Move, ...]:
-        return *read(message), Click("link", button), Fill("Message", written), Click("button", "Send"), Answer("done")
-
-    others = [email for email in (*message.to, *message.copy) if email not in (app.me.email, message.sender.email)]
-    subject = f"Re: {message.subject}"
-
-    def outcome(expected: FullMailbox) -> None:
-        copy = others if everyone else ()
-        expected.send([message.sender.email], subject, text, copy=copy, answers=message.number)
-
-    mistaken = "Reply to all" if others and not everyone else "Reply"
-    return WebTask(
-        goal,
-        START_URL,
-        moves=moves("Reply to all" if everyone else "Reply", text),
-        wrong_moves=moves(mistaken, text if others else f"{text} Thanks."),
-        outcome=outcome,
+    sender, subject = message.sender.email, f"Re: {message.subject}"
+    others = [email for email in (*message.to, *message.copy) if email not in (app.me.email, sender)]
+    copy = others if everyone else ()
+    button = Click("link", "Reply to all" if everyone else "Reply")
+    moves = *read(message), button, Fill("Message", text), Click("button", "Send")
+    return change_task(
+        goal, START_URL, moves, lambda site: site.send([sender], subject, text, copy=copy, answers=message.number)
     )
 
 
@@ -208,9 +158,8 @@ def forward(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     messages = [message for message in messages if names.count(message.attachments[0].name) == 1]
     message = rng.choice(messages)
     file = message.attachments[0].name
-    people = [person for person in app.colleagues if person.email != message.sender.email]
-    person, other = rng.sample(people, 2)
-    other = next((p for p in people if p != person and person.last == p.last), other)
+    # Two are drawn so that the text of a seed stays the same.
+    person, _ = rng.sample([person for person in app.colleagues if person.email != message.sender.email], 2)
     text = rng.choice(_TEXTS)
     goal = rng.choice(
         (
@@ -219,25 +168,11 @@ def forward(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
         )
     )
     goal += " Leave the subject as it is proposed."
-
-    def moves(to: str) -> tuple[Move, ...]:
-        return (
-            *find(file),
-            Click("link", message.subject),
-            Click("link", "Forward"),
-            Fill("To", to),
-            Fill("Message", text),
-            Click("button", "Send"),
-            Answer("done"),
-        )
-
+    fills = Fill("To", person.name), Fill("Message", text), Click("button", "Send")
+    moves = *find(file), Click("link", message.subject), Click("link", "Forward"), *fills
     subject = f"Fwd: {message.subject}"
-    return WebTask(
-        goal,
-        START_URL,
-        moves=moves(person.name),
-        wrong_moves=moves(other.name),
-        outcome=lambda site: site.send([person.email], subject, text, forwards=message.number),
+    return change_task(
+        goal, START_URL, moves, lambda site: site.send([person.email], subject, text, forwards=message.number)
     )
 
 
@@ -252,54 +187,45 @@ def file_invoices(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     then = " and archive it" if archive else ", and leave it in the inbox"
     goal = f"Give every invoice of {firm.name} the label “{label}”{then}.{_TRUE_ONES} Touch no other message."
 
-    def moves(wanted: Sequence[Message]) -> tuple[Move, ...]:
-        labelling = _tick(app, query, wanted, lambda: (Select("Label", label), Click("button", "Apply label")))
-        archiving = _tick(app, query, wanted, lambda: (Click("button", "Archive"),)) if archive else ()
-        return *labelling, *archiving, Answer("done")
-
     def outcome(expected: FullMailbox) -> None:
         for message in messages:
             expected.label(message.number, label)
             if archive:
                 expected.move(message.number, "Archive")
 
-    return WebTask(goal, START_URL, moves=moves(messages), wrong_moves=moves(messages[1:]), outcome=outcome)
+    labelling = tick(app, query, messages, Select("Label", label), Click("button", "Apply label"))
+    archiving = tick(app, query, messages, Click("button", "Archive")) if archive else ()
+    return change_task(goal, START_URL, (*labelling, *archiving), outcome)
 
 
 def compose(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
-    people = rng.sample(app.colleagues, 2 + difficulty // 2)
-    to, copy = people[:1], people[1:]
+    to, *copy = rng.sample(app.colleagues, 2 + difficulty // 2)
     subject = f"{rng.choice(SUBJECTS)} {rng.choice(MATTERS)} for {rng.choice(MONTHS)}"
     text = " ".join(rng.sample(_TEXTS, min(3, 1 + difficulty // 2)))
-    names = [person.name for person in copy]
+    name, names = to.name, listed([person.name for person in copy])
     infeasible = rng.random() < 0.15
     if infeasible:
         known = {person.name for person in app.contacts}
-        name = next(n for f in rng.sample(FIRST_NAMES, len(FIRST_NAMES)) if (n := f"{f} {to[0].last}") not in known)
-    else:
-        name = to[0].name
+        name = next(n for f in rng.sample(FIRST_NAMES, len(FIRST_NAMES)) if (n := f"{f} {to.last}") not in known)
     goal = rng.choice(
         (
-            f"Write to {name}, with a copy to {listed(names)}. Subject: “{subject}”. Text: “{text}”",
-            f"Send a message “{subject}” to {name} (To) and {listed(names)} (Cc). It says only: “{text}”",
+            f"Write to {name}, with a copy to {names}. Subject: “{subject}”. Text: “{text}”",
+            f"Send a message “{subject}” to {name} (To) and {names} (Cc). It says only: “{text}”",
         )
     )
-    emails, copies = [person.email for person in to], [person.email for person in copy]
     if infeasible:
-        return WebTask(
-            f"{goal} Send nothing if one of them is not in the address book.",
-            START_URL,
-            moves=(Click("link", "Address book"), ReportInfeasible(f"{name} is not in the address book.")),
-            wrong_moves=(*write(emails, subject, text, copies), Answer("done")),
-            infeasible=True,
-        )
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*write(emails, subject, text, copies), Answer("done")),
-        wrong_moves=(*write([*emails, *copies], subject, text), Answer("done")),
-        outcome=lambda site: site.send(emails, subject, text, copy=copies),
+        goal += " Send nothing if one of them is not in the address book."
+        return infeasible_task(goal, START_URL, [Click("link", "Address book")], f"{name} is not in the address book.")
+    copies = [person.email for person in copy]
+    moves = (
+        Click("link", "Write"),
+        Fill("To", to.email),
+        Fill("Cc", ", ".join(copies)),
+        Fill("Subject", subject),
+        Fill("Message", text),
+        Click("button", "Send"),
     )
+    return change_task(goal, START_URL, moves, lambda site: site.send([to.email], subject, text, copy=copies))
 
 
 def report_fraud(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
@@ -307,7 +233,6 @@ def report_fraud(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     if difficulty <= 2:
         firms = [rng.choice(firms)]
     frauds = [app.messages[number] for firm in firms for number in app.frauds[firm.email]]
-    true = app.messages[app.bills[firms[0].email][-1].message]
     names = listed([firm.name for firm in firms], "or")
     goal = rng.choice(
         (
@@ -318,17 +243,12 @@ def report_fraud(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
         )
     )
 
-    def report(messages: Sequence[Message]) -> tuple[Move, ...]:
-        moves: list[Move] = []
-        for message in messages:
-            moves += [*read(message), Click("button", "Report spam")]
-        return *moves, Answer("done")
-
     def outcome(expected: FullMailbox) -> None:
         for message in frauds:
             expected.move(message.number, "Spam")
 
-    return WebTask(goal, START_URL, moves=report(frauds), wrong_moves=report([*frauds, true]), outcome=outcome)
+    moves = [move for message in frauds for move in (*read(message), Click("button", "Report spam"))]
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def make_rule(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
@@ -344,38 +264,32 @@ def make_rule(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
         f"Make a rule: messages whose sender contains “{firm.email}”{about} are moved to “{folder}”{also}."
         f"{f' Delete the rule for “{old.sender}” that exists.' if replaces else ' Leave the rules that exist.'}"
     )
-    rule = Rule(firm.email, subject, folder, label)
-
-    def moves(target: str) -> tuple[Move, ...]:
-        return (
-            Click("link", "Rules"),
-            *([Click("button", "Delete", within=old.sender)] if replaces else ()),
-            Fill("Sender contains", firm.email),
-            *([Fill("Subject contains", subject)] if subject else ()),
-            Select("Move to", target),
-            *([Select("Add label", label)] if label else ()),
-            Click("button", "Create rule"),
-            Answer("done"),
-        )
+    moves = (
+        Click("link", "Rules"),
+        *([Click("button", "Delete", within=old.sender)] if replaces else ()),
+        Fill("Sender contains", firm.email),
+        *([Fill("Subject contains", subject)] if subject else ()),
+        Select("Move to", folder),
+        *([Select("Add label", label)] if label else ()),
+        Click("button", "Create rule"),
+    )
 
     def outcome(expected: FullMailbox) -> None:
         if replaces:
             expected.delete_rule(0)
-        expected.add_rule(rule)
+        expected.add_rule(Rule(firm.email, subject, folder, label))
 
-    other = next(name for name in RULE_FOLDERS if name != folder)
-    return WebTask(goal, START_URL, moves=moves(folder), wrong_moves=moves(other), outcome=outcome)
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def mark_unread(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
-    """Return a task: mark a colleague's messages since a day as unread, or star all of them."""
+    """Return a task: mark a colleague's messages since a day as unread."""
     messages = _from_colleagues(app)
     counts = {person.email: sum(m.sender == person for m in messages) for person in app.colleagues}
     senders = [person for person in app.colleagues if counts[person.email] >= min(2, max(counts.values()))]
     person = rng.choice(senders)
     theirs = [message for message in messages if message.sender == person]
-    wanted = theirs[: rng.randint(1, len(theirs))]
-    since = wanted[-1].day
+    since = theirs[rng.randint(1, len(theirs)) - 1].day
     wanted = [message for message in theirs if message.day >= since]
     goal = rng.choice(
         (
@@ -384,16 +298,13 @@ def mark_unread(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
             "as unread by hand, whatever it was before.",
         )
     )
-    query = f"from:{person.email}"
-
-    def moves(button: str) -> tuple[Move, ...]:
-        return *_tick(app, query, wanted, lambda: (Click("button", button),)), Answer("done")
 
     def outcome(expected: FullMailbox) -> None:
         for message in wanted:
             expected.mark(message.number, read=False)
 
-    return WebTask(goal, START_URL, moves=moves("Mark as unread"), wrong_moves=moves("Archive"), outcome=outcome)
+    moves = tick(app, f"from:{person.email}", wanted, Click("button", "Mark as unread"))
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def clear_newsletters(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
@@ -401,8 +312,7 @@ def clear_newsletters(app: FullMailbox, rng: Random, difficulty: int) -> WebTask
     letters = [message for message in app.in_folder("Inbox") if message.sender.email.startswith("news@")]
     sender = rng.choice(sorted({message.sender.name for message in letters}))
     issues = [message for message in letters if message.sender.name == sender]
-    kept = rng.randint(1, len(issues) - 1)
-    old = issues[kept:]
+    old = issues[rng.randint(1, len(issues) - 1) :]
     before = old[0].day + timedelta(days=rng.randint(1, 5))
     goal = rng.choice(
         (
@@ -410,16 +320,13 @@ def clear_newsletters(app: FullMailbox, rng: Random, difficulty: int) -> WebTask
             f"The issues of “{sender}” from before {long_date(before)} can be deleted; all the others stay.",
         )
     )
-    query = f"from:{old[0].sender.email}"
-
-    def moves(wanted: Sequence[Message]) -> tuple[Move, ...]:
-        return *_tick(app, query, wanted, lambda: (Click("button", "Delete"),), leaves=True), Answer("done")
 
     def outcome(expected: FullMailbox) -> None:
         for message in old:
             expected.move(message.number, "Bin")
 
-    return WebTask(goal, START_URL, moves=moves(old), wrong_moves=moves([*old, issues[kept - 1]]), outcome=outcome)
+    moves = tick(app, f"from:{old[0].sender.email}", old, Click("button", "Delete"), leaves=True)
+    return change_task(goal, START_URL, moves, outcome)
 
 
 TEMPLATES = tuple(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from rllm_gym.envs.web.sites.fields import amount
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.shop.generate import CITIES, STREETS, build
 from rllm_gym.envs.web.sites.shop.pages import ORDERS_PER_PAGE, ORIGIN, ShopApp
 from rllm_gym.envs.web.sites.shop.state import RETURN_REASONS, SHIPPING, Address, Order, Product, Shop, shipping_label
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, Select, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import MONTHS, listed, long_date, money, people
 
 START_URL = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
-DONE = Answer("done")
-Moves = tuple[Move, ...]
 
 
 # Moves and selections that the tasks share
@@ -47,17 +47,6 @@ def open_order(shop: Shop, order: Order) -> Moves:
     return Click("link", "Orders"), *(Click("link", "Next ›"),) * page, Click("link", str(order.number))
 
 
-def dollars(cents: int) -> str:
-    return f"{cents // 100}.{cents % 100:02d}"
-
-
-def look_alike(shop: Shop, product: Product) -> Product:
-    """Return another product whose name has the most words in common with this one's."""
-    words = set(product.name.split())
-    others = [other for other in shop.products.values() if other is not product]
-    return max(others, key=lambda p: (len(words & set(p.name.split())), p.category == product.category, p.number))
-
-
 def available(shop: Shop, product: Product, least: int) -> list[str]:
     """Return the colours of which at least ``least`` are available."""
     return [colour for colour in product.colours or ("",) if shop.left(product, colour) >= least]
@@ -76,26 +65,21 @@ def cheapest(shop: Shop, rng: Random, difficulty: int) -> WebTask:
         group = sorted((p for p in shop.products.values() if p.category == category), key=lambda p: p.price)
         least = 40 if group[0].rating < 40 else group[0].rating + 1
         good = [p for p in group if p.rating >= least]
-        near = group[0]
         if good:
             break
     else:  # in every category the cheapest product is also the best rated
-        least, good, near = group[0].rating, group, group[1]
+        least, good = group[0].rating, group
+    stars, price = f"{least / 10:.1f}", good[0].price
     goal = rng.choice(
         [
-            "In the category {category}, what does the cheapest product that is rated {stars} stars or better cost?",
-            "In {category}, find the product with the lowest price among those with a rating of at least {stars}. "
+            f"In the category {category}, what does the cheapest product that is rated {stars} stars or better cost?",
+            f"In {category}, find the product with the lowest price among those with a rating of at least {stars}. "
             "Answer with its price in dollars.",
-            "What is the price, in dollars, of the least expensive {category} product with at least {stars} stars?",
+            f"What is the price, in dollars, of the least expensive {category} product with at least {stars} stars?",
         ]
     )
-    return WebTask(
-        goal=goal.format(category=category, stars=f"{least / 10:.1f}"),
-        start=START_URL,
-        answer={"type": "number", "value": dollars(good[0].price)},
-        moves=(Click("link", category), Select("Sort by", "Price: low to high"), Answer(money(good[0].price))),
-        wrong_moves=(Click("link", category), Answer(money(near.price))),
-    )
+    moves = Click("link", category), Select("Sort by", "Price: low to high")
+    return question_task(goal, START_URL, moves, money(price), {"type": "number", "value": amount(price)})
 
 
 def count(shop: Shop, rng: Random, difficulty: int) -> WebTask:
@@ -104,40 +88,28 @@ def count(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     group = [p for p in shop.products.values() if p.category == category]
     limit = sorted(p.price for p in group)[rng.randrange(len(group) // 2, len(group))] // 100 + 1
     stars = rng.choice((3, 4))
-    below = [p for p in group if p.price <= limit * 100 and p.rating >= stars * 10]
-    there = [p for p in below if shop.left(p)]
+    found = sum(p.price <= limit * 100 and p.rating >= stars * 10 and shop.left(p) > 0 for p in group)
     goal = rng.choice(
         [
-            "How many products in {category} cost at most ${limit}, have {stars} stars or more, and are in stock?",
-            "Count the {category} products that are not sold out, cost ${limit} or less and are rated {stars}.0 or "
+            f"How many products in {category} cost at most ${limit}, have {stars} stars or more, and are in stock?",
+            f"Count the {category} products that are not sold out, cost ${limit} or less and are rated {stars}.0 or "
             "better. How many are there?",
         ]
     )
-    look: Moves = (
+    moves = (
         Click("link", category),
         Fill("Highest price ($)", str(limit)),
         Select("Rating", f"{stars} stars and more"),
         Click("checkbox", "Only what is in stock"),
         Click("button", "Apply filters"),
     )
-    near_miss = len(below) if len(below) != len(there) else len(there) + 1
-    return WebTask(
-        goal=goal.format(category=category, limit=limit, stars=stars),
-        start=START_URL,
-        answer={"type": "number", "value": len(there)},
-        moves=(*look, Answer(str(len(there)))),
-        wrong_moves=(*look, Answer(str(near_miss))),
-    )
+    return question_task(goal, START_URL, moves, str(found), {"type": "number", "value": found})
 
 
 def specification(shop: Shop, rng: Random, difficulty: int) -> WebTask:
-    """Return a question about a row of the specification (behind a tab) of a product; another has a similar name."""
+    """Return a question about a row of the specification of a product, which is behind a tab."""
     product = rng.choice(sorted(shop.products.values(), key=lambda p: p.number))
     detail, value = rng.choice(product.details)
-    wrong = look_alike(shop, product)
-    wrong_value = dict(wrong.details)[detail]
-    if wrong_value == value:
-        wrong_value = next(dict(p.details)[detail] for p in shop.products.values() if dict(p.details)[detail] != value)
     questions = {
         "Weight": ("What is the weight of the {name}, in grams?", "how many grams is its weight?"),
         "Material": ("According to its specification, what is the material of the {name}?", "what is its material?"),
@@ -146,16 +118,11 @@ def specification(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     }
     phrase, short = questions[detail]
     ask = rng.choice([phrase, f"Look up the specification of the {{name}} in the shop: {short}"])
-    question = ask.format(name=product.name)
     number = value.split()[0] if detail in ("Weight", "Warranty") else None
     unit = ["g", "gram", "grams"] if detail == "Weight" else ["year", "years"]
-    return WebTask(
-        goal=question,
-        start=START_URL,
-        answer={"type": "number", "value": number, "unit": unit} if number else {"type": "string", "value": value},
-        moves=(*find(product), Click("tab", "Specification"), Answer(value)),
-        wrong_moves=(*find(wrong), Click("tab", "Specification"), Answer(wrong_value)),
-    )
+    answer = {"type": "number", "value": number, "unit": unit} if number else {"type": "string", "value": value}
+    moves = *find(product), Click("tab", "Specification")
+    return question_task(ask.format(name=product.name), START_URL, moves, value, answer)
 
 
 def spent(shop: Shop, rng: Random, difficulty: int) -> WebTask:
@@ -168,26 +135,18 @@ def spent(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     least = min(2, max(map(len, counted.values())))
     fitting = [month for month in months if len(counted[month]) >= least]
     fullest = max(fitting, key=lambda m: (len(months[m]) > len(counted[m]), len(months[m]), m))
-    chosen = counted[fullest]
-    total = sum(order.total for order in chosen)
-    everything = sum(order.total for order in months[fullest])
-    near_miss = everything if everything != total else total - chosen[-1].total
+    total = sum(order.total for order in counted[fullest])
     when = f"{MONTHS[fullest[1] - 1]} {fullest[0]}"
     goal = rng.choice(
         [
-            "How much did I spend in this shop in {when}? Add up the totals of all orders of that month, leaving out "
+            f"How much did I spend in this shop in {when}? Add up the totals of all orders of that month, leaving out "
             "cancelled ones.",
-            "Add the totals (shipping included) of the orders I placed in {when}, without those that were cancelled. "
+            f"Add the totals (shipping included) of the orders I placed in {when}, without those that were cancelled. "
             "What is the sum in dollars?",
         ]
     )
-    return WebTask(
-        goal=goal.format(when=when),
-        start=START_URL,
-        answer={"type": "number", "value": dollars(total)},
-        moves=(Click("link", "Orders"), Answer(money(total))),
-        wrong_moves=(Click("link", "Orders"), Answer(money(near_miss))),
-    )
+    answer = {"type": "number", "value": amount(total)}
+    return question_task(goal, START_URL, [Click("link", "Orders")], money(total), answer)
 
 
 # Buying and the basket
@@ -195,15 +154,12 @@ def spent(shop: Shop, rng: Random, difficulty: int) -> WebTask:
 
 def buy(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     """Return a task: buy given quantities of one or two products. If too few are available, it is infeasible."""
-    several = 1 if difficulty < 4 else 2
     impossible = rng.random() < 0.2
     if impossible:
-        product, colour, quantity = _out_of_reach(shop, rng)
-        wanted = [(product, colour, quantity)]
+        wanted = [_out_of_reach(shop, rng)]
     else:
-        products = pick(shop, rng, several, lambda p: available(shop, p, 2))
         wanted = []
-        for product in products:
+        for product in pick(shop, rng, 1 if difficulty < 4 else 2, lambda p: available(shop, p, 2)):
             colour = rng.choice(available(shop, product, 2))
             wanted.append((product, colour, rng.randint(1, min(4, shop.left(product, colour) - 1))))
     address = (
@@ -215,30 +171,18 @@ def buy(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     valid = [coupon.code for coupon in shop.coupons.values() if coupon.last >= shop.today]
     code = rng.choice(valid) if difficulty > 2 else ""
     items = listed([f"{n} × {p.name}" + (f" in {c}" if c else "") for p, c, n in wanted])
+    coupon = f", using the coupon code {code}" if code else ", without any coupon"
     goal = rng.choice(
         [
-            "Buy exactly {items} in one order. Have it sent to the address “{address}” with {shipping} "
-            "shipping{coupon}.",
-            "Please place one order: {items}, delivered to “{address}” by {shipping} shipping{coupon}. Order "
+            f"Buy exactly {items} in one order. Have it sent to the address “{address.label}” with {shipping} "
+            f"shipping{coupon}.",
+            f"Please place one order: {items}, delivered to “{address.label}” by {shipping} shipping{coupon}. Order "
             "nothing else.",
-            "Place one order for {items} (address: “{address}”, shipping: {shipping}){coupon}.",
+            f"Place one order for {items} (address: “{address.label}”, shipping: {shipping}){coupon}.",
         ]
-    ).format(
-        items=items,
-        address=address.label,
-        shipping=shipping,
-        coupon=f", using the coupon code {code}" if code else ", without any coupon",
     )
     if impossible:
-        other = pick(shop, rng, 1, lambda p: p is not product and available(shop, p, 1))[0]
-        instead = put_in_basket(shop, other, available(shop, other, 1)[0], 1)
-        return WebTask(
-            goal=goal,
-            start=START_URL,
-            infeasible=True,
-            moves=(*find(product), ReportInfeasible("not enough in stock")),
-            wrong_moves=(*instead, *check_out(1, address, shipping), DONE),
-        )
+        return infeasible_task(goal, START_URL, find(wanted[0][0]), "not enough in stock")
 
     def outcome(expected: Shop) -> None:
         for product, colour, quantity in wanted:
@@ -249,15 +193,7 @@ def buy(shop: Shop, rng: Random, difficulty: int) -> WebTask:
 
     fill = [move for item in wanted for move in put_in_basket(shop, *item)]
     pieces = sum(quantity for _, _, quantity in wanted)
-    first, colour, quantity = wanted[0]
-    too_many = [*put_in_basket(shop, first, colour, quantity + 1), *fill[len(put_in_basket(shop, *wanted[0])) :]]
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=outcome,
-        moves=(*fill, *check_out(pieces, address, shipping, code), DONE),
-        wrong_moves=(*too_many, *check_out(pieces + 1, address, shipping, code), DONE),
-    )
+    return change_task(goal, START_URL, (*fill, *check_out(pieces, address, shipping, code)), outcome)
 
 
 def _out_of_reach(shop: Shop, rng: Random) -> tuple[Product, str, int]:
@@ -285,47 +221,33 @@ def buy_cheapest(shop: Shop, rng: Random, difficulty: int) -> WebTask:
         least = 2
     product = good[0]
     colour = max(product.colours, key=lambda c: (shop.left(product, c), c)) if product.colours else ""
-    wrong = next((p for p in group if p is not product and shop.left(p)), look_alike(shop, product))
     address, shipping = rng.choice(shop.addresses), rng.choice(sorted(SHIPPING))
+    in_colour = f", in the colour {colour}" if colour else ""
     goal = rng.choice(
         [
-            "Order one piece of the cheapest {category} product that has {least}.0 stars or more and is in "
-            "stock{colour}. Send it to “{address}” with {shipping} shipping, without a coupon.",
-            "I need the least expensive product in {category} that is available and rated at least {least}.0{colour}: "
-            "buy one, deliver to “{address}”, {shipping} shipping, no coupon.",
+            f"Order one piece of the cheapest {category} product that has {least}.0 stars or more and is in "
+            f"stock{in_colour}. Send it to “{address.label}” with {shipping} shipping, without a coupon.",
+            f"I need the least expensive product in {category} that is available and rated at least "
+            f"{least}.0{in_colour}: buy one, deliver to “{address.label}”, {shipping} shipping, no coupon.",
         ]
-    ).format(
-        category=category,
-        least=least,
-        colour=f", in the colour {colour}" if colour else "",
-        address=address.label,
-        shipping=shipping,
     )
-    wrong_colour = (available(shop, wrong, 1) or [""])[0]
 
     def outcome(expected: Shop) -> None:
         expected.add(product.number, colour, 1)
         expected.place_order(address.label, shipping)
 
-    choose = (Select("Colour", shop.colour_label(product, colour)),) if colour else ()
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=outcome,
-        moves=(
-            Click("link", category),
-            Select("Rating", f"{least} stars and more"),
-            Click("checkbox", "Only what is in stock"),
-            Click("button", "Apply filters"),
-            Select("Sort by", "Price: low to high"),
-            Click("link", product.name),
-            *choose,
-            Click("button", "Add to basket"),
-            *check_out(1, address, shipping),
-            DONE,
-        ),
-        wrong_moves=(*put_in_basket(shop, wrong, wrong_colour, 1), *check_out(1, address, shipping), DONE),
+    moves = (
+        Click("link", category),
+        Select("Rating", f"{least} stars and more"),
+        Click("checkbox", "Only what is in stock"),
+        Click("button", "Apply filters"),
+        Select("Sort by", "Price: low to high"),
+        Click("link", product.name),
+        *([Select("Colour", shop.colour_label(product, colour))] if colour else []),
+        Click("button", "Add to basket"),
+        *check_out(1, address, shipping),
     )
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def build_with_basket(seed: int, difficulty: int) -> ShopApp:
@@ -347,10 +269,11 @@ def basket(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     names = listed([line.product.name for line in removed])
     goal = rng.choice(
         [
-            "In my basket, change {change} and remove {names}. Leave the rest of the basket as it is and do not order.",
-            "Tidy up the basket: set {change}, and take out {names}. Do not place the order.",
+            f"In my basket, change {change} and remove {names}. Leave the rest of the basket as it is and do not "
+            "order.",
+            f"Tidy up the basket: set {change}, and take out {names}. Do not place the order.",
         ]
-    ).format(change=change, names=names)
+    )
 
     def outcome(expected: Shop) -> None:
         for number, line in changed.items():
@@ -358,19 +281,12 @@ def basket(shop: Shop, rng: Random, difficulty: int) -> WebTask:
         for line in removed:
             expected.set_quantity(line.product.number, line.colour, 0)
 
-    open_basket = Click("link", shop.basket_label)
-    sets: list[Move] = []
+    moves: list[Move] = [Click("link", shop.basket_label)]
     for number, line in changed.items():
         name = line.product.name
-        sets += [Fill("Quantity", str(amounts[number]), within=name), Click("button", "Update", within=name)]
-    takes = [Click("button", "Remove", within=line.product.name) for line in removed]
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=outcome,
-        moves=(open_basket, *sets, *takes, DONE),
-        wrong_moves=(open_basket, *takes, *sets[:-1], DONE),
-    )
+        moves += [Fill("Quantity", str(amounts[number]), within=name), Click("button", "Update", within=name)]
+    moves += [Click("button", "Remove", within=line.product.name) for line in removed]
+    return change_task(goal, START_URL, moves, outcome)
 
 
 # Orders
@@ -382,31 +298,19 @@ def cancel(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     late = [order for order in shop.orders if order.status in ("Shipped", "Delivered")][-3:]
     impossible = rng.random() < 0.25
     order = rng.choice(late if impossible else open_orders)
-    other = next(o for o in open_orders if o is not order)
-    product = rng.choice(order.lines).product
+    name = rng.choice(order.lines).product.name
     goal = rng.choice(
         [
-            "Cancel the order that contains the {name}.",
-            "I no longer need the {name} I ordered: cancel that order, and no other.",
-            "Cancel my order of {day} with the {name} in it.",
+            f"Cancel the order that contains the {name}.",
+            f"I no longer need the {name} I ordered: cancel that order, and no other.",
+            f"Cancel my order of {long_date(order.day)} with the {name} in it.",
         ]
-    ).format(name=product.name, day=long_date(order.day))
-    cancel_button = Click("button", "Cancel order")
-    if impossible:
-        return WebTask(
-            goal=goal,
-            start=START_URL,
-            infeasible=True,
-            moves=(*open_order(shop, order), ReportInfeasible(f"the order is {order.status.lower()}")),
-            wrong_moves=(*open_order(shop, other), cancel_button, DONE),
-        )
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=lambda site: site.cancel(order.number),
-        moves=(*open_order(shop, order), cancel_button, DONE),
-        wrong_moves=(*open_order(shop, other), cancel_button, DONE),
     )
+    moves = open_order(shop, order)
+    if impossible:
+        return infeasible_task(goal, START_URL, moves, f"the order is {order.status.lower()}")
+    moves = *moves, Click("button", "Cancel order")
+    return change_task(goal, START_URL, moves, lambda site: site.cancel(order.number))
 
 
 def send_back(shop: Shop, rng: Random, difficulty: int) -> WebTask:
@@ -416,39 +320,23 @@ def send_back(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     impossible = bool(old) and rng.random() < 0.25
     order = rng.choice(old if impossible else recent)
     line = rng.choice(order.lines)
-    reason, wrong_reason = rng.sample(RETURN_REASONS, 2)
+    reason, _ = rng.sample(RETURN_REASONS, 2)  # draws two, so that the goal of a seed stays the same
     name = line.product.name
     goal = rng.choice(
         [
-            "Ask for a return of the {name} I bought. The reason is “{reason}”.",
-            "I want to send back the {name} (reason: “{reason}”). Ask the shop for that return.",
-            "Return the {name} from my order {number} with the reason “{reason}”.",
+            f"Ask for a return of the {name} I bought. The reason is “{reason}”.",
+            f"I want to send back the {name} (reason: “{reason}”). Ask the shop for that return.",
+            f"Return the {name} from my order {order.number} with the reason “{reason}”.",
         ]
-    ).format(name=name, reason=reason, number=order.number)
-
-    def give_back(order: Order, name: str, reason: str) -> Moves:
-        return (
-            *open_order(shop, order),
-            Click("button", "Return", within=name),
-            Select("Reason", reason),
-            Click("button", "Ask for return"),
-        )
-
+    )
+    moves = open_order(shop, order)
     if impossible:
-        other = recent[0]
-        return WebTask(
-            goal=goal,
-            start=START_URL,
-            infeasible=True,
-            moves=(*open_order(shop, order), ReportInfeasible("the time for returns is over")),
-            wrong_moves=(*give_back(other, other.lines[0].product.name, reason), DONE),
-        )
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=lambda site: site.request_return(order.number, line.product.number, line.colour, reason),
-        moves=(*give_back(order, name, reason), DONE),
-        wrong_moves=(*give_back(order, name, wrong_reason), DONE),
+        return infeasible_task(goal, START_URL, moves, "the time for returns is over")
+    return change_task(
+        goal,
+        START_URL,
+        (*moves, Click("button", "Return", name), Select("Reason", reason), Click("button", "Ask for return")),
+        lambda site: site.request_return(order.number, line.product.number, line.colour, reason),
     )
 
 
@@ -471,42 +359,26 @@ def review(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     ordered = {line.product.number for order in shop.orders for line in order.lines}
     impossible = rng.random() < 0.15
     product = pick(shop, rng, 1, lambda p: p.number not in ordered)[0] if impossible else rng.choice(bought)
-    other = next(p for p in bought if p is not product)
-    stars, wrong_stars = rng.sample((1, 2, 3, 4, 5), 2)
+    stars, _ = rng.sample((1, 2, 3, 4, 5), 2)  # draws two, so that the goal of a seed stays the same
     title, text = rng.choice(TITLES), " ".join(rng.sample(TEXTS, 1 + difficulty // 2))
     goal = rng.choice(
         [
-            "Write a review of the {name} with {stars} of 5 stars, the title “{title}” and the text “{text}”",
-            "Review the {name} in the shop. Stars: {stars}. Title: “{title}”. Text: “{text}”",
+            f"Write a review of the {product.name} with {stars} of 5 stars, the title “{title}” and the text “{text}”",
+            f"Review the {product.name} in the shop. Stars: {stars}. Title: “{title}”. Text: “{text}”",
         ]
-    ).format(name=product.name, stars=stars, title=title, text=text)
-
-    def write(product: Product, stars: int) -> Moves:
-        return (
-            *find(product),
-            Click("tab", "Reviews"),
-            Click("button", "Write a review"),
-            Select("Stars", f"{stars} star{'s' if stars > 1 else ''}"),
-            Fill("Title", title),
-            Fill("Your review", text),
-            Click("button", "Send review"),
-        )
-
-    if impossible:
-        return WebTask(
-            goal=goal,
-            start=START_URL,
-            infeasible=True,
-            moves=(*write(product, stars), ReportInfeasible("only buyers may review")),
-            wrong_moves=(*write(other, stars), DONE),
-        )
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=lambda site: site.write_review(product.number, stars, title, text),
-        moves=(*write(product, stars), DONE),
-        wrong_moves=(*write(product, wrong_stars), DONE),
     )
+    moves = (
+        *find(product),
+        Click("tab", "Reviews"),
+        Click("button", "Write a review"),
+        Select("Stars", f"{stars} star{'s' if stars > 1 else ''}"),
+        Fill("Title", title),
+        Fill("Your review", text),
+        Click("button", "Send review"),
+    )
+    if impossible:
+        return infeasible_task(goal, START_URL, moves, "only buyers may review")
+    return change_task(goal, START_URL, moves, lambda site: site.write_review(product.number, stars, title, text))
 
 
 def wish_brand(shop: Shop, rng: Random, difficulty: int) -> WebTask:
@@ -518,31 +390,22 @@ def wish_brand(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     brand, category = min(
         rng.sample(fitting, min(4, len(fitting))), key=lambda key: abs(len(groups[key]) - (1 + difficulty))
     )
-    wanted = sorted(groups[brand, category], key=lambda p: p.price)[: 2 + difficulty]
-    limit = wanted[-1].price // 100 + 1
-    other = look_alike(shop, wanted[0])
-    extra = other if other not in wanted and other.number not in shop.wishes else None
+    group = groups[brand, category]
+    limit = sorted(p.price for p in group)[: 2 + difficulty][-1] // 100 + 1
     goal = rng.choice(
         [
-            "Put every {brand} product of the category {category} that costs less than ${limit}.00 on my wish list.",
-            "Add to the wish list all products by {brand} in {category} below ${limit}.00. Change nothing else there.",
+            f"Put every {brand} product of the category {category} that costs less than ${limit}.00 on my wish list.",
+            f"Add to the wish list all products by {brand} in {category} below ${limit}.00. Change nothing else there.",
         ]
-    ).format(brand=brand, category=category, limit=limit)
-    wanted = [p for p in groups[brand, category] if p.price < limit * 100]
+    )
+    wanted = [p for p in group if p.price < limit * 100]
 
     def outcome(expected: Shop) -> None:
         for product in wanted:
             expected.wish(product.number)
 
-    add = Click("button", "Add to wish list")
-    moves = [move for product in wanted for move in (*find(product), add)]
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=outcome,
-        moves=(*moves, DONE),
-        wrong_moves=(*moves, *find(extra), add, DONE) if extra else (*moves[:-1], DONE),
-    )
+    moves = [move for product in wanted for move in (*find(product), Click("button", "Add to wish list"))]
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def build_with_wishes(seed: int, difficulty: int) -> ShopApp:
@@ -558,7 +421,6 @@ def build_with_wishes(seed: int, difficulty: int) -> ShopApp:
 def wish_sold_out(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     """Return a task: remove the sold-out products from the wish list."""
     gone = [number for number in shop.wishes if not shop.left(shop.products[number])]
-    kept = [number for number in shop.wishes if number not in gone]
     goal = rng.choice(
         [
             "Remove everything from my wish list that is sold out, and keep the rest.",
@@ -567,64 +429,39 @@ def wish_sold_out(shop: Shop, rng: Random, difficulty: int) -> WebTask:
         ]
     )
 
-    def remove(numbers: Sequence[int]) -> Moves:
-        return tuple(Click("button", "Remove", within=shop.products[number].name) for number in numbers)
-
     def outcome(expected: Shop) -> None:
         for number in gone:
             expected.unwish(number)
 
-    wrong = remove([*gone, kept[0]] if kept else gone[:-1])
-    return WebTask(
-        goal=f"{goal} (The customer is {shop.user}.)",
-        start=START_URL,
-        outcome=outcome,
-        moves=(Click("link", "Wish list"), *remove(gone), DONE),
-        wrong_moves=(Click("link", "Wish list"), *wrong, DONE),
-    )
+    removing = [Click("button", "Remove", within=shop.products[number].name) for number in gone]
+    moves = Click("link", "Wish list"), *removing
+    return change_task(f"{goal} (The customer is {shop.user}.)", START_URL, moves, outcome)
 
 
 def change_address(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     """Return a task: change street and postcode of one of several addresses. If it does not exist, it is infeasible."""
     address = rng.choice(shop.addresses)
-    other = next(a for a in shop.addresses if a is not address)
-    new = replace(
-        address, street=f"{rng.randint(181, 400)} {rng.choice(STREETS)}", postcode=f"{rng.randint(10000, 99999)}"
-    )
+    street, code = f"{rng.randint(181, 400)} {rng.choice(STREETS)}", f"{rng.randint(10000, 99999)}"
+    new = replace(address, street=street, postcode=code)
     impossible = rng.random() < 0.15
     label = "Storage" if impossible else address.label
     goal = rng.choice(
         [
-            "The address “{label}” in my account is out of date: street and number are now {street}, the postcode is "
-            "{code}.",
-            "Change my address “{label}”: street and number “{street}”, postcode {code}. Everything else stays.",
+            f"The address “{label}” in my account is out of date: street and number are now {street}, the postcode is "
+            f"{code}.",
+            f"Change my address “{label}”: street and number “{street}”, postcode {code}. Everything else stays.",
         ]
-    ).format(label=label, street=new.street, code=new.postcode)
-
-    def edit(label: str) -> Moves:
-        return (
-            Click("link", "Addresses"),
-            Click("link", "Edit", within=label),
-            Fill("Street and number", new.street),
-            Fill("Postcode", new.postcode),
-            Click("button", "Save address"),
-        )
-
-    if impossible:
-        return WebTask(
-            goal=goal,
-            start=START_URL,
-            infeasible=True,
-            moves=(Click("link", "Addresses"), ReportInfeasible("there is no such address")),
-            wrong_moves=(*edit(address.label), DONE),
-        )
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=lambda site: site.change_address(label, new),
-        moves=(*edit(label), DONE),
-        wrong_moves=(*edit(other.label), DONE),
     )
+    if impossible:
+        return infeasible_task(goal, START_URL, [Click("link", "Addresses")], "there is no such address")
+    moves = (
+        Click("link", "Addresses"),
+        Click("link", "Edit", within=label),
+        Fill("Street and number", street),
+        Fill("Postcode", code),
+        Click("button", "Save address"),
+    )
+    return change_task(goal, START_URL, moves, lambda site: site.change_address(label, new))
 
 
 def new_address(shop: Shop, rng: Random, difficulty: int) -> WebTask:
@@ -632,41 +469,27 @@ def new_address(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     name = people(rng, 1)[0] if difficulty > 2 else shop.user
     label = rng.choice(("Studio", "Grandmother", "Cabin", "Neighbour", "Garage"))
     street, city = f"{rng.randint(1, 180)} {rng.choice(STREETS)}", rng.choice(CITIES)
-    address = Address(label, name, street, city, f"{rng.randint(10000, 99999)}")
+    code = f"{rng.randint(10000, 99999)}"
     default = difficulty > 1
+    then = " Make it the default address." if default else " The default address stays as it is."
     goal = rng.choice(
         [
-            "Add the address “{label}” to my account: {name}, {street}, {code} {city}.{default}",
-            "Save a new delivery address with the label “{label}”, the name {name}, the street {street}, the city "
-            "{city} and the postcode {code}.{default}",
+            f"Add the address “{label}” to my account: {name}, {street}, {code} {city}.{then}",
+            f"Save a new delivery address with the label “{label}”, the name {name}, the street {street}, the city "
+            f"{city} and the postcode {code}.{then}",
         ]
-    ).format(
-        label=label,
-        name=name,
-        street=street,
-        code=address.postcode,
-        city=city,
-        default=" Make it the default address." if default else " The default address stays as it is.",
     )
 
     def outcome(expected: Shop) -> None:
-        expected.add_address(address)
+        expected.add_address(Address(label, name, street, city, code))
         if default:
             expected.set_default(label)
 
     moves: list[Move] = [Click("link", "Addresses"), Click("link", "Add an address"), Fill("Label", label)]
-    moves += [Fill("Name", name), Fill("Street and number", street), Fill("City", city)]
-    save = Click("button", "Save address")
-    make_default = Click("button", "Make default", within=label)
-    right = (*moves, Fill("Postcode", address.postcode), save)
-    wrong = (*moves, Fill("Postcode", address.postcode[::-1] + "0"), save, make_default)
-    return WebTask(
-        goal=goal,
-        start=START_URL,
-        outcome=outcome,
-        moves=(*right, make_default, DONE) if default else (*right, DONE),
-        wrong_moves=(*wrong, DONE),
-    )
+    moves += [Fill("Name", name), Fill("Street and number", street), Fill("City", city), Fill("Postcode", code)]
+    moves += [Click("button", "Save address")]
+    moves += [Click("button", "Make default", within=label)] if default else []
+    return change_task(goal, START_URL, moves, outcome)
 
 
 TEMPLATES = (

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
 from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
-from rllm_gym.envs.web.sites.pages import (
-    Frame,
-    HtmlPage,
-    button,
-    checkbox,
-    choice,
-    dialog,
-    field,
-    form,
-    link_button,
-    page_links,
-    paginate,
-    post_button,
-    table,
-    tabs,
-    text_area,
-)
+from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.site import Redirect, Site, Visit
 from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, SORTS, Filter, Issue, Project, Tracker
 from rllm_gym.envs.web.sites.wording import long_date, plural, short_date
@@ -118,7 +103,7 @@ def people(app: TrackerApp, visit: Visit) -> HtmlPage:
         (person.name, person.email, sum(i.assignee == person.email and not i.closed for i in app.issues.values()))
         for person in app.members
     ]
-    return HtmlPage("People", table(("Name", "Address", "Open issues"), rows, numeric=(2,)))
+    return HtmlPage("People", pages.table(("Name", "Address", "Open issues"), rows, numeric=(2,)))
 
 
 @site.get("/mine")
@@ -132,12 +117,12 @@ def search(app: TrackerApp, visit: Visit) -> HtmlPage:
     text = visit.asked("q")
     asked = Filter(state="", text=text)
     found = [issue for issue in app.issues.values() if text and asked.accepts(issue)]
-    part = paginate(found, visit.page(), PER_PAGE)
+    part = pages.paginate(found, visit.page(), PER_PAGE)
     body = [
         _STYLE,
         h("p.muted", f"{plural(len(found), 'issue')} for “{text}”, open and closed, in all projects"),
         _table(app, part.items) if found else h("div.card", "No issue was found."),
-        page_links(part, "/search", q=text),
+        pages.page_links(part, "/search", q=text),
     ]
     return HtmlPage("Search", body, query=text)
 
@@ -155,22 +140,22 @@ def issues(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
         text=visit.asked("text"),
     )
     sort = visit.asked("sort") if visit.asked("sort") in SORTS else "newest"
-    part = paginate(app.of_project(key, asked, sort), visit.page(), PER_PAGE)
+    part = pages.paginate(app.of_project(key, asked, sort), visit.page(), PER_PAGE)
     shown = {name: getattr(asked, name) for name in Filter.__dataclass_fields__} | {"sort": sort}
     body = [
         _STYLE,
         h("p.muted", f"{plural(part.total, 'issue')} found, page {part.page} of {part.pages}"),
         _table(app, part.items) if part.items else h("div.card", "No issue was found."),
-        page_links(part, f"/project/{key}", **shown),
+        pages.page_links(part, f"/project/{key}", **shown),
     ]
     return HtmlPage(
         project.name,
         body,
         aside=_filters(app, project, asked, sort),
         actions=[
-            link_button("Board", f"/project/{key}/board"),
-            link_button("Milestones", f"/project/{key}/milestones"),
-            link_button("New issue", f"/project/{key}/new", tone=""),
+            pages.link_button("Board", f"/project/{key}/board"),
+            pages.link_button("Milestones", f"/project/{key}/milestones"),
+            pages.link_button("New issue", f"/project/{key}/new", tone=""),
         ],
     )
 
@@ -179,15 +164,19 @@ def _filters(app: TrackerApp, project: Project, asked: Filter, sort: str) -> Mar
     anything = ("", "any")
     return form(
         f"/project/{project.key}",
-        choice("State", "state", [("open", "open"), ("closed", "closed"), ("all", "open and closed")], asked.state),
-        choice("Kind", "kind", [anything, *((kind, kind) for kind in KINDS)], asked.kind),
-        choice("Label", "label", [anything, *((label, label) for label in project.labels)], asked.label),
-        choice("Assignee", "assignee", [anything, ("none", "nobody"), *_members(app)], asked.assignee),
-        choice("Milestone", "milestone", [anything, ("none", "none"), *_pairs(project.milestones)], asked.milestone),
-        choice("Priority", "priority", [anything, *_pairs(PRIORITIES)], asked.priority),
-        field("Text contains", "text", asked.text),
-        choice("Sort by", "sort", SORTS.items(), sort),
-        button("Filter"),
+        pages.choice(
+            "State", "state", [("open", "open"), ("closed", "closed"), ("all", "open and closed")], asked.state
+        ),
+        pages.choice("Kind", "kind", [anything, *((kind, kind) for kind in KINDS)], asked.kind),
+        pages.choice("Label", "label", [anything, *((label, label) for label in project.labels)], asked.label),
+        pages.choice("Assignee", "assignee", [anything, ("none", "nobody"), *_members(app)], asked.assignee),
+        pages.choice(
+            "Milestone", "milestone", [anything, ("none", "none"), *_pairs(project.milestones)], asked.milestone
+        ),
+        pages.choice("Priority", "priority", [anything, *_pairs(PRIORITIES)], asked.priority),
+        pages.field("Text contains", "text", asked.text),
+        pages.choice("Sort by", "sort", SORTS.items(), sort),
+        pages.button("Filter"),
         method="get",
     )
 
@@ -220,7 +209,7 @@ def _table(app: TrackerApp, found: Iterable[Issue]) -> Markup:
         for issue in found
     ]
     headings = ("Key", "Title", "Kind", "Priority", "Assignee", "Milestone", "Created", "Comments", "State")
-    return table(headings, rows, numeric=(7,))
+    return pages.table(headings, rows, numeric=(7,))
 
 
 def _state(issue: Issue) -> Markup:
@@ -275,7 +264,7 @@ def _card(app: TrackerApp, issue: Issue) -> Markup:
                 name="column",
                 aria_label=f"Column of {issue.key}",
             ),
-            button("Move", tone="quiet", aria_label=f"Move {issue.key}"),
+            pages.button("Move", tone="quiet", aria_label=f"Move {issue.key}"),
             class_="row",
         ),
         draggable="true",
@@ -290,7 +279,7 @@ def milestones(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
         inside = app.of_project(key, Filter(state="", milestone=milestone.name))
         done = sum(bool(issue.closed) for issue in inside)
         path = url(f"/project/{key}", milestone=milestone.name, state="all")
-        closing = post_button(
+        closing = pages.post_button(
             f"Close {milestone.name}",
             f"/project/{key}/milestones/close",
             fields={"name": milestone.name},
@@ -306,7 +295,7 @@ def milestones(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
         )
     return HtmlPage(
         f"Milestones of {project.name}",
-        table(("Milestone", "Due", "Issues", ""), rows),
+        pages.table(("Milestone", "Due", "Issues", ""), rows),
         trail=((project.name, f"/project/{key}"),),
     )
 
@@ -335,8 +324,8 @@ def show(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     ]
     commenting = form(
         f"/issue/{key}/comment",
-        text_area("Add a comment", "text", rows=4),
-        button("Comment"),
+        pages.text_area("Add a comment", "text", rows=4),
+        pages.button("Comment"),
         class_="card",
     )
     body = [
@@ -365,8 +354,8 @@ def _sidebar(app: TrackerApp, issue: Issue, project: Project) -> list[Markup]:
     def picker(label: str, name: str, options: list[tuple[str, str]], chosen: str) -> Markup:
         return form(
             f"/issue/{issue.key}/{name}",
-            choice(label, name, options, chosen),
-            button(f"Set {label.lower()}", tone="quiet"),
+            pages.choice(label, name, options, chosen),
+            pages.button(f"Set {label.lower()}", tone="quiet"),
         )
 
     open_ones = [m.name for m in project.milestones.values() if not m.closed or m.name == issue.milestone]
@@ -380,32 +369,37 @@ def _sidebar(app: TrackerApp, issue: Issue, project: Project) -> list[Markup]:
             h(
                 "fieldset",
                 h("legend", "Labels"),
-                [checkbox(label, "label", value=label, checked=label in issue.labels) for label in project.labels],
+                [
+                    pages.checkbox(label, "label", value=label, checked=label in issue.labels)
+                    for label in project.labels
+                ],
             ),
-            button("Save labels", tone="quiet"),
+            pages.button("Save labels", tone="quiet"),
         ),
     ]
 
 
 def _closing(issue: Issue) -> Content:
-    edit = link_button("Edit", f"/issue/{issue.key}/edit")
+    edit = pages.link_button("Edit", f"/issue/{issue.key}/edit")
     if issue.closed:
-        return [edit, post_button("Reopen", f"/issue/{issue.key}/reopen")]
+        return [edit, pages.post_button("Reopen", f"/issue/{issue.key}/reopen")]
     target = f"/issue/{issue.key}/close"
     reasons = [("completed", "completed"), ("not planned", "not planned")]
-    panels = tabs(
-        ("Done with", form(target, choice("Reason", "reason", reasons, key="done"), button("Close issue"))),
+    panels = pages.tabs(
+        ("Done with", form(target, pages.choice("Reason", "reason", reasons, key="done"), pages.button("Close issue"))),
         (
             "Duplicate",
             form(
                 target,
                 h("input", type="hidden", name="reason", value="duplicate"),
-                field("Key of the other issue", "duplicate_of", hint="Such as WEB-12; it must be of the same project."),
-                button("Close as duplicate"),
+                pages.field(
+                    "Key of the other issue", "duplicate_of", hint="Such as WEB-12; it must be of the same project."
+                ),
+                pages.button("Close as duplicate"),
             ),
         ),
     )
-    return [edit, dialog("closing", "Close …", f"Close {issue.key}", panels)]
+    return [edit, pages.dialog("closing", "Close …", f"Close {issue.key}", panels)]
 
 
 @site.post("/issue/<key>/assignee")
@@ -466,17 +460,17 @@ def new(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     project = _project(app, key)
     body = form(
         f"/project/{key}/new",
-        field("Title", "title"),
-        text_area("Description", "text", rows=7),
+        pages.field("Title", "title"),
+        pages.text_area("Description", "text", rows=7),
         h(
             "div.two",
-            choice("Kind", "kind", KINDS, "Task"),
-            choice("Priority", "priority", PRIORITIES, "Medium"),
-            choice("Assignee", "assignee", [("", "nobody"), *_members(app)]),
-            choice("Milestone", "milestone", [("", "none"), *_pairs(_open_milestones(project))]),
+            pages.choice("Kind", "kind", KINDS, "Task"),
+            pages.choice("Priority", "priority", PRIORITIES, "Medium"),
+            pages.choice("Assignee", "assignee", [("", "nobody"), *_members(app)]),
+            pages.choice("Milestone", "milestone", [("", "none"), *_pairs(_open_milestones(project))]),
         ),
-        h("fieldset", h("legend", "Labels"), [checkbox(label, "label", value=label) for label in project.labels]),
-        button("Create issue"),
+        h("fieldset", h("legend", "Labels"), [pages.checkbox(label, "label", value=label) for label in project.labels]),
+        pages.button("Create issue"),
         class_="card",
     )
     return HtmlPage("New issue", body, trail=((project.name, f"/project/{key}"),))
@@ -506,9 +500,9 @@ def edit(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     issue = _issue(app, key)
     body = form(
         f"/issue/{key}/edit",
-        field("Title", "title", issue.title),
-        text_area("Description", "text", issue.text, rows=8),
-        button("Save"),
+        pages.field("Title", "title", issue.title),
+        pages.text_area("Description", "text", issue.text, rows=8),
+        pages.button("Save"),
         class_="card",
     )
     return HtmlPage(f"Edit {key}", body, trail=((f"{key} {issue.title}", f"/issue/{key}"),))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
-from rllm_gym.envs.web.sites.people import Person
-from rllm_gym.envs.web.sites.task import Answer, Click, Fill, Move, ReportInfeasible, Select, WebTask, WebTaskTemplate
+from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
+from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.tracker.generate import PARTS, PROBLEMS, REMARKS, REPORTS, build
 from rllm_gym.envs.web.sites.tracker.pages import ORIGIN, TrackerApp
 from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, Filter, Issue, Project, Tracker
@@ -26,15 +26,15 @@ _FIELDS = {"state": "State", "kind": "Kind", "label": "Label", "priority": "Prio
 # Move sequences
 
 
-def open_project(project: Project) -> tuple[Move, ...]:
+def open_project(project: Project) -> Moves:
     return Click("link", "Projects"), Click("link", project.name)
 
 
-def open_issue(issue: Issue) -> tuple[Move, ...]:
+def open_issue(issue: Issue) -> Moves:
     return Fill("Search issues", f"{issue.key} {issue.title}"), Click("button", "Search"), Click("link", issue.title)
 
 
-def filtered(project: Project, asked: Filter, names: dict[str, str]) -> tuple[Move, ...]:
+def filtered(project: Project, asked: Filter, names: dict[str, str]) -> Moves:
     """Return the moves from any page to a filtered list. ``names`` maps addresses of assignees to names."""
     chosen = {label: getattr(asked, field) for field, label in _FIELDS.items()}
     if chosen["State"] != "open":
@@ -47,20 +47,19 @@ def filtered(project: Project, asked: Filter, names: dict[str, str]) -> tuple[Mo
     return *open_project(project), *selects, Click("button", "Filter")
 
 
-def _for_each(issues: Iterable[Issue], act: Callable[[Issue], Sequence[Move]]) -> tuple[Move, ...]:
-    return tuple(move for issue in issues for move in (*open_issue(issue), *act(issue)))
+def _for_each(issues: Iterable[Issue], *act: Move) -> Moves:
+    return tuple(move for issue in issues for move in (*open_issue(issue), *act))
 
 
-def _set(label: str, option: str) -> tuple[Move, ...]:
+def _set(label: str, option: str) -> Moves:
     return Select(label, option), Click("button", f"Set {label.lower()}")
 
 
-def close(reason: str) -> tuple[Move, ...]:
-    """Return the moves that close an issue on its page."""
-    return Click("button", "Close …"), Select("Reason", reason), Click("button", "Close issue")
+def _comment(text: str) -> Moves:
+    return (Fill("Add a comment", text), Click("button", "Comment")) if text else ()
 
 
-def report(project: Project, title: str, text: str, chosen: dict[str, str], labels: Sequence[str]) -> tuple[Move, ...]:
+def report(project: Project, title: str, text: str, chosen: dict[str, str], labels: Sequence[str]) -> Moves:
     """Return the moves from any page to a new issue."""
     return (
         *open_project(project),
@@ -82,12 +81,6 @@ def _main(app: Tracker) -> Project:
 
 def _names(app: Tracker) -> dict[str, str]:
     return {person.email: person.name for person in app.members}
-
-
-def _similar(rng: Random, app: Tracker, person: Person) -> Person:
-    others = [other for other in app.members if other != person]
-    alike = [other for other in others if other.last == person.last or other.first == person.first]
-    return rng.choice(alike or others)
 
 
 def _filter_with(app: Tracker, rng: Random, project: Project, low: int, high: int, **fixed: str) -> Filter:
@@ -138,26 +131,16 @@ def assign_all(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
             f"{name} takes over the {_words(asked)} in {project.name} that have no assignee. Assign all of them.",
         )
     )
-    steps = filtered(project, asked, {})
-
-    def moves(issues: Sequence[Issue], to: Person) -> tuple[Move, ...]:
-        return *steps, *_for_each(issues, lambda issue: _set("Assignee", to.name)), Answer("done")
-
     if infeasible:
-        return WebTask(
-            f"{goal} If there is no such person here, change nothing and say so.",
-            START_URL,
-            moves=(Click("link", "People"), ReportInfeasible(f"{name} is not among the people.")),
-            wrong_moves=moves(found, person),
-            infeasible=True,
-        )
+        goal += " If there is no such person here, change nothing and say so."
+        return infeasible_task(goal, START_URL, [Click("link", "People")], f"{name} is not among the people.")
 
     def outcome(expected: TrackerApp) -> None:
         for issue in found:
             expected.assign(issue.key, person.email)
 
-    wrong = moves(found[1:], person) if len(found) > 1 else moves(found, _similar(rng, app, person))
-    return WebTask(goal, START_URL, moves=moves(found, person), wrong_moves=wrong, outcome=outcome)
+    moves = *filtered(project, asked, {}), *_for_each(found, *_set("Assignee", name))
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def close_duplicate(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -165,19 +148,16 @@ def close_duplicate(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
     issues = app.of_project(project.key, Filter(), "oldest")
     older, newer = sorted(rng.sample(issues, 2), key=lambda issue: issue.number)
     infeasible = difficulty >= 2 and rng.random() < 0.12
-    steps = (Click("button", "Close …"), Click("tab", "Duplicate"))
-    comment_text = rng.choice(REMARKS) if difficulty >= 3 else ""
-    then = f" Before that, write the comment “{comment_text}” on the one that you close." if comment_text else ""
+    comment = rng.choice(REMARKS) if difficulty >= 3 else ""
+    then = f" Before that, write the comment “{comment}” on the one that you close." if comment else ""
     if infeasible:
         missing = f"{project.key}-{len(app.issues) + rng.randint(5, 60)}"
-        return WebTask(
+        goal = (
             f"Close the issue “{newer.title}” in {project.name} as a duplicate of {missing}. If there is no {missing}, "
-            "leave it open and say so.",
-            START_URL,
-            moves=(Fill("Search issues", missing), Click("button", "Search"), ReportInfeasible(f"No {missing}.")),
-            wrong_moves=(*open_issue(newer), *close("not planned"), Answer("done")),
-            infeasible=True,
+            "leave it open and say so."
         )
+        search = Fill("Search issues", missing), Click("button", "Search")
+        return infeasible_task(goal, START_URL, search, f"No {missing}.")
     goal = rng.choice(
         (
             f"In {project.name}, “{newer.title}” and “{older.title}” report the same. Close the one with the higher "
@@ -187,23 +167,20 @@ def close_duplicate(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
         )
     )
 
-    def moves(closed: Issue, kept: Issue) -> tuple[Move, ...]:
-        comment = (Fill("Add a comment", comment_text), Click("button", "Comment")) if comment_text else ()
-        return (
-            *open_issue(closed),
-            *comment,
-            *steps,
-            Fill("Key of the other issue", kept.key),
-            Click("button", "Close as duplicate"),
-            Answer("done"),
-        )
-
     def outcome(expected: TrackerApp) -> None:
-        if comment_text:
-            expected.comment(newer.key, comment_text)
+        if comment:
+            expected.comment(newer.key, comment)
         expected.close(newer.key, "duplicate", older.key)
 
-    return WebTask(goal, START_URL, moves=moves(newer, older), wrong_moves=moves(older, newer), outcome=outcome)
+    moves = (
+        *open_issue(newer),
+        *_comment(comment),
+        Click("button", "Close …"),
+        Click("tab", "Duplicate"),
+        Fill("Key of the other issue", older.key),
+        Click("button", "Close as duplicate"),
+    )
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def count_issues(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -227,13 +204,7 @@ def count_issues(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
         )
     )
     moves = filtered(project, asked, _names(app))
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(str(len(found)))),
-        wrong_moves=(*moves, Answer(str(len(found) + 1))),
-        answer={"type": "number", "value": len(found)},
-    )
+    return question_task(goal, START_URL, moves, str(len(found)), {"type": "number", "value": len(found)})
 
 
 def new_issue(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -258,27 +229,18 @@ def new_issue(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
         f"Report a new issue in {project.name}: title “{title}”, description “{text}”, kind {kind}, priority "
         f"{priority}, assigned to {person.name}, with {named} and {planned}."
     )
-    chosen = {"Kind": kind, "Priority": priority, "Assignee": person.name}
     if infeasible:
-        return WebTask(
-            f"{goal} If that milestone is closed already, report nothing in the tracker and say so.",
-            START_URL,
-            moves=(*open_project(project), Click("link", "Milestones"), ReportInfeasible("The milestone is closed.")),
-            wrong_moves=(*report(project, title, text, chosen, labels), Answer("done")),
-            infeasible=True,
-        )
-    planning = {"Milestone": milestone} if milestone else {}
-    other = {**chosen, "Assignee": _similar(rng, app, person).name, **planning}
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*report(project, title, text, {**chosen, **planning}, labels), Answer("done")),
-        wrong_moves=(*report(project, title, text, other, labels), Answer("done")),
-        outcome=lambda site: site.report(
-            project.key, title, text, kind=kind, priority=priority, assignee=person.email, milestone=milestone,
-            labels=labels,
-        ),
-    )  # fmt: skip
+        goal += " If that milestone is closed already, report nothing in the tracker and say so."
+        moves = *open_project(project), Click("link", "Milestones")
+        return infeasible_task(goal, START_URL, moves, "The milestone is closed.")
+
+    def outcome(expected: TrackerApp) -> None:
+        options = {"kind": kind, "priority": priority, "assignee": person.email, "milestone": milestone}
+        expected.report(project.key, title, text, **options, labels=labels)
+
+    chosen = {"Kind": kind, "Priority": priority, "Assignee": person.name}
+    chosen |= {"Milestone": milestone} if milestone else {}
+    return change_task(goal, START_URL, report(project, title, text, chosen, labels), outcome)
 
 
 def move_milestone(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -304,10 +266,6 @@ def move_milestone(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
             f"nothing else does.{then}",
         )
     )
-    steps = filtered(project, asked, {})
-    finish: tuple[Move, ...] = ()
-    if closing:
-        finish = (*open_project(project), Click("link", "Milestones"), Click("button", f"Close {source}"))
 
     def outcome(expected: TrackerApp) -> None:
         for issue in found:
@@ -315,10 +273,10 @@ def move_milestone(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
         if closing:
             expected.close_milestone(project.key, source)
 
-    def moves(milestone: str) -> tuple[Move, ...]:
-        return *steps, *_for_each(found, lambda issue: _set("Milestone", milestone)), *finish, Answer("done")
-
-    return WebTask(goal, START_URL, moves=moves(target), wrong_moves=moves("none"), outcome=outcome)
+    moves = *filtered(project, asked, {}), *_for_each(found, *_set("Milestone", target))
+    if closing:
+        moves = *moves, *open_project(project), Click("link", "Milestones"), Click("button", f"Close {source}")
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def move_on_board(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -326,32 +284,22 @@ def move_on_board(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
     project = _main(app)
     issues = rng.sample(app.of_project(project.key, Filter()), min(3, 1 + difficulty // 2))
     targets = [rng.choice([column for column in COLUMNS if column != issue.column]) for issue in issues]
-    comment_text = rng.choice(REMARKS) if difficulty >= 3 else ""
+    comment = rng.choice(REMARKS) if difficulty >= 3 else ""
     orders = listed([f"“{issue.title}” to “{target}”" for issue, target in zip(issues, targets)])
-    then = f" Then write the comment “{comment_text}” on the first of them." if comment_text else ""
+    then = f" Then write the comment “{comment}” on the first of them." if comment else ""
     goal = f"On the board of {project.name}, move {orders}.{then} Close nothing."
-    comment = (
-        (*open_issue(issues[0]), Fill("Add a comment", comment_text), Click("button", "Comment"))
-        if comment_text
-        else ()
-    )
-
-    def moves(columns: Sequence[str]) -> tuple[Move, ...]:
-        dragging = [
-            move
-            for issue, column in zip(issues, columns)
-            for move in (Select(f"Column of {issue.key}", column), Click("button", f"Move {issue.key}"))
-        ]
-        return (Click("link", f"Board of {project.name}"), *dragging, *comment, Answer("done"))
+    moves: list[Move] = [Click("link", f"Board of {project.name}")]
+    for issue, target in zip(issues, targets):
+        moves += [Select(f"Column of {issue.key}", target), Click("button", f"Move {issue.key}")]
+    moves += [*open_issue(issues[0]), *_comment(comment)] if comment else []
 
     def outcome(expected: TrackerApp) -> None:
         for issue, column in zip(issues, targets):
             expected.move(issue.key, column)
-        if comment_text:
-            expected.comment(issues[0].key, comment_text)
+        if comment:
+            expected.comment(issues[0].key, comment)
 
-    other = next(column for column in COLUMNS if column not in (targets[-1], issues[-1].column))
-    return WebTask(goal, START_URL, moves=moves(targets), wrong_moves=moves([*targets[:-1], other]), outcome=outcome)
+    return change_task(goal, START_URL, moves, outcome)
 
 
 def look_up(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -361,10 +309,9 @@ def look_up(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
     load = Counter(issue.assignee for issue in issues if issue.assignee).most_common(2)
     busiest = len(load) == 2 and load[0][1] > load[1][1]
     question = rng.choice(("oldest", "reporter", "busiest" if busiest else "oldest"))
-    moves: tuple[Move, ...]
+    moves: Moves
     if question == "oldest":
         asked = _filter_with(app, rng, project, 2, 30)
-        found = app.of_project(project.key, asked, "oldest")
         goal = rng.choice(
             (
                 f"What is the key of the oldest of the {_words(asked)} in {project.name}?",
@@ -372,25 +319,17 @@ def look_up(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
             )
         )
         moves = (*filtered(project, asked, {})[:-1], Select("Sort by", "Oldest"), Click("button", "Filter"))
-        right, wrong = found[0].key, found[-1].key if len(found) > 1 else f"{project.key}-0"
+        text = app.of_project(project.key, asked, "oldest")[0].key
     elif question == "reporter":
         issue = rng.choice(issues)
         goal = f"Who reported “{issue.title}” in {project.name}? Answer with first name and surname."
         moves = open_issue(issue)
-        author = next(person for person in app.members if person.email == issue.author)
-        right, wrong = author.name, _similar(rng, app, author).name
+        text = _names(app)[issue.author]
     else:
-        names = _names(app)
         goal = f"Who is assigned to the most open issues of the project {project.name}? Answer with the whole name."
         moves = open_project(project)
-        right, wrong = names[load[0][0]], names[load[1][0]]
-    return WebTask(
-        goal,
-        START_URL,
-        moves=(*moves, Answer(right)),
-        wrong_moves=(*moves, Answer(wrong)),
-        answer={"type": "string", "value": right},
-    )
+        text = _names(app)[load[0][0]]
+    return question_task(goal, START_URL, moves, text, {"type": "string", "value": text})
 
 
 def close_stale(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -401,7 +340,6 @@ def close_stale(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
     count = rng.randint(1, min(len(issues), difficulty, _MAX_ISSUES - 1))
     before = issues[count - 1].created + timedelta(days=1)
     stale = [issue for issue in issues if issue.created < before]
-    rest = [issue for issue in app.of_project(project.key, Filter()) if issue not in stale]
     goal = rng.choice(
         (
             f"Close as “not planned” all {_words(asked)} in {project.name} created before {long_date(before)}.",
@@ -409,17 +347,13 @@ def close_stale(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
             "them with the reason “not planned”.",
         )
     )
-    steps = filtered(project, asked, {})
-
-    def moves(closed: Sequence[Issue]) -> tuple[Move, ...]:
-        return *steps, *_for_each(closed, lambda issue: close("not planned")), Answer("done")
 
     def outcome(expected: TrackerApp) -> None:
         for issue in stale:
             expected.close(issue.key, "not planned")
 
-    wrong = moves([*stale, rest[0]]) if rest else moves(stale[:-1])
-    return WebTask(goal, START_URL, moves=moves(stale), wrong_moves=wrong, outcome=outcome)
+    close = Click("button", "Close …"), Select("Reason", "not planned"), Click("button", "Close issue")
+    return change_task(goal, START_URL, (*filtered(project, asked, {}), *_for_each(stale, *close)), outcome)
 
 
 def reopen_regression(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
@@ -435,17 +369,14 @@ def reopen_regression(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
     orders += [f"assign it to {person.name}"] if person else []
     orders += [f"write the comment “{comment}”"] if comment else []
     goal = f"“{issue.title}” in {project.name} is back after it was closed: {listed(orders)}. Change nothing else."
-
-    def moves(urgency: str) -> tuple[Move, ...]:
-        return (
-            *open_issue(issue),
-            Click("button", "Reopen"),
-            *_set("Priority", urgency),
-            *((Click("checkbox", label), Click("button", "Save labels")) if label else ()),
-            *(_set("Assignee", person.name) if person else ()),
-            *((Fill("Add a comment", comment), Click("button", "Comment")) if comment else ()),
-            Answer("done"),
-        )
+    moves = (
+        *open_issue(issue),
+        Click("button", "Reopen"),
+        *_set("Priority", priority),
+        *((Click("checkbox", label), Click("button", "Save labels")) if label else ()),
+        *(_set("Assignee", person.name) if person else ()),
+        *_comment(comment),
+    )
 
     def outcome(expected: TrackerApp) -> None:
         expected.reopen(issue.key)
@@ -457,8 +388,7 @@ def reopen_regression(app: TrackerApp, rng: Random, difficulty: int) -> WebTask:
         if comment:
             expected.comment(issue.key, comment)
 
-    other = next(name for name in PRIORITIES if name not in (priority, issue.priority))
-    return WebTask(goal, START_URL, moves=moves(priority), wrong_moves=moves(other), outcome=outcome)
+    return change_task(goal, START_URL, moves, outcome)
 
 
 TEMPLATES = tuple(
