@@ -1,23 +1,16 @@
-"""The parts of the Model Context Protocol that a tool client needs: handshakes of both versions, listing and calling.
+"""What all connections to a server have in common: listing and calling its tools, and the limits of its messages.
 
-Subclasses of :class:`JsonRpcConnection` implement the transport. Of a server's own requests only ``ping`` is served:
-sampling, elicitation and roots are not offered, and each such request is refused with a message.
+Of a server's own requests only ``ping`` is served: sampling, elicitation and roots are not offered, and each such
+request is refused with a message.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
-from rllm_gym.version import __version__
-
-HANDSHAKE_VERSION = "2025-11-25"
-"""The newest protocol that begins with ``initialize``; servers of older versions answer with theirs."""
-
-STATELESS_VERSION = "2026-07-28"
-"""The protocol without a handshake, with the client in every request: for servers that refuse ``initialize``."""
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Maximum size in bytes of a message from a server."""
@@ -32,46 +25,39 @@ MAX_DEPTH = 100
 MAX_TOOLS = 1_000
 MAX_TOOLS_BYTES = 8 << 20
 _MAX_PAGES = 100
-_META = "io.modelcontextprotocol/"
-_METHOD_NOT_FOUND = -32601
+METHOD_NOT_FOUND = -32601
+_MAX_INSTRUCTIONS_CHARS = 20_000
 _SHOWN = 200
 
 
-class MCPConnection(Protocol):
-    """A connection to one server, on one event loop. The code that opens it closes it and sets deadlines."""
+class MCPConnection(ABC):
+    """A connection to one server, on one event loop. The code that opens it closes it and sets deadlines.
 
-    label: str
-    """The server's name in messages, such as ``MCP server 'files' (node …)``."""
+    Attributes:
+        label: The server's name in messages, such as ``MCP server 'files' (node …)``.
+        instructions: What the server says about its use when the connection is opened.
+    """
 
-    async def open(self) -> None: ...
-
-    async def tools(self) -> list[dict[str, Any]]: ...
-
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
-
-    def error_context(self) -> str:
-        """Return further details of a failure, as a clause that begins with a space, or ``""``."""
-        ...
-
-    @property
-    def broken(self) -> bool:
-        """Whether the connection has failed."""
-        ...
-
-    @property
-    def sent_invalid(self) -> bool:
-        """Whether it has sent unreadable data instead of a missing answer."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class JsonRpcConnection(ABC):
-    """JSON-RPC over a transport. Subclasses implement sending requests and notifications."""
+    sent_invalid = False
+    """Whether the server has sent unreadable data instead of a missing answer."""
 
     def __init__(self, label: str) -> None:
         self.label = label
-        self._version: str | None = None
+        self.instructions = ""
+        self._fault: ServerFault | None = None
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect and do the handshake.
+
+        Raises:
+            ServerFault: The server cannot be started or reached, or is not an MCP server.
+            ModuleNotFoundError: The extra is not installed.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the connection. Safe to call twice."""
 
     @abstractmethod
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -82,51 +68,19 @@ class JsonRpcConnection(ABC):
             ServerFault: It does not answer, or the answer is invalid.
         """
 
-    @abstractmethod
-    async def _notify(self, method: str, params: dict[str, Any]) -> None:
-        """Send a notification."""
+    def error_context(self) -> str:
+        """Return further details of a failure, as a clause that begins with a space, or ``""``."""
+        return ""
 
-    async def _handshake(self) -> None:
-        try:
-            hello = await self._request(
-                "initialize",
-                {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _client_info()},
-            )
-        except JsonRpcError as rejection:
-            await self._use_stateless(rejection)
-            return
-        version = hello.get("protocolVersion")
-        if not isinstance(version, str):
-            raise ServerFault(
-                f"{self.label} answers 'initialize' without a protocolVersion: {shown(hello)}", kind="server_protocol"
-            )
-        self._version = version
-        await self._notify("notifications/initialized", {})
+    @property
+    def broken(self) -> bool:
+        """Whether the connection has failed."""
+        return self._fault is not None
 
-    async def _use_stateless(self, rejection: JsonRpcError) -> None:
-        self._version = STATELESS_VERSION
-        try:
-            found = await self._request("server/discover", {})
-        except JsonRpcError:
-            raise ServerFault(
-                f"{self.label} rejects the MCP handshake: {rejection}", kind="server_protocol"
-            ) from rejection
-        if STATELESS_VERSION not in (found.get("supportedVersions") or ()):
-            raise ServerFault(
-                f"{self.label} supports none of this client's protocol versions ({HANDSHAKE_VERSION} and earlier, "
-                f"{STATELESS_VERSION}); it supports {shown(found.get('supportedVersions'))}",
-                kind="server_protocol",
-            )
-
-    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
-        if self._version != STATELESS_VERSION:
-            return params
-        meta = {
-            f"{_META}protocolVersion": STATELESS_VERSION,
-            f"{_META}clientInfo": _client_info(),
-            f"{_META}clientCapabilities": {},
-        }
-        return {**params, "_meta": meta}
+    def _check_open(self) -> None:
+        """Raise the fault of a connection that has failed or was closed."""
+        if self._fault is not None:
+            raise ServerFault(self._fault.message, kind=self._fault.kind)
 
     async def tools(self) -> list[dict[str, Any]]:
         """List every tool as the server describes it, all pages.
@@ -140,7 +94,7 @@ class JsonRpcConnection(ABC):
             try:
                 page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
             except JsonRpcError as error:
-                if error.code == _METHOD_NOT_FOUND and not found:
+                if error.code == METHOD_NOT_FOUND and not found:
                     return []  # a server with only prompts or resources
                 raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
             tools = page.get("tools")
@@ -169,10 +123,6 @@ class JsonRpcConnection(ABC):
             ServerFault: It does not answer.
         """
         return await self._request("tools/call", {"name": name, "arguments": arguments})
-
-
-def _client_info() -> dict[str, str]:
-    return {"name": "rllm-gym", "version": __version__}
 
 
 def depth(value: Any) -> int:
@@ -244,8 +194,17 @@ def reply_to(request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to a server's own request: an empty result for ``ping``, an error for anything else."""
     if request.get("method") == "ping":
         return {"id": request["id"], "result": {}}
-    refusal = f"this client runs tools and serves no {str(request.get('method'))[:_SHOWN]!r}"
-    return {"id": request["id"], "error": {"code": _METHOD_NOT_FOUND, "message": refusal}}
+    return {"id": request["id"], "error": {"code": METHOD_NOT_FOUND, "message": refusal_of(str(request.get("method")))}}
+
+
+def refusal_of(method: str) -> str:
+    """Return the message for a server's request that is not served."""
+    return f"this client runs tools and serves no {method[:_SHOWN]!r}"
+
+
+def bounded_instructions(instructions: Any) -> str:
+    """Return a server's instructions, of bounded length and without lone surrogates; ``""`` if there are none."""
+    return printable(instructions[:_MAX_INSTRUCTIONS_CHARS]) if isinstance(instructions, str) else ""
 
 
 def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:

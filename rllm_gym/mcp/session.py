@@ -46,6 +46,7 @@ class ToolSession:
 
     Attributes:
         tools: The tools.
+        instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
     """
 
@@ -64,6 +65,7 @@ class ToolSession:
         self._pid = os.getpid()
         self.workspace = workspace
         self.tools: list[MCPTool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
+        self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
 

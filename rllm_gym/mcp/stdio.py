@@ -8,13 +8,14 @@ import json
 import os
 from typing import Any
 
-from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
     MAX_MESSAGE_BYTES,
-    JsonRpcConnection,
     LineSplitter,
+    MCPConnection,
+    bounded_instructions,
     decoded,
     encoded,
     printable,
@@ -23,7 +24,20 @@ from rllm_gym.mcp.protocol import (
     shown,
 )
 from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher, private_fds
+from rllm_gym.version import __version__
 
+_HANDSHAKE_VERSION = "2025-11-25"
+"""The newest protocol that begins with ``initialize``; servers of older versions answer with theirs."""
+
+_STATELESS_VERSION = "2026-07-28"
+"""The protocol without a handshake, with the client in every request: for servers that refuse ``initialize``."""
+
+_CLIENT_INFO = {"name": "rllm-gym", "version": __version__}
+_STATELESS_META = {
+    "io.modelcontextprotocol/protocolVersion": _STATELESS_VERSION,
+    "io.modelcontextprotocol/clientInfo": _CLIENT_INFO,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 _CHUNK = 1 << 18
 _STDERR_BYTES = 8_000
 _IDLE_BYTES = 1 << 20
@@ -36,7 +50,7 @@ _GONE_S = 15.0
 """Seconds until all processes of a server must be gone; its supervisor gives up earlier."""
 
 
-class StdioConnection(JsonRpcConnection):
+class StdioConnection(MCPConnection):
     """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Everything runs on the loop of :meth:`open`."""
 
     def __init__(self, label: str, spec: LaunchSpec, launcher: ServerLauncher) -> None:
@@ -47,7 +61,7 @@ class StdioConnection(JsonRpcConnection):
         self._stdin = self._stdout = self._stderr = self._control = -1
         self._launched: asyncio.Future[int] | None = None
         self._gone: asyncio.Future[None] | None = None
-        self._fault: ServerFault | None = None
+        self._version: str | None = None
         self._waiting: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
         self._numbered = 0
         self._lines = LineSplitter()
@@ -58,21 +72,12 @@ class StdioConnection(JsonRpcConnection):
         self._paused = False
         self._invalid: bytes | None = None
         self._invalid_lines = 0
-        self._garbled = False
 
     @property
     def pid(self) -> int | None:
         """The server's process id, while it runs."""
         done = self._launched is not None and self._launched.done() and not self._launched.cancelled()
         return self._launched.result() if self._launched is not None and done and not self._fault else None
-
-    @property
-    def broken(self) -> bool:
-        return self._fault is not None
-
-    @property
-    def sent_invalid(self) -> bool:
-        return self._garbled
 
     def error_context(self) -> str:
         words = ""
@@ -85,11 +90,6 @@ class StdioConnection(JsonRpcConnection):
     # Opening and closing
 
     async def open(self) -> None:
-        """Start the program and do the handshake.
-
-        Raises:
-            ServerFault: It cannot be started, ends, or is not an MCP server.
-        """
         self._loop = asyncio.get_running_loop()
         self._launched, self._gone = self._loop.create_future(), self._loop.create_future()
         theirs = self._make_pipes()
@@ -171,18 +171,52 @@ class StdioConnection(JsonRpcConnection):
                 self._loop.remove_reader(fd)
                 self._loop.remove_writer(fd)
 
+    async def _handshake(self) -> None:
+        try:
+            hello = await self._request(
+                "initialize",
+                {"protocolVersion": _HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _CLIENT_INFO},
+            )
+        except JsonRpcError as rejection:
+            await self._discover(rejection)
+            return
+        self._version = hello.get("protocolVersion")
+        if not isinstance(self._version, str):
+            words = f"{self.label} answers 'initialize' without a protocolVersion: {shown(hello)}"
+            raise ServerFault(words, kind="server_protocol")
+        self.instructions = bounded_instructions(hello.get("instructions"))
+        self._send({"method": "notifications/initialized", "params": {}})
+
+    async def _discover(self, rejection: JsonRpcError) -> None:
+        self._version = _STATELESS_VERSION
+        try:
+            found = await self._request("server/discover", {})
+        except JsonRpcError:
+            words = f"{self.label} rejects the MCP handshake: {rejection}"
+            raise ServerFault(words, kind="server_protocol") from rejection
+        versions = found.get("supportedVersions")
+        if not isinstance(versions, list) or _STATELESS_VERSION not in versions:
+            raise ServerFault(
+                f"{self.label} supports none of this client's protocol versions ({_HANDSHAKE_VERSION} and earlier, "
+                f"{_STATELESS_VERSION}); it supports {shown(versions)}",
+                kind="server_protocol",
+            )
+        self.instructions = bounded_instructions(found.get("instructions"))
+
     # Requests
 
+    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {**params, "_meta": _STATELESS_META} if self._version == _STATELESS_VERSION else params
+
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        if self._fault is not None:
-            raise ServerFault(self._fault.message, kind=self._fault.kind)
+        self._check_open()
         assert self._loop is not None
         self._numbered += 1
         number = self._numbered
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._waiting[number] = (method, future)
         self._read_since_asked = self._messages_since_asked = 0
-        self._garbled = False
+        self.sent_invalid = False
         self._resume_reading()
         self._send({"id": number, "method": method, "params": self._stamped(params)})
         try:
@@ -192,9 +226,6 @@ class StdioConnection(JsonRpcConnection):
                 self._send({"method": "notifications/cancelled", "params": {"requestId": number}})
             raise
         return result_of(reply, self.label, method)
-
-    async def _notify(self, method: str, params: dict[str, Any]) -> None:
-        self._send({"method": method, "params": params})
 
     def _send(self, message: dict[str, Any]) -> None:
         if self._fault is not None:
@@ -293,8 +324,8 @@ class StdioConnection(JsonRpcConnection):
         self._invalid = self._invalid or line[:1_000]
         self._invalid_lines += 1
         if line.startswith((b"{", b"[")):
-            self._garbled = True
-        if self._garbled and b'"jsonrpc"' in line[:10_000]:
+            self.sent_invalid = True
+        if self.sent_invalid and b'"jsonrpc"' in line[:10_000]:
             words = f"{self.label} sent invalid JSON-RPC ({error}): {shown(line[:800])}"
         elif self._invalid_lines > _MAX_INVALID_LINES:
             words = f"{self.label} is not an MCP server{self.error_context()}"
