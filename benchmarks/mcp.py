@@ -1,12 +1,15 @@
 """Compare MCP sessions with the SDK's own client and with rLLM's: start-up, calls per second, processor time per call.
 
-    python -m benchmarks.mcp            # prints the table; --write also writes it to benchmarks/results
+    python -m benchmarks.mcp            # prints the tables; --write also writes them to benchmarks/results
 
 Peers, in the same run, alternating in every round: *SDK*, ``mcp.Client`` as in its documentation, one process per
 session; *rLLM's way*, one connection for all episodes whose requests one thread serves one at a time (rebuilt here in a
 few lines after its ``MCPConnectionManager``; its episodes share the server's state). Servers: one in Python's standard
 library that answers at once, so that the client is measured; the npm package ``server-filesystem``
 (scripts/mcp_servers.sh); the SDK's own over HTTP and in this process. Processor time is the client's, without children.
+
+*Episodes* are whole episodes of ``rllm/MCP-v0`` with scripted replies, through the same pool with prestarted servers:
+with our client for standard input and output, and with the SDK's in its place.
 """
 
 from __future__ import annotations
@@ -15,20 +18,24 @@ import argparse
 import asyncio
 import contextlib
 import importlib
+import json
 import os
 import platform
 import queue
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rllm_gym.mcp import HttpServer, InProcessServer, Server, ServerPool, StdioServer
+from rllm_gym.mcp.pool import launch_spec
+from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -36,6 +43,14 @@ RESULT = HERE / "results" / "mcp.md"
 COUNTING = ("-S", str(ROOT / "tests/mcp/counting_server.py"))
 FILESYSTEM = ROOT / ".mcp-servers/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
 ROUNDS, CALLS, SESSIONS = 3, 200, 16
+EPISODES, EPISODE_CALLS, EPISODE_PAUSE_S = 15, 8, 1.0
+WORLD_PROGRAM = """
+from pathlib import Path
+from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, database_server
+from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+database = Database("create table t (n integer)", {"t": [{"n": 7}]})
+database_server(database).make(Path("."), 0).run("stdio")
+"""
 HTTP_PROGRAM = """
 import sys
 from mcp.server import MCPServer
@@ -118,6 +133,113 @@ class Sdk:
 
     def close(self) -> None:
         self._devnull.close()
+
+
+class SdkPool(ServerPool):
+    """A pool with the SDK's client over standard input and output in the place of ours.
+
+    Args:
+        supervised: Start programs under our supervisors, and only exchange messages through the SDK: the least that a
+            replacement would cost, without any bound on what a server sends. Otherwise with the SDK's own transport.
+    """
+
+    def __init__(self, supervised: bool) -> None:
+        super().__init__()
+        self._supervised = supervised
+
+    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> Any:
+        from mcp import ClientSession
+
+        from rllm_gym.mcp.sdk import SdkConnection, ToolDispatcher
+
+        assert isinstance(server, StdioServer)
+        home.mkdir(exist_ok=True)
+        spec = launch_spec(server, workspace, home, seed)
+        streams = _supervised_streams(self._launcher, spec) if self._supervised else _sdk_streams(spec)
+
+        class SdkStdioConnection(SdkConnection):
+            @contextlib.asynccontextmanager
+            async def _client(self) -> AsyncIterator[ClientSession]:
+                async with streams as pair, ClientSession(dispatcher=ToolDispatcher(*pair)) as session:
+                    await self._handshake(session)
+                    yield session
+
+        return SdkStdioConnection(server.command)
+
+
+@contextlib.asynccontextmanager
+async def _sdk_streams(spec: LaunchSpec) -> AsyncIterator[Any]:
+    from mcp import StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    started = StdioServerParameters(command=spec.argv[0], args=[*spec.argv[1:]], env=dict(spec.env), cwd=spec.cwd)
+    with open(os.devnull, "w") as devnull:  # noqa: ASYNC230 - a device
+        async with stdio_client(started, errlog=devnull) as streams:
+            yield streams
+
+
+@contextlib.asynccontextmanager
+async def _supervised_streams(launcher: ServerLauncher, spec: LaunchSpec) -> AsyncIterator[Any]:
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=1 << 24)
+    (stdin, to_server), (from_server, stdout), null = os.pipe(), os.pipe(), os.open(os.devnull, os.O_WRONLY)
+    control = socket.socket(fileno=launcher.start(spec, [stdin, stdout, null]))
+    for fd in (stdin, stdout, null):
+        os.close(fd)
+    pipe = os.fdopen(from_server, "rb")
+    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    received, read_stream = anyio.create_memory_object_stream[Any](0)
+    write_stream, to_send = anyio.create_memory_object_stream[Any](0)
+
+    async def receive() -> None:
+        async with received:
+            while line := await reader.readline():
+                await received.send(SessionMessage(jsonrpc_message_adapter.validate_json(line)))
+
+    async def send() -> None:
+        async for item in to_send:
+            os.write(to_server, item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+    tasks = [loop.create_task(receive()), loop.create_task(send())]
+    try:
+        yield read_stream, write_stream
+    finally:
+        control.send(b"x")
+        while await loop.sock_recv(control, 1_000):  # until all its processes are gone
+            pass
+        control.close()
+        for task in tasks:
+            task.cancel()
+        output.close()
+        os.close(to_server)
+
+
+class Episodes:
+    """Whole episodes of one task with scripted replies, in an environment with its own pool."""
+
+    def __init__(self, name: str, pool: ServerPool, row: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> None:
+        import gymnasium as gym
+
+        import rllm_gym  # noqa: F401 - registers the environments
+
+        self.name = name
+        self._pool = pool
+        self._env = gym.make("rllm/MCP-v0", tasks=[row], pool=pool)
+        self._replies = [*(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls), "7"]
+
+    def play(self) -> None:
+        self._env.reset(seed=0)
+        for reply in self._replies:
+            *_, reward, terminated, _, info = self._env.step(reply)
+            assert not info["invalid_action"], info
+        assert (reward, terminated) == (1.0, True)
+
+    def close(self) -> None:
+        self._env.close()
+        self._pool.close()
 
 
 class RLLM:
@@ -218,6 +340,59 @@ async def at_once(client: Any, server: Server, tool: tuple[str, dict[str, Any]],
     await asyncio.gather(*episodes)
 
 
+def episode_rows() -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return a task and the calls of its episode for each kind of server."""
+    answer = {"prompt": "Answer 7.", "answer": {"type": "number", "value": 7}}
+    world = StdioServer("{python}", ("-c", WORLD_PROGRAM), env={"PYTHONPATH": str(ROOT)}, prestart=True, timeout_s=120)
+    counting = StdioServer("{python}", COUNTING, prestart=True)
+    query = {"name": "read_query", "arguments": {"query": "select 7"}}
+    rows = {
+        "standard library": ({**answer, "servers": [counting]}, [{"name": "total", "arguments": {}}] * EPISODE_CALLS),
+        "built-in world": ({**answer, "servers": [world]}, [{"name": "list_tables", "arguments": {}}, *[query] * 7]),
+    }
+    if FILESYSTEM.exists():
+        files = StdioServer("node", (str(FILESYSTEM), "{workspace}"), prestart=True)
+        write = {"name": "write_file", "arguments": {"path": "/workspace/a.txt", "content": "seven"}}
+        read = {"name": "read_text_file", "arguments": {"path": "/workspace/a.txt"}}
+        rows["npm filesystem"] = ({**answer, "servers": [files]}, [write, *[read] * 7])
+    return rows
+
+
+def measure_episodes() -> str:
+    """Return the table of whole episodes, as Markdown."""
+    lines = [
+        "\n## Whole episodes over standard input and output\n",
+        f"`rllm/MCP-v0` with scripted replies: reset, {EPISODE_CALLS} calls, the answer, and the end of the server, "
+        "which was started ahead. The same pool, with our client and with the SDK's client and stdio transport in its "
+        f"place. Medians of {EPISODES} episodes each, alternating; load {os.getloadavg()[0]:.1f}.\n",
+        "| server | client | wall | processor | wall against rllm-gym | processor against rllm-gym |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for label, (row, calls) in episode_rows().items():
+        pools = {
+            "**rllm-gym**": ServerPool(),
+            "SDK, our processes": SdkPool(supervised=True),
+            "SDK": SdkPool(supervised=False),
+        }
+        peers = [Episodes(name, pool, row, calls) for name, pool in pools.items()]
+        tallies = {peer.name: Tally() for peer in peers}
+        for number in range(EPISODES + 2):
+            for peer in peers:
+                time.sleep(EPISODE_PAUSE_S)  # the time of a model, in which the next servers start
+                with (tallies[peer.name] if number >= 2 else Tally()).timed():
+                    peer.play()
+        for peer in peers:
+            peer.close()
+        base_wall, base_cpu = tallies["**rllm-gym**"].medians
+        for name, tally in tallies.items():
+            wall, cpu = tally.medians
+            lines.append(
+                f"| {label} | {name} | {1e3 * wall:.1f} ms | {1e3 * cpu:.1f} ms | {wall / base_wall:.2f} × "
+                f"| {cpu / base_cpu:.2f} × |"
+            )
+    return "\n".join(lines) + "\n"
+
+
 def measure() -> str:
     """Return the tables, as Markdown."""
     with _http_server() as url:
@@ -278,8 +453,6 @@ def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
 
 @contextlib.contextmanager
 def _http_server() -> Iterator[str]:
-    import socket
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -300,7 +473,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"also write {RESULT.relative_to(ROOT)}")
     options = parser.parse_args()
-    table = measure()
+    table = measure() + measure_episodes()
     print(table)
     if options.write:
         RESULT.write_text(table)
