@@ -9,7 +9,7 @@ library that answers at once, so that the client is measured; the npm package ``
 (scripts/mcp_servers.sh); the SDK's own over HTTP and in this process. Processor time is the client's, without children.
 
 *Episodes* are whole episodes of ``rllm/MCP-v0`` with scripted replies, through the same pool with prestarted servers:
-with our client for standard input and output, and with the SDK's in its place.
+with our supervised processes, and with the SDK's stdio transport in their place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from typing import Any
 
 from rllm_gym.mcp import HttpServer, InProcessServer, Server, ServerPool, StdioServer
 from rllm_gym.mcp.pool import launch_spec
-from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -127,7 +126,8 @@ class Sdk:
                 to = stdio_client(started, errlog=self._devnull)
             else:
                 to = server.url if isinstance(server, HttpServer) else server.make(Path(workspace), 0)
-            async with Client(to) as client:
+            # Over HTTP only the older protocol has sessions.
+            async with Client(to, mode="legacy" if isinstance(server, HttpServer) else "auto") as client:
                 await client.list_tools()
                 yield client.call_tool
 
@@ -136,85 +136,31 @@ class Sdk:
 
 
 class SdkPool(ServerPool):
-    """A pool with the SDK's client over standard input and output in the place of ours.
-
-    Args:
-        supervised: Start programs under our supervisors, and only exchange messages through the SDK: the least that a
-            replacement would cost, without any bound on what a server sends. Otherwise with the SDK's own transport.
-    """
-
-    def __init__(self, supervised: bool) -> None:
-        super().__init__()
-        self._supervised = supervised
+    """A pool that starts and ends programs with the SDK's stdio transport instead of our supervisors."""
 
     def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> Any:
-        from mcp import ClientSession
+        from mcp import ClientSession, StdioServerParameters
+        from mcp.client.stdio import stdio_client
 
-        from rllm_gym.mcp.sdk import SdkConnection, ToolDispatcher
+        from rllm_gym.mcp.connection import ServerConnection, ToolDispatcher
 
         assert isinstance(server, StdioServer)
         home.mkdir(exist_ok=True)
         spec = launch_spec(server, workspace, home, seed)
-        streams = _supervised_streams(self._launcher, spec) if self._supervised else _sdk_streams(spec)
+        program = StdioServerParameters(command=spec.argv[0], args=[*spec.argv[1:]], env=dict(spec.env), cwd=spec.cwd)
 
-        class SdkStdioConnection(SdkConnection):
+        class SdkStdioConnection(ServerConnection):
             @contextlib.asynccontextmanager
             async def _client(self) -> AsyncIterator[ClientSession]:
-                async with streams as pair, ClientSession(dispatcher=ToolDispatcher(*pair)) as session:
-                    await self._handshake(session)
-                    yield session
+                with open(os.devnull, "w") as devnull:  # noqa: ASYNC230 - a device
+                    async with (
+                        stdio_client(program, errlog=devnull) as streams,
+                        ClientSession(dispatcher=ToolDispatcher(*streams)) as session,
+                    ):
+                        await self._handshake(session)
+                        yield session
 
         return SdkStdioConnection(server.command)
-
-
-@contextlib.asynccontextmanager
-async def _sdk_streams(spec: LaunchSpec) -> AsyncIterator[Any]:
-    from mcp import StdioServerParameters
-    from mcp.client.stdio import stdio_client
-
-    started = StdioServerParameters(command=spec.argv[0], args=[*spec.argv[1:]], env=dict(spec.env), cwd=spec.cwd)
-    with open(os.devnull, "w") as devnull:  # noqa: ASYNC230 - a device
-        async with stdio_client(started, errlog=devnull) as streams:
-            yield streams
-
-
-@contextlib.asynccontextmanager
-async def _supervised_streams(launcher: ServerLauncher, spec: LaunchSpec) -> AsyncIterator[Any]:
-    import anyio
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-
-    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=1 << 24)
-    (stdin, to_server), (from_server, stdout), null = os.pipe(), os.pipe(), os.open(os.devnull, os.O_WRONLY)
-    control = socket.socket(fileno=launcher.start(spec, [stdin, stdout, null]))
-    for fd in (stdin, stdout, null):
-        os.close(fd)
-    pipe = os.fdopen(from_server, "rb")
-    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    received, read_stream = anyio.create_memory_object_stream[Any](0)
-    write_stream, to_send = anyio.create_memory_object_stream[Any](0)
-
-    async def receive() -> None:
-        async with received:
-            while line := await reader.readline():
-                await received.send(SessionMessage(jsonrpc_message_adapter.validate_json(line)))
-
-    async def send() -> None:
-        async for item in to_send:
-            os.write(to_server, item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-
-    tasks = [loop.create_task(receive()), loop.create_task(send())]
-    try:
-        yield read_stream, write_stream
-    finally:
-        control.send(b"x")
-        while await loop.sock_recv(control, 1_000):  # until all its processes are gone
-            pass
-        control.close()
-        for task in tasks:
-            task.cancel()
-        output.close()
-        os.close(to_server)
 
 
 class Episodes:
@@ -363,18 +309,13 @@ def measure_episodes() -> str:
     lines = [
         "\n## Whole episodes over standard input and output\n",
         f"`rllm/MCP-v0` with scripted replies: reset, {EPISODE_CALLS} calls, the answer, and the end of the server, "
-        "which was started ahead. The same pool, with our client and with the SDK's client and stdio transport in its "
-        f"place. Medians of {EPISODES} episodes each, alternating; load {os.getloadavg()[0]:.1f}.\n",
+        "which was started ahead. The same pool and session, with our supervised processes and with the SDK's stdio "
+        f"transport in their place. Medians of {EPISODES} episodes each, alternating; load {os.getloadavg()[0]:.1f}.\n",
         "| server | client | wall | processor | wall against rllm-gym | processor against rllm-gym |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for label, (row, calls) in episode_rows().items():
-        pools = {
-            "**rllm-gym**": ServerPool(),
-            "SDK, our processes": SdkPool(supervised=True),
-            "SDK": SdkPool(supervised=False),
-        }
-        peers = [Episodes(name, pool, row, calls) for name, pool in pools.items()]
+        peers = [Episodes("**rllm-gym**", ServerPool(), row, calls), Episodes("SDK", SdkPool(), row, calls)]
         tallies = {peer.name: Tally() for peer in peers}
         for number in range(EPISODES + 2):
             for peer in peers:

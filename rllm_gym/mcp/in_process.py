@@ -12,13 +12,13 @@ from typing import Any
 from mcp import Client, ClientSession
 from mcp.server import MCPServer, Server
 
-from rllm_gym.mcp.sdk import CLIENT_INFO, SdkConnection
+from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection
 
 _creation_lock = threading.Lock()
 
 
-class InProcessConnection(SdkConnection):
-    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`.
+class InProcessConnection(ServerConnection):
+    """See :class:`~rllm_gym.mcp.connection.ServerConnection`.
 
     The server is created, served and ended in one thread with its own event loop, by the task that holds the client.
     Its synchronous tools run in further threads, as the SDK does it. A server whose tool blocks the loop is abandoned

@@ -19,9 +19,9 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
+from rllm_gym.mcp.connection import CLIENT_INFO, Exchange, ServerConnection, ToolDispatcher, exchange_of_task
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.protocol import FLOOD_BYTES, MAX_MESSAGE_BYTES, decoded, printable, shown
-from rllm_gym.mcp.sdk import CLIENT_INFO, Exchange, SdkConnection, ToolDispatcher, exchange_of_task
 
 _ERROR_BYTES = 1 << 16
 _NOTICE_S = 2.0
@@ -30,8 +30,8 @@ _MAX_RESUMED = 5
 _SESSION = "mcp-session-id"
 
 
-class HttpConnection(SdkConnection):
-    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Has its own session with the server.
+class HttpConnection(ServerConnection):
+    """See :class:`~rllm_gym.mcp.connection.ServerConnection`. Has its own session with the server.
 
     Redirects are not followed, proxies not used, and no stream is kept open between requests.
     """
@@ -109,7 +109,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     async def _resumed(self, request: httpx2.Request, exchange: Exchange) -> httpx2.Response:
         exchange.resumed += 1
         if exchange.resumed > _MAX_RESUMED:
-            raise self._invalid(f"ended its stream {exchange.resumed} times without an answer")
+            raise self._invalid(f"ended its stream more than {_MAX_RESUMED} times without an answer")
         response = await self._network.handle_async_request(request)
         return self._events(response, exchange, "GET")
 

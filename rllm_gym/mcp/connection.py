@@ -1,4 +1,4 @@
-"""A connection through the client of the MCP SDK, in any transport of the SDK: see :class:`SdkConnection`.
+"""A connection through the client of the MCP SDK, in any transport of the SDK: see :class:`ServerConnection`.
 
 Import this module only when a server needs it: the SDK takes more than a second to load.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-from abc import abstractmethod
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
@@ -31,12 +32,15 @@ from mcp_types import (
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
-from rllm_gym.mcp.protocol import MAX_TOOLS, MCPConnection, bounded_instructions, printable, refusal_of
+from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
 from rllm_gym.version import __version__
 
 CLIENT_INFO = Implementation(name="rllm-gym", version=__version__)
 _AS_SENT: Any = TypeAdapter(dict[str, Any])
 _MAX_VERSIONS = 100
+_MAX_TOOLS = 1_000
+_MAX_PAGES = 100
+_MAX_TOOLS_BYTES = 8 << 20
 _NOTICES_S = 2.0
 
 
@@ -67,7 +71,7 @@ class ToolDispatcher(JSONRPCDispatcher):
     """Keeps results as they are sent, refuses a server's own requests except ``ping``, and ignores its notifications.
 
     The SDK's session validates everything: one part of a kind that it does not know makes the whole result invalid, and
-    16 MiB of short invalid values become gigabytes of error messages. So the session gets only what it needs.
+    2 MB of short invalid values take 2 GiB of memory for error messages. So the session gets only what it needs.
     """
 
     async def send_raw_request(
@@ -88,7 +92,7 @@ def _needed(method: str, raw: dict[str, Any]) -> dict[str, Any]:
         return {**needed, "content": []}
     if method == "tools/list":
         listed = raw.get("tools")
-        tools = [_schema_of(tool) for tool in listed[:MAX_TOOLS]] if isinstance(listed, list) else []
+        tools = [_schema_of(tool) for tool in listed[:_MAX_TOOLS]] if isinstance(listed, list) else []
         return {**needed, "tools": [tool for tool in tools if tool is not None]}
     needed |= {"capabilities": {}, "instructions": bounded_instructions(raw.get("instructions"))}
     if method == "initialize":
@@ -105,24 +109,33 @@ def _schema_of(tool: Any) -> dict[str, Any] | None:
 async def _serve_ping(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     if method == "ping":
         return {}
-    raise MCPError(METHOD_NOT_FOUND, refusal_of(method))
+    raise MCPError(METHOD_NOT_FOUND, f"this client runs tools and serves no {method[:200]!r}")
 
 
 async def _ignore(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> None:
     pass
 
 
-class SdkConnection(MCPConnection):
-    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Subclasses implement :meth:`_client`.
+class ServerConnection(ABC):
+    """A connection to one server. The code that opens it closes it and sets deadlines.
 
     One task enters the SDK's client and leaves it, as its cancel scopes require; calls are tasks of their own.
+    Subclasses implement :meth:`_client`.
+
+    Attributes:
+        label: The server's name in messages, such as ``MCP server 'files' (node …)``.
+        instructions: What the server says about its use, known when the connection is open.
+        sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
     """
 
     _end_s = 5.0
     """Seconds that the client gets to end."""
 
     def __init__(self, label: str) -> None:
-        super().__init__(label)
+        self.label = label
+        self.instructions = ""
+        self.sent_invalid = False
+        self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._session: ClientSession | None = None
@@ -135,13 +148,28 @@ class SdkConnection(MCPConnection):
     def _client(self) -> AbstractAsyncContextManager[ClientSession]:
         """Connect, do the handshake, and yield the session."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether the connection has failed, or was closed."""
+        return self._fault is not None
+
+    def error_context(self) -> str:
+        """Return further details of a failure, as a clause that begins with a space, or ``""``."""
+        return ""
+
     async def open(self) -> None:
+        """Connect and do the handshake.
+
+        Raises:
+            ServerFault: The server cannot be started or reached, or is not an MCP server.
+        """
         self._start()
         ready = asyncio.wrap_future(self._ready)
         ready.add_done_callback(lambda future: future.cancelled() or future.exception())  # there may be no caller left
         await asyncio.shield(ready)
 
     async def close(self) -> None:
+        """End the connection. Safe to call twice."""
         self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
         if self._loop is None:
             return
@@ -151,9 +179,66 @@ class SdkConnection(MCPConnection):
             async with asyncio.timeout(self._end_s):
                 await asyncio.shield(asyncio.wrap_future(self._ended))
 
+    async def tools(self) -> list[dict[str, Any]]:
+        """List every tool as the server describes it, all pages.
+
+        Raises:
+            ServerFault: There are too many of them, or the answer is not a list.
+        """
+        found: list[dict[str, Any]] = []
+        size, cursor = 0, None
+        for _ in range(_MAX_PAGES):
+            try:
+                page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+            except JsonRpcError as error:
+                if error.code == METHOD_NOT_FOUND and not found:
+                    return []  # a server with only prompts or resources
+                raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
+            tools = page.get("tools")
+            if not isinstance(tools, list):
+                raise ServerFault(
+                    f"{self.label} answers 'tools/list' without a list: {shown(page)}", kind="server_protocol"
+                )
+            found += tools
+            # Tools nested too deeply to serialise are cut later.
+            size += sum(len(json.dumps(tool)) for tool in tools if depth(tool) <= MAX_DEPTH)
+            cursor = page.get("nextCursor")
+            if len(found) > _MAX_TOOLS or size > _MAX_TOOLS_BYTES:
+                break
+            if cursor is None or cursor == "":
+                return found
+        raise ServerFault(
+            f"{self.label} lists at least {len(found)} tools ({size:,} bytes); the limits are {_MAX_TOOLS} tools, "
+            f"{_MAX_TOOLS_BYTES:,} bytes and {_MAX_PAGES} pages",
+            kind="server_protocol",
+        )
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool and return its result as the server sends it.
+
+        Raises:
+            JsonRpcError: The server refuses the call.
+            ServerFault: It does not answer.
+        """
+        return await self._request("tools/call", {"name": name, "arguments": arguments})
+
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self._check_open()
+        """Send a request and return its result.
+
+        Raises:
+            JsonRpcError: The server answers with an error.
+            ServerFault: It does not answer, or the answer is invalid.
+        """
+        if self._fault is not None:
+            raise ServerFault(self._fault.message, kind=self._fault.kind)
         assert self._loop is not None
+        if self._loop is asyncio.get_running_loop():
+            task = self._loop.create_task(self._send(method, params))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.cancel()  # it tells the server, for which the caller does not wait
+                raise
         coroutine = self._send(method, params)
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -217,17 +302,18 @@ class SdkConnection(MCPConnection):
 
     async def _send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         task = asyncio.current_task()
-        assert self._session is not None
         assert task is not None
         self._calls.add(task)
         try:
-            if method == "tools/list":
-                page = PaginatedRequestParams(**params)
-                return await self._answer(method, self._session.list_tools(params=page))
-            call = CallToolRequest(params=CallToolRequestParams(**params))
-            return await self._answer(method, self._session.send_request(call, _AS_SENT))
+            return await self._answer(method, self._ask(method, params))
         finally:
             self._calls.discard(task)
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        assert self._session is not None
+        if method == "tools/list":
+            return await self._session.list_tools(params=PaginatedRequestParams(**params))
+        return await self._session.send_request(CallToolRequest(params=CallToolRequestParams(**params)), _AS_SENT)
 
     async def _handshake(self, session: ClientSession) -> None:
         """Initialize the session, or discover the server if it supports only the protocol without a handshake."""
@@ -269,9 +355,8 @@ class SdkConnection(MCPConnection):
     def _meaning(self, error: MCPError, method: str) -> ServerFault | JsonRpcError:
         """Return what an error of the SDK stands for: servers answer with the same codes, but in other words."""
         if error.code == CONNECTION_CLOSED and error.message == "Connection closed":
-            return ServerFault(
-                f"{self.label} closed the connection without an answer to {method!r}", kind="server_died"
-            )
+            words = f"{self.label} closed the connection without an answer to {method!r}"
+            return self._fault or ServerFault(words, kind="server_died")
         if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
             return ServerFault(f"{self.label} sent invalid JSON-RPC: {error.message[:1_000]}", kind="server_protocol")
         return JsonRpcError(error.code, printable(error.message[:10_000]))
