@@ -29,7 +29,7 @@ from mcp_types import (
     Implementation,
     PaginatedRequestParams,
 )
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
@@ -116,6 +116,12 @@ async def _ignore(context: DispatchContext[Any], method: str, params: Mapping[st
     pass
 
 
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the exception as retrieved: there may be no caller left."""
+    if not future.cancelled():
+        future.exception()
+
+
 class ServerConnection(ABC):
     """A connection to one server. The code that opens it closes it and sets deadlines.
 
@@ -165,7 +171,7 @@ class ServerConnection(ABC):
         """
         self._start()
         ready = asyncio.wrap_future(self._ready)
-        ready.add_done_callback(lambda future: future.cancelled() or future.exception())  # there may be no caller left
+        ready.add_done_callback(_retrieve)
         await asyncio.shield(ready)
 
     async def close(self) -> None:
@@ -196,9 +202,8 @@ class ServerConnection(ABC):
                 raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
             tools = page.get("tools")
             if not isinstance(tools, list):
-                raise ServerFault(
-                    f"{self.label} answers 'tools/list' without a list: {shown(page)}", kind="server_protocol"
-                )
+                words = f"{self.label} answers 'tools/list' without a list: {shown(page)}"
+                raise ServerFault(words, kind="server_protocol")
             found += tools
             # Tools nested too deeply to serialise are cut later.
             size += sum(len(json.dumps(tool)) for tool in tools if depth(tool) <= MAX_DEPTH)
@@ -234,6 +239,7 @@ class ServerConnection(ABC):
         assert self._loop is not None
         if self._loop is asyncio.get_running_loop():
             task = self._loop.create_task(self._send(method, params))
+            task.add_done_callback(_retrieve)
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -278,9 +284,8 @@ class ServerConnection(ABC):
         if isinstance(error, ServerFault | ModuleNotFoundError):
             return error
         kind = "server_died" if self._ready.done() else "server_start"
-        fault = ServerFault(
-            f"{self.label} failed: {type(error).__name__}: {str(error)[:1_000]}".rstrip(": "), kind=kind
-        )
+        words = f"{self.label} failed: {type(error).__name__}: {str(error)[:1_000]}".rstrip(": ")
+        fault = ServerFault(words, kind=kind)
         fault.__cause__ = error
         return fault
 
@@ -341,8 +346,8 @@ class ServerConnection(ABC):
             if exchange.fault is not None:
                 raise exchange.fault from error
             raise self._meaning(error, method) from error
-        except (ValidationError, RuntimeError) as error:
-            words = f"{self.label} answers {method!r} with an invalid result: {str(error)[:1_000]}"
+        except Exception as error:  # an answer that the SDK cannot read
+            words = f"{self.label} answers {method!r} with an invalid result: {type(error).__name__}: {error}"[:1_000]
             raise ServerFault(words, kind="server_protocol") from error
         if exchange.result is not None:
             return exchange.result

@@ -27,6 +27,7 @@ _ERROR_BYTES = 1 << 16
 _NOTICE_S = 2.0
 _MAX_EVENTS = 10_000
 _MAX_RESUMED = 5
+_BLANK_LINES = (b"\n\n", b"\n\r\n")
 _SESSION = "mcp-session-id"
 
 
@@ -184,12 +185,14 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._method = method
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange = self._exchange
+        exchange, waiting = self._exchange, 0
         assert isinstance(self._response.stream, httpx2.AsyncByteStream)
         async for piece in self._response.stream:
+            end = max(piece.rfind(blank) for blank in _BLANK_LINES)
+            waiting = len(piece) - end if end >= 0 else waiting + len(piece)  # of an incomplete event
             exchange.read += len(piece)
-            exchange.messages += piece.count(b"data:")
-            if exchange.read > FLOOD_BYTES or exchange.messages > _MAX_EVENTS:
+            exchange.messages += sum(piece.count(blank) for blank in _BLANK_LINES)
+            if waiting > MAX_MESSAGE_BYTES or exchange.read > FLOOD_BYTES or exchange.messages > _MAX_EVENTS:
                 words = f"{self._label} sends {exchange.messages:,} messages, {exchange.read:,} bytes and no answer"
                 exchange.fault = ServerFault(words, kind="server_protocol")
                 raise exchange.fault

@@ -165,8 +165,8 @@ class _Hostile(BaseHTTPRequestHandler):
     def note(self) -> None:
         self.seen.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
 
-    def answer(self, number: int) -> bytes:
-        result = {"content": [{"type": "text", "text": "ok"}]}
+    def answer(self, number: int, text: str = "ok") -> bytes:
+        result = {"content": [{"type": "text", "text": text}]}
         return b"data: " + json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() + b"\n\n"
 
     def reply(self, message: dict, status: int = 200, **headers: str) -> None:
@@ -230,6 +230,10 @@ class _Hostile(BaseHTTPRequestHandler):
     def delays(self, number: int) -> None:
         self.events()
         self.wfile.write(self.answer(number))
+
+    def wordy(self, number: int) -> None:
+        self.events()
+        self.wfile.write(self.answer(number, "\n\ndata: ok" * 200_000))
 
     def broken(self, number: int) -> None:
         self.send_response(200)
@@ -305,6 +309,8 @@ def test_a_server_that_misbehaves_is_a_fault(tmp_path: Path, hostile: str) -> No
         right = right and (second["mcp-session-id"], second["mcp-protocol-version"]) == ("s1", "2025-06-18")
         wrong += [] if right else [(mode, fault.kind, str(fault)[:1000], asked)]
     assert wrong == []
+    # The server hears that the call was cancelled, before the end of the session.
+    assert [command for command, path, _ in _Hostile.seen if path == "/hangs"] == ["POST"] * 5 + ["DELETE"]
 
 
 def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
@@ -319,6 +325,7 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
         ("refuses", True, "bad"),
         ("resumes", False, "ok"),
         ("unknown", False, "future"),
+        ("wordy", False, "data: ok"),
         ("delays", False, "ok"),  # a response to a notification, which nobody needs
     ):
         answer = run_scenario(result, mode)
