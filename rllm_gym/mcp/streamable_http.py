@@ -88,9 +88,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 return await self._resumed(request, exchange)
             return await self._answer(request, message, exchange)
         except (httpx2.HTTPError, OSError) as error:
-            exchange.fault = ServerFault(
-                f"{self._label} cannot be reached: {type(error).__name__}: {error}".rstrip(": "), kind="server_died"
-            )
+            exchange.fault = self.died(f"cannot be reached: {type(error).__name__}: {error}")
             self._lose(exchange.fault)
         except ServerFault as fault:
             exchange.fault = fault
@@ -110,7 +108,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     async def _resumed(self, request: httpx2.Request, exchange: Exchange) -> httpx2.Response:
         exchange.resumed += 1
         if exchange.resumed > _MAX_RESUMED:
-            raise self._invalid(f"ended its stream more than {_MAX_RESUMED} times without an answer")
+            raise self.invalid(f"ended its stream more than {_MAX_RESUMED} times without an answer")
         response = await self._network.handle_async_request(request)
         return self._events(response, exchange, "GET")
 
@@ -128,8 +126,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 if "method" not in one and str(one.get("id")) == str(number):
                     return _json(200, {**one, "id": number}, _session_of(response))
         except (ValueError, RecursionError) as error:
-            raise self._invalid(f"sent invalid JSON-RPC ({error}): {shown(body)}") from None
-        raise self._invalid(f"sent no answer to {method!r}: {shown(body)}")
+            raise self.invalid(f"sent invalid JSON-RPC ({error}): {shown(body)}") from None
+        raise self.invalid(f"sent no answer to {method!r}: {shown(body)}")
 
     def _refusal(
         self, request: httpx2.Request, response: httpx2.Response, body: bytes, method: str, number: Any
@@ -137,10 +135,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         status = response.status_code
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")[:500]
-            raise self._invalid(f"redirects to {target}; use that URL if it belongs to the server")
+            raise self.invalid(f"redirects to {target}; use that URL if it belongs to the server")
         if status == 404 and _SESSION in request.headers:
-            fault = ServerFault(f"{self._label} has ended the session (HTTP 404)", kind="server_died")
-            self._lose(fault)
+            self._lose(fault := self.died("has ended the session (HTTP 404)"))
             raise fault
         if status >= 400 and response.headers.get("content-type", "").lower().startswith("application/json"):
             with contextlib.suppress(ValueError):
@@ -152,7 +149,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 "the URL must be a streamable HTTP endpoint, e.g. …/mcp; the older HTTP+SSE transport is not supported"
             )
             return _error(status, number, f"HTTP {status}: {shown(body)}; {hint}")
-        raise self._invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
+        raise self.invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
 
     async def _body(self, response: httpx2.Response, limit: int) -> bytes:
         body = bytearray()
@@ -161,45 +158,56 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             async for piece in response.stream:  # not decompressed
                 body += piece
                 if len(body) > limit:
-                    raise self._invalid(f"sends a body of more than {limit:,} bytes, beginning {shown(body[:800])}")
+                    raise self.invalid(f"sends a body of more than {limit:,} bytes, beginning {shown(body[:800])}")
         finally:
             await response.aclose()
         return bytes(body)
 
     def _events(self, response: httpx2.Response, exchange: Exchange, method: str) -> httpx2.Response:
         headers = {"content-type": response.headers.get("content-type", ""), **_session_of(response)}
-        stream = _BoundedStream(response, exchange, self._label, method)
+        stream = _BoundedStream(self, response, exchange, method)
         return httpx2.Response(response.status_code, headers=headers, stream=stream)
 
-    def _invalid(self, words: str) -> ServerFault:
+    def invalid(self, words: str) -> ServerFault:
+        """Return the fault of an answer that cannot be used."""
         return ServerFault(f"{self._label} {words}", kind="server_protocol")
+
+    def died(self, words: str) -> ServerFault:
+        """Return the fault of a lost connection or stream."""
+        return ServerFault(f"{self._label} {words}".rstrip(": "), kind="server_died")
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
     """A stream of events, counted in its exchange, and not decompressed."""
 
-    def __init__(self, response: httpx2.Response, exchange: Exchange, label: str, method: str) -> None:
+    def __init__(self, owner: CheckedTransport, response: httpx2.Response, exchange: Exchange, method: str) -> None:
+        self._owner = owner
         self._response = response
         self._exchange = exchange
-        self._label = label
         self._method = method
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, waiting = self._exchange, 0
         assert isinstance(self._response.stream, httpx2.AsyncByteStream)
-        async for piece in self._response.stream:
-            end = max(piece.rfind(blank) for blank in _BLANK_LINES)
-            waiting = len(piece) - end if end >= 0 else waiting + len(piece)  # of an incomplete event
-            exchange.read += len(piece)
-            exchange.messages += sum(piece.count(blank) for blank in _BLANK_LINES)
-            if waiting > MAX_MESSAGE_BYTES or exchange.read > FLOOD_BYTES or exchange.messages > _MAX_EVENTS:
-                words = f"{self._label} sends {exchange.messages:,} messages, {exchange.read:,} bytes and no answer"
-                exchange.fault = ServerFault(words, kind="server_protocol")
-                raise exchange.fault
-            yield piece
-        # Read only if the events contain no answer.
-        words = f"{self._label} ended its stream without an answer to {self._method!r}"
-        exchange.fault = ServerFault(words, kind="server_died")
+        try:
+            async for piece in self._response.stream:
+                end = max(piece.rfind(blank) for blank in _BLANK_LINES)
+                waiting = len(piece) - end if end >= 0 else waiting + len(piece)  # of an incomplete event
+                exchange.read += len(piece)
+                exchange.messages += sum(piece.count(blank) for blank in _BLANK_LINES)
+                if waiting > MAX_MESSAGE_BYTES or exchange.read > FLOOD_BYTES or exchange.messages > _MAX_EVENTS:
+                    words = f"sends {exchange.messages:,} messages, {exchange.read:,} bytes and no answer"
+                    raise self._owner.invalid(words)
+                yield piece
+            # Reached only if the events contain no answer.
+            exchange.fault = self._owner.died(f"ended its stream without an answer to {self._method!r}")
+        except ServerFault as fault:
+            exchange.fault = fault
+            raise
+        except (httpx2.HTTPError, OSError) as error:
+            words = f"broke off its answer to {self._method!r}: {type(error).__name__}: {error}"
+            exchange.fault = self._owner.died(words)
+            raise
 
     async def aclose(self) -> None:
         await self._response.aclose()

@@ -231,6 +231,14 @@ class _Hostile(BaseHTTPRequestHandler):
         self.events()
         self.wfile.write(self.answer(number))
 
+    def cut(self, number: int) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        self.wfile.write(b": thinking\n\n")
+
     def wordy(self, number: int) -> None:
         self.events()
         self.wfile.write(self.answer(number, "\n\ndata: ok" * 200_000))
@@ -279,6 +287,7 @@ MISBEHAVING = (
     ("chatters", "server_protocol", "bytes and no answer"),
     ("hangs", "server_deadline", "within 0.3 s"),
     ("dies", "server_died", "without an answer"),
+    ("cut", "server_died", "RemoteProtocolError"),
     ("loops", "server_protocol", "more than 5 times without an answer"),
     ("bomb", "server_died", "without an answer"),
     ("broken", "server_protocol", "invalid JSON-RPC"),
