@@ -1,12 +1,15 @@
 """Compare MCP sessions with the SDK's own client and with rLLM's: start-up, calls per second, processor time per call.
 
-    python -m benchmarks.mcp            # prints the table; --write also writes it to benchmarks/results
+    python -m benchmarks.mcp            # prints the tables; --write also writes them to benchmarks/results
 
 Peers, in the same run, alternating in every round: *SDK*, ``mcp.Client`` as in its documentation, one process per
 session; *rLLM's way*, one connection for all episodes whose requests one thread serves one at a time (rebuilt here in a
 few lines after its ``MCPConnectionManager``; its episodes share the server's state). Servers: one in Python's standard
 library that answers at once, so that the client is measured; the npm package ``server-filesystem``
 (scripts/mcp_servers.sh); the SDK's own over HTTP and in this process. Processor time is the client's, without children.
+
+*Episodes* are whole episodes of ``rllm/MCP-v0`` with scripted replies, through the same pool with prestarted servers:
+with our supervised processes, and with the SDK's stdio transport in their place.
 """
 
 from __future__ import annotations
@@ -15,20 +18,23 @@ import argparse
 import asyncio
 import contextlib
 import importlib
+import json
 import os
 import platform
 import queue
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rllm_gym.mcp import HttpServer, InProcessServer, Server, ServerPool, StdioServer
+from rllm_gym.mcp.pool import launch_spec
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -36,6 +42,14 @@ RESULT = HERE / "results" / "mcp.md"
 COUNTING = ("-S", str(ROOT / "tests/mcp/counting_server.py"))
 FILESYSTEM = ROOT / ".mcp-servers/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
 ROUNDS, CALLS, SESSIONS = 3, 200, 16
+EPISODES, EPISODE_CALLS, EPISODE_PAUSE_S = 15, 8, 1.0
+WORLD_PROGRAM = """
+from pathlib import Path
+from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, database_server
+from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+database = Database("create table t (n integer)", {"t": [{"n": 7}]})
+database_server(database).make(Path("."), 0).run("stdio")
+"""
 HTTP_PROGRAM = """
 import sys
 from mcp.server import MCPServer
@@ -112,12 +126,66 @@ class Sdk:
                 to = stdio_client(started, errlog=self._devnull)
             else:
                 to = server.url if isinstance(server, HttpServer) else server.make(Path(workspace), 0)
-            async with Client(to) as client:
+            # Over HTTP only the older protocol has sessions.
+            async with Client(to, mode="legacy" if isinstance(server, HttpServer) else "auto") as client:
                 await client.list_tools()
                 yield client.call_tool
 
     def close(self) -> None:
         self._devnull.close()
+
+
+class SdkPool(ServerPool):
+    """A pool that starts and ends programs with the SDK's stdio transport instead of our supervisors."""
+
+    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> Any:
+        from mcp import ClientSession, StdioServerParameters
+        from mcp.client.stdio import stdio_client
+
+        from rllm_gym.mcp.connection import ServerConnection, ToolDispatcher
+
+        assert isinstance(server, StdioServer)
+        home.mkdir(exist_ok=True)
+        spec = launch_spec(server, workspace, home, seed)
+        program = StdioServerParameters(command=spec.argv[0], args=[*spec.argv[1:]], env=dict(spec.env), cwd=spec.cwd)
+
+        class SdkStdioConnection(ServerConnection):
+            @contextlib.asynccontextmanager
+            async def _client(self) -> AsyncIterator[ClientSession]:
+                with open(os.devnull, "w") as devnull:  # noqa: ASYNC230 - a device
+                    async with (
+                        stdio_client(program, errlog=devnull) as streams,
+                        ClientSession(dispatcher=ToolDispatcher(*streams)) as session,
+                    ):
+                        await self._handshake(session)
+                        yield session
+
+        return SdkStdioConnection(server.command)
+
+
+class Episodes:
+    """Whole episodes of one task with scripted replies, in an environment with its own pool."""
+
+    def __init__(self, name: str, pool: ServerPool, row: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> None:
+        import gymnasium as gym
+
+        import rllm_gym  # noqa: F401 - registers the environments
+
+        self.name = name
+        self._pool = pool
+        self._env = gym.make("rllm/MCP-v0", tasks=[row], pool=pool)
+        self._replies = [*(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls), "7"]
+
+    def play(self) -> None:
+        self._env.reset(seed=0)
+        for reply in self._replies:
+            *_, reward, terminated, _, info = self._env.step(reply)
+            assert not info["invalid_action"], info
+        assert (reward, terminated) == (1.0, True)
+
+    def close(self) -> None:
+        self._env.close()
+        self._pool.close()
 
 
 class RLLM:
@@ -218,6 +286,54 @@ async def at_once(client: Any, server: Server, tool: tuple[str, dict[str, Any]],
     await asyncio.gather(*episodes)
 
 
+def episode_rows() -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return a task and the calls of its episode for each kind of server."""
+    answer = {"prompt": "Answer 7.", "answer": {"type": "number", "value": 7}}
+    world = StdioServer("{python}", ("-c", WORLD_PROGRAM), env={"PYTHONPATH": str(ROOT)}, prestart=True, timeout_s=120)
+    counting = StdioServer("{python}", COUNTING, prestart=True)
+    query = {"name": "read_query", "arguments": {"query": "select 7"}}
+    rows = {
+        "standard library": ({**answer, "servers": [counting]}, [{"name": "total", "arguments": {}}] * EPISODE_CALLS),
+        "built-in world": ({**answer, "servers": [world]}, [{"name": "list_tables", "arguments": {}}, *[query] * 7]),
+    }
+    if FILESYSTEM.exists():
+        files = StdioServer("node", (str(FILESYSTEM), "{workspace}"), prestart=True)
+        write = {"name": "write_file", "arguments": {"path": "/workspace/a.txt", "content": "seven"}}
+        read = {"name": "read_text_file", "arguments": {"path": "/workspace/a.txt"}}
+        rows["npm filesystem"] = ({**answer, "servers": [files]}, [write, *[read] * 7])
+    return rows
+
+
+def measure_episodes() -> str:
+    """Return the table of whole episodes, as Markdown."""
+    lines = [
+        "\n## Whole episodes over standard input and output\n",
+        f"`rllm/MCP-v0` with scripted replies: reset, {EPISODE_CALLS} calls, the answer, and the end of the server, "
+        "which was started ahead. The same pool and session, with our supervised processes and with the SDK's stdio "
+        f"transport in their place. Medians of {EPISODES} episodes each, alternating; load {os.getloadavg()[0]:.1f}.\n",
+        "| server | client | wall | processor | wall against rllm-gym | processor against rllm-gym |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for label, (row, calls) in episode_rows().items():
+        peers = [Episodes("**rllm-gym**", ServerPool(), row, calls), Episodes("SDK", SdkPool(), row, calls)]
+        tallies = {peer.name: Tally() for peer in peers}
+        for number in range(EPISODES + 2):
+            for peer in peers:
+                time.sleep(EPISODE_PAUSE_S)  # the time of a model, in which the next servers start
+                with (tallies[peer.name] if number >= 2 else Tally()).timed():
+                    peer.play()
+        for peer in peers:
+            peer.close()
+        base_wall, base_cpu = tallies["**rllm-gym**"].medians
+        for name, tally in tallies.items():
+            wall, cpu = tally.medians
+            lines.append(
+                f"| {label} | {name} | {1e3 * wall:.1f} ms | {1e3 * cpu:.1f} ms | {wall / base_wall:.2f} × "
+                f"| {cpu / base_cpu:.2f} × |"
+            )
+    return "\n".join(lines) + "\n"
+
+
 def measure() -> str:
     """Return the tables, as Markdown."""
     with _http_server() as url:
@@ -278,8 +394,6 @@ def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
 
 @contextlib.contextmanager
 def _http_server() -> Iterator[str]:
-    import socket
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -300,7 +414,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"also write {RESULT.relative_to(ROOT)}")
     options = parser.parse_args()
-    table = measure()
+    table = measure() + measure_episodes()
     print(table)
     if options.write:
         RESULT.write_text(table)

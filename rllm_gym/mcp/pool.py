@@ -15,17 +15,17 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.in_process import InProcessConnection
-from rllm_gym.mcp.protocol import MCPConnection
 from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
-from rllm_gym.mcp.stdio import StdioConnection
-from rllm_gym.mcp.streamable_http import HttpConnection
 from rllm_gym.runtime.scratch import scratch_root
+
+if TYPE_CHECKING:  # it imports the SDK
+    from rllm_gym.mcp.connection import ServerConnection
 
 _PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
 _SLOT_S = 5.0
@@ -49,7 +49,7 @@ class _PooledWorkspace:
 class OpenConnection:
     """An open connection, and the tools it listed."""
 
-    connection: MCPConnection
+    connection: ServerConnection
     raw_tools: list[dict[str, object]]
 
 
@@ -198,6 +198,7 @@ class ServerPool:
         return await asyncio.shield(task)
 
     async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> OpenConnection:
+        await asyncio.to_thread(_load_sdk)
         connection = self._connection(server, workspace, home, seed)
         try:
             async with self._slot(server):
@@ -213,7 +214,7 @@ class ServerPool:
             raise
         return OpenConnection(connection, raw_tools)
 
-    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> MCPConnection:
+    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
         if isinstance(server, StdioServer):
             try:
                 home.mkdir(mode=0o700, exist_ok=True)
@@ -221,10 +222,16 @@ class ServerPool:
                 raise ServerFault(
                     f"cannot create the HOME directory of an MCP server: {error}", kind="server_start"
                 ) from error
+            from rllm_gym.mcp.stdio import StdioConnection
+
             launch = launch_spec(server, workspace, home, seed)
             return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher)
         if isinstance(server, HttpServer):
+            from rllm_gym.mcp.streamable_http import HttpConnection
+
             return HttpConnection(_label(server, server.url), server.url, server.headers)
+        from rllm_gym.mcp.in_process import InProcessConnection
+
         factory = getattr(server.make, "__qualname__", type(server.make).__name__)
         return InProcessConnection(_label(server, f"created by {factory}"), lambda: server.make(workspace, seed))
 
@@ -289,6 +296,21 @@ class ServerPool:
         sessions = list(self._sessions)
         started = [task for ours in self._workspaces.values() for task in ours.started.values()]
         await asyncio.gather(*(session.end() for session in sessions), _end([*started, *self._shared.values()]))
+
+
+def _load_sdk() -> None:
+    """Import the SDK, which takes more than a second.
+
+    Raises:
+        ModuleNotFoundError: The extra is not installed.
+    """
+    try:
+        import rllm_gym.mcp.connection  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"MCP servers need the package 'mcp' ({error}): pip install 'rllm-gym[mcp]'",
+            name="mcp",
+        ) from error
 
 
 async def _all(tasks: Sequence[asyncio.Task[OpenConnection]]) -> list[OpenConnection]:

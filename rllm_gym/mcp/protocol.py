@@ -1,23 +1,9 @@
-"""The parts of the Model Context Protocol that a tool client needs: handshakes of both versions, listing and calling.
-
-Subclasses of :class:`JsonRpcConnection` implement the transport. Of a server's own requests only ``ping`` is served:
-sampling, elicitation and roots are not offered, and each such request is refused with a message.
-"""
+"""Limits of what a server may send, and safe reading of it. The protocol itself is kept by the SDK."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from typing import Any, Protocol
-
-from rllm_gym.mcp.errors import JsonRpcError, ServerFault
-from rllm_gym.version import __version__
-
-HANDSHAKE_VERSION = "2025-11-25"
-"""The newest protocol that begins with ``initialize``; servers of older versions answer with theirs."""
-
-STATELESS_VERSION = "2026-07-28"
-"""The protocol without a handshake, with the client in every request: for servers that refuse ``initialize``."""
+from typing import Any
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Maximum size in bytes of a message from a server."""
@@ -29,150 +15,8 @@ FLOOD_MESSAGES = 100_000
 MAX_DEPTH = 100
 """Maximum nesting of JSON: servers' parsers give up at 128, and Python's when the stack is full."""
 
-MAX_TOOLS = 1_000
-MAX_TOOLS_BYTES = 8 << 20
-_MAX_PAGES = 100
-_META = "io.modelcontextprotocol/"
-_METHOD_NOT_FOUND = -32601
+_MAX_INSTRUCTIONS_CHARS = 20_000
 _SHOWN = 200
-
-
-class MCPConnection(Protocol):
-    """A connection to one server, on one event loop. The code that opens it closes it and sets deadlines."""
-
-    label: str
-    """The server's name in messages, such as ``MCP server 'files' (node …)``."""
-
-    async def open(self) -> None: ...
-
-    async def tools(self) -> list[dict[str, Any]]: ...
-
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
-
-    def error_context(self) -> str:
-        """Return further details of a failure, as a clause that begins with a space, or ``""``."""
-        ...
-
-    @property
-    def broken(self) -> bool:
-        """Whether the connection has failed."""
-        ...
-
-    @property
-    def sent_invalid(self) -> bool:
-        """Whether it has sent unreadable data instead of a missing answer."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class JsonRpcConnection(ABC):
-    """JSON-RPC over a transport. Subclasses implement sending requests and notifications."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-        self._version: str | None = None
-
-    @abstractmethod
-    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and return its result.
-
-        Raises:
-            JsonRpcError: The server answers with an error.
-            ServerFault: It does not answer, or the answer is invalid.
-        """
-
-    @abstractmethod
-    async def _notify(self, method: str, params: dict[str, Any]) -> None:
-        """Send a notification."""
-
-    async def _handshake(self) -> None:
-        try:
-            hello = await self._request(
-                "initialize",
-                {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _client_info()},
-            )
-        except JsonRpcError as rejection:
-            await self._use_stateless(rejection)
-            return
-        version = hello.get("protocolVersion")
-        if not isinstance(version, str):
-            raise ServerFault(
-                f"{self.label} answers 'initialize' without a protocolVersion: {shown(hello)}", kind="server_protocol"
-            )
-        self._version = version
-        await self._notify("notifications/initialized", {})
-
-    async def _use_stateless(self, rejection: JsonRpcError) -> None:
-        self._version = STATELESS_VERSION
-        try:
-            found = await self._request("server/discover", {})
-        except JsonRpcError:
-            raise ServerFault(
-                f"{self.label} rejects the MCP handshake: {rejection}", kind="server_protocol"
-            ) from rejection
-        if STATELESS_VERSION not in (found.get("supportedVersions") or ()):
-            raise ServerFault(
-                f"{self.label} supports none of this client's protocol versions ({HANDSHAKE_VERSION} and earlier, "
-                f"{STATELESS_VERSION}); it supports {shown(found.get('supportedVersions'))}",
-                kind="server_protocol",
-            )
-
-    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
-        if self._version != STATELESS_VERSION:
-            return params
-        meta = {
-            f"{_META}protocolVersion": STATELESS_VERSION,
-            f"{_META}clientInfo": _client_info(),
-            f"{_META}clientCapabilities": {},
-        }
-        return {**params, "_meta": meta}
-
-    async def tools(self) -> list[dict[str, Any]]:
-        """List every tool as the server describes it, all pages.
-
-        Raises:
-            ServerFault: There are too many of them, or the answer is not a list.
-        """
-        found: list[dict[str, Any]] = []
-        size, cursor = 0, None
-        for _ in range(_MAX_PAGES):
-            try:
-                page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
-            except JsonRpcError as error:
-                if error.code == _METHOD_NOT_FOUND and not found:
-                    return []  # a server with only prompts or resources
-                raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
-            tools = page.get("tools")
-            if not isinstance(tools, list):
-                raise ServerFault(
-                    f"{self.label} answers 'tools/list' without a list: {shown(page)}", kind="server_protocol"
-                )
-            found += tools
-            size += _size(tools)
-            cursor = page.get("nextCursor")
-            if len(found) > MAX_TOOLS or size > MAX_TOOLS_BYTES:
-                break
-            if cursor is None or cursor == "":
-                return found
-        raise ServerFault(
-            f"{self.label} lists at least {len(found)} tools ({size:,} bytes); the limits are {MAX_TOOLS} tools, "
-            f"{MAX_TOOLS_BYTES:,} bytes and {_MAX_PAGES} pages",
-            kind="server_protocol",
-        )
-
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool and return its result as the server sends it.
-
-        Raises:
-            JsonRpcError: The server refuses the call.
-            ServerFault: It does not answer.
-        """
-        return await self._request("tools/call", {"name": name, "arguments": arguments})
-
-
-def _client_info() -> dict[str, str]:
-    return {"name": "rllm-gym", "version": __version__}
 
 
 def depth(value: Any) -> int:
@@ -187,41 +31,6 @@ def depth(value: Any) -> int:
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
     return deepest
-
-
-def _size(tools: list[Any]) -> int:
-    """Return the number of characters of their JSON; tools nested too deeply to serialise are skipped and cut later."""
-    return sum(len(json.dumps(tool)) for tool in tools if depth(tool) <= MAX_DEPTH)
-
-
-# Messages
-
-
-class LineSplitter:
-    """Splits a stream of chunks into lines, in linear time."""
-
-    def __init__(self) -> None:
-        self._partial = bytearray()
-
-    @property
-    def partial(self) -> bytearray:
-        """The beginning of an incomplete line."""
-        return self._partial
-
-    def take(self, piece: bytes) -> list[bytes]:
-        """Return the lines that end in this chunk, without line endings."""
-        first, *others = piece.split(b"\n")
-        self._partial += first
-        if not others:
-            return []
-        lines = [bytes(self._partial), *others]
-        self._partial = bytearray(lines.pop())
-        return [line.removesuffix(b"\r") for line in lines]
-
-
-def encoded(message: dict[str, Any]) -> bytes:
-    """Return a message as one line of bytes."""
-    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
 
 
 def decoded(data: bytes) -> list[dict[str, Any]]:
@@ -240,29 +49,9 @@ def decoded(data: bytes) -> list[dict[str, Any]]:
     return messages
 
 
-def reply_to(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a server's own request: an empty result for ``ping``, an error for anything else."""
-    if request.get("method") == "ping":
-        return {"id": request["id"], "result": {}}
-    refusal = f"this client runs tools and serves no {str(request.get('method'))[:_SHOWN]!r}"
-    return {"id": request["id"], "error": {"code": _METHOD_NOT_FOUND, "message": refusal}}
-
-
-def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:
-    """Return the result in a reply.
-
-    Raises:
-        JsonRpcError: The reply is an error.
-        ServerFault: It is neither a result nor an error.
-    """
-    result, error = reply.get("result"), reply.get("error")
-    if isinstance(error, dict):
-        raise JsonRpcError(error.get("code"), printable(str(error.get("message", ""))[:10_000]))
-    if not isinstance(result, dict):
-        raise ServerFault(
-            f"{label} answers {method!r} with neither a result nor an error: {shown(reply)}", kind="server_protocol"
-        )
-    return result
+def bounded_instructions(instructions: Any) -> str:
+    """Return a server's instructions, of bounded length and without lone surrogates; ``""`` if there are none."""
+    return printable(instructions[:_MAX_INSTRUCTIONS_CHARS]) if isinstance(instructions, str) else ""
 
 
 def shown(value: Any) -> str:

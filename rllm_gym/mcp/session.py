@@ -8,14 +8,17 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
-from rllm_gym.mcp.protocol import MAX_DEPTH, MCPConnection, depth, printable
+from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
 from rllm_gym.mcp.results import ToolResult, read_result, refusal
 from rllm_gym.mcp.servers import Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
+
+if TYPE_CHECKING:  # it imports the SDK
+    from rllm_gym.mcp.connection import ServerConnection
 
 T = TypeVar("T")
 
@@ -34,7 +37,7 @@ class SessionConnection:
 
     server: Server
     name: str
-    connection: MCPConnection
+    connection: ServerConnection
     raw_tools: list[dict[str, Any]]
     shared: bool
 
@@ -46,6 +49,7 @@ class ToolSession:
 
     Attributes:
         tools: The tools.
+        instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
     """
 
@@ -64,6 +68,7 @@ class ToolSession:
         self._pid = os.getpid()
         self.workspace = workspace
         self.tools: list[MCPTool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
+        self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
 
@@ -118,7 +123,7 @@ class ToolSession:
         await self._on_close()
 
 
-async def _call(connection: MCPConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+async def _call(connection: ServerConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
     try:
         raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))
     except JsonRpcError as error:
@@ -126,7 +131,7 @@ async def _call(connection: MCPConnection, name: str, arguments: dict[str, Any],
     return read_result(raw)
 
 
-async def within(timeout_s: float, connection: MCPConnection, what: str, operation: Awaitable[T]) -> T:
+async def within(timeout_s: float, connection: ServerConnection, what: str, operation: Awaitable[T]) -> T:
     """Await something with a deadline.
 
     Raises:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
+from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
+from mcp import ClientSession
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, JSONRPCResponse
+
+from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection, ToolDispatcher
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.protocol import (
-    FLOOD_BYTES,
-    FLOOD_MESSAGES,
-    MAX_MESSAGE_BYTES,
-    JsonRpcConnection,
-    LineSplitter,
-    decoded,
-    encoded,
-    printable,
-    reply_to,
-    result_of,
-    shown,
-)
+from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, MAX_MESSAGE_BYTES, decoded, printable, shown
 from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher, private_fds
 
 _CHUNK = 1 << 18
@@ -36,21 +32,25 @@ _GONE_S = 15.0
 """Seconds until all processes of a server must be gone; its supervisor gives up earlier."""
 
 
-class StdioConnection(JsonRpcConnection):
-    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Everything runs on the loop of :meth:`open`."""
+class StdioConnection(ServerConnection):
+    """See :class:`~rllm_gym.mcp.connection.ServerConnection`. The SDK's client over pipes to a supervised program.
+
+    The SDK's own stdio transport collects a line of any length, waits until a program ends by itself, and leaves
+    programs behind if the trainer is killed.
+    """
+
+    _end_s = _GONE_S + 5.0
 
     def __init__(self, label: str, spec: LaunchSpec, launcher: ServerLauncher) -> None:
         super().__init__(label)
         self._spec = spec
         self._launcher = launcher
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._stdin = self._stdout = self._stderr = self._control = -1
         self._launched: asyncio.Future[int] | None = None
         self._gone: asyncio.Future[None] | None = None
-        self._fault: ServerFault | None = None
-        self._waiting: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
-        self._numbered = 0
-        self._lines = LineSplitter()
+        # Unbounded, but filled only while a request waits, up to the limits of a flood.
+        self._received, self._messages = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+        self._partial = bytearray()
         self._unsent = bytearray()
         self._reported = b""
         self._stderr_text = bytearray()
@@ -58,21 +58,6 @@ class StdioConnection(JsonRpcConnection):
         self._paused = False
         self._invalid: bytes | None = None
         self._invalid_lines = 0
-        self._garbled = False
-
-    @property
-    def pid(self) -> int | None:
-        """The server's process id, while it runs."""
-        done = self._launched is not None and self._launched.done() and not self._launched.cancelled()
-        return self._launched.result() if self._launched is not None and done and not self._fault else None
-
-    @property
-    def broken(self) -> bool:
-        return self._fault is not None
-
-    @property
-    def sent_invalid(self) -> bool:
-        return self._garbled
 
     def error_context(self) -> str:
         words = ""
@@ -84,42 +69,44 @@ class StdioConnection(JsonRpcConnection):
 
     # Opening and closing
 
-    async def open(self) -> None:
-        """Start the program and do the handshake.
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[ClientSession]:
+        try:
+            await self._start_program()
+            streams = self._messages, _RequestWriter(self)
+            async with ClientSession(dispatcher=ToolDispatcher(*streams), client_info=CLIENT_INFO) as session:
+                await self._handshake(session)
+                yield session
+        finally:
+            await self._end_program()
 
-        Raises:
-            ServerFault: It cannot be started, ends, or is not an MCP server.
-        """
-        self._loop = asyncio.get_running_loop()
-        self._launched, self._gone = self._loop.create_future(), self._loop.create_future()
+    async def _start_program(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._launched, self._gone = loop.create_future(), loop.create_future()
         theirs = self._make_pipes()
         try:
             self._control = self._owned(self._launcher.start(self._spec, theirs))
         finally:
             for fd in theirs:
                 os.close(fd)
-        self._loop.add_reader(self._control, self._on_report)
-        self._loop.add_reader(self._stdout, self._on_output)
-        self._loop.add_reader(self._stderr, self._on_stderr)
+        loop.add_reader(self._control, self._on_report)
+        loop.add_reader(self._stdout, self._take_output)
+        loop.add_reader(self._stderr, self._on_stderr)
         await self._launched
-        await self._handshake()
 
-    async def close(self) -> None:
-        """End the server with all its descendants, and wait until they are gone. Safe to call twice."""
-        if self._control < 0:
-            self._release_fds()
-            return
+    async def _end_program(self) -> None:
+        """End the server with all its descendants, and wait until they are gone."""
         self._fail(ServerFault(f"{self.label} was closed", kind="server_died"))
-        with contextlib.suppress(OSError):
-            os.write(self._control, b"x")
-        assert self._gone is not None
         try:
-            async with asyncio.timeout(_GONE_S):
-                await asyncio.shield(self._gone)
-        except TimeoutError:
-            pass  # a process cannot be killed; its supervisor has given up
+            if self._control >= 0 and self._gone is not None:
+                with contextlib.suppress(OSError):
+                    os.write(self._control, b"x")
+                with contextlib.suppress(TimeoutError):  # a process cannot be killed; its supervisor has given up
+                    async with asyncio.timeout(_GONE_S):
+                        await asyncio.shield(self._gone)
         finally:
             self._release_fds()
+            self._messages.close()
 
     def _make_pipes(self) -> list[int]:
         theirs = []
@@ -141,88 +128,61 @@ class StdioConnection(JsonRpcConnection):
             if fd < 0:
                 continue
             setattr(self, name, -1)
-            if self._loop is not None:
-                self._loop.remove_reader(fd)
-                self._loop.remove_writer(fd)
+            asyncio.get_running_loop().remove_reader(fd)
+            asyncio.get_running_loop().remove_writer(fd)
             private_fds.discard(fd)
             os.close(fd)
 
     def _fail(self, fault: ServerFault) -> None:
         """Mark the connection as failed: all waiting calls raise the fault."""
-        if self._fault is not None:
-            return
-        self._fault = fault
-        futures: list[asyncio.Future[Any]] = [future for _, future in self._waiting.values()]
-        if self._launched is not None:
-            futures.append(self._launched)
-        self._waiting.clear()
-        for future in futures:
-            if not future.done():
-                future.set_exception(fault)
-                future.exception()  # marks it as retrieved, also if there is no caller left
-        self._lines = LineSplitter()
+        self._fault = self._fault or fault
+        self._received.close()
+        if self._launched is not None and not self._launched.done():
+            self._launched.set_exception(self._fault)
+            self._launched.exception()  # marks it as retrieved, also if there is no caller left
+        self._partial.clear()
         self._unsent.clear()
-        self._drop_readers()
-
-    def _drop_readers(self) -> None:
-        assert self._loop is not None
         for fd in (self._stdout, self._stdin):
             if fd >= 0:
-                self._loop.remove_reader(fd)
-                self._loop.remove_writer(fd)
+                asyncio.get_running_loop().remove_reader(fd)
+                asyncio.get_running_loop().remove_writer(fd)
 
-    # Requests
+    # Messages to the server
 
-    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        if self._fault is not None:
-            raise ServerFault(self._fault.message, kind=self._fault.kind)
-        assert self._loop is not None
-        self._numbered += 1
-        number = self._numbered
-        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._waiting[number] = (method, future)
-        self._read_since_asked = self._messages_since_asked = 0
-        self._garbled = False
-        self._resume_reading()
-        self._send({"id": number, "method": method, "params": self._stamped(params)})
-        try:
-            reply = await future
-        except asyncio.CancelledError:
-            if self._waiting.pop(number, None) is not None and method == "tools/call":
-                self._send({"method": "notifications/cancelled", "params": {"requestId": number}})
-            raise
-        return result_of(reply, self.label, method)
-
-    async def _notify(self, method: str, params: dict[str, Any]) -> None:
-        self._send({"method": method, "params": params})
-
-    def _send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; what does not fit into the pipe is sent later."""
         if self._fault is not None:
             return
-        self._unsent += encoded(message) + b"\n"
+        if "id" in message and "method" in message:
+            self._read_since_asked = self._messages_since_asked = 0
+            self.sent_invalid = False
+            if self._paused:
+                self._paused = False
+                asyncio.get_running_loop().add_reader(self._stdout, self._take_output)
+        self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         if len(self._unsent) > _UNSENT_BYTES:
-            self._fail(
-                ServerFault(f"{self.label} does not read its input{self.error_context()}", kind="server_protocol")
-            )
+            words = f"{self.label} does not read its input{self.error_context()}"
+            self._fail(ServerFault(words, kind="server_protocol"))
         self._on_writable()
 
+    @property
+    def _asked(self) -> bool:
+        """Whether a request waits for its answer."""
+        return self._session is None or bool(self._calls)
+
     def _on_writable(self) -> None:
-        assert self._loop is not None
         try:
             while self._unsent:
                 del self._unsent[: os.write(self._stdin, self._unsent[:_CHUNK])]
         except BlockingIOError:
-            self._loop.add_writer(self._stdin, self._on_writable)
+            asyncio.get_running_loop().add_writer(self._stdin, self._on_writable)
             return
         except OSError:  # it has closed its input; if it has ended, its supervisor reports that
             self._unsent.clear()
         if self._stdin >= 0:
-            self._loop.remove_writer(self._stdin)
+            asyncio.get_running_loop().remove_writer(self._stdin)
 
     # Output of the server
-
-    def _on_output(self) -> None:
-        self._take_output()
 
     def _take_output(self) -> bool:
         """Read once; return whether there may be more."""
@@ -230,19 +190,23 @@ class StdioConnection(JsonRpcConnection):
         if data is None or self._fault is not None:
             return False
         if not data:
-            assert self._loop is not None
-            self._loop.remove_reader(self._stdout)
+            asyncio.get_running_loop().remove_reader(self._stdout)
             # If it has ended, that is known a moment later, with its exit status.
-            self._loop.call_later(0.5, self._hung_up)
+            asyncio.get_running_loop().call_later(0.5, self._hung_up)
             return False
         self._read_since_asked += len(data)
-        for line in self._lines.take(data):
+        first, *lines = data.split(b"\n")
+        self._partial += first
+        if lines:
+            lines.insert(0, bytes(self._partial))
+            self._partial = bytearray(lines.pop())
+        for line in lines:
             if self._too_long(line):
                 return False
             self._take_line(line)
             if self._fault is not None:
                 return False
-        if self._too_long(self._lines.partial):
+        if self._too_long(self._partial):
             return False
         self._pause_reading()
         return self._fault is None
@@ -255,20 +219,13 @@ class StdioConnection(JsonRpcConnection):
         return True
 
     def _pause_reading(self) -> None:
-        assert self._loop is not None
         read, messages = self._read_since_asked, self._messages_since_asked
-        if self._waiting and (read > FLOOD_BYTES or messages > FLOOD_MESSAGES):
+        if self._asked and (read > FLOOD_BYTES or messages > FLOOD_MESSAGES):
             words = f"{self.label} sends {messages:,} messages of {read:,} bytes instead of an answer"
             self._fail(ServerFault(words + self.error_context(), kind="server_protocol"))
-        elif not self._waiting and read > _IDLE_BYTES and not self._paused:
+        elif not self._asked and read > _IDLE_BYTES and not self._paused:
             self._paused = True
-            self._loop.remove_reader(self._stdout)
-
-    def _resume_reading(self) -> None:
-        assert self._loop is not None
-        if self._paused:
-            self._paused = False
-            self._loop.add_reader(self._stdout, self._on_output)
+            asyncio.get_running_loop().remove_reader(self._stdout)
 
     def _take_line(self, line: bytes) -> None:
         if not (line := line.strip()):
@@ -280,21 +237,40 @@ class StdioConnection(JsonRpcConnection):
             return
         self._messages_since_asked += len(messages)
         for message in messages:
-            if "method" in message:
-                if isinstance(message.get("id"), int | str):
-                    self._send(reply_to(message))
-            elif (number := _number(message.get("id"))) in self._waiting:
-                _, future = self._waiting.pop(number)
-                if not future.done():
-                    future.set_result(message)
+            self._take_message(message)
+
+    def _take_message(self, message: dict[str, Any]) -> None:
+        """Pass on an answer or a request, without a validation by the SDK; notifications are ignored."""
+        number, params = _number(message.get("id")), message.get("params")
+        result, error = message.get("result"), message.get("error")
+        taken: JSONRPCRequest | JSONRPCResponse | JSONRPCError
+        if "method" in message:
+            if not isinstance(message.get("id"), int | str):
+                return
+            params = params if isinstance(params, dict) else None
+            taken = JSONRPCRequest.model_construct(id=message["id"], method=str(message["method"]), params=params)
+        elif number < 0:
+            return
+        elif isinstance(error, dict):
+            code, words = error.get("code"), printable(str(error.get("message", ""))[:10_000])
+            data = ErrorData(code=code if type(code) is int else 0, message=words)
+            taken = JSONRPCError(jsonrpc="2.0", id=number, error=data)
+        elif isinstance(result, dict):
+            taken = JSONRPCResponse.model_construct(id=number, result=result)
+        else:
+            words = f"{self.label} answers with neither a result nor an error: {shown(message)}"
+            self._fail(ServerFault(words, kind="server_protocol"))
+            return
+        if self._fault is None:
+            self._received.send_nowait(SessionMessage(taken))
 
     def _on_invalid_line(self, line: bytes, error: ValueError) -> None:
         """Ignore a banner or a stray print; fail on JSON-RPC that cannot be parsed, because its answer is lost."""
         self._invalid = self._invalid or line[:1_000]
         self._invalid_lines += 1
         if line.startswith((b"{", b"[")):
-            self._garbled = True
-        if self._garbled and b'"jsonrpc"' in line[:10_000]:
+            self.sent_invalid = True
+        if self.sent_invalid and b'"jsonrpc"' in line[:10_000]:
             words = f"{self.label} sent invalid JSON-RPC ({error}): {shown(line[:800])}"
         elif self._invalid_lines > _MAX_INVALID_LINES:
             words = f"{self.label} is not an MCP server{self.error_context()}"
@@ -308,8 +284,7 @@ class StdioConnection(JsonRpcConnection):
             self._stderr_text += data
             del self._stderr_text[:-_STDERR_BYTES]
         elif data is not None:
-            assert self._loop is not None
-            self._loop.remove_reader(self._stderr)
+            asyncio.get_running_loop().remove_reader(self._stderr)
 
     # Reports of its supervisor
 
@@ -329,9 +304,9 @@ class StdioConnection(JsonRpcConnection):
                 words = f"{self.label} cannot be started: {report['error']}: {report['file']!r}"
                 self._fail(ServerFault(words, kind="server_start"))
             elif "status" in report:
-                self._ended(report["status"])
+                self._on_exit(report["status"])
 
-    def _ended(self, status: int) -> None:
+    def _on_exit(self, status: int) -> None:
         for _ in range(_LAST_READS):  # output before its end counts; a descendant may continue to write
             if not self._take_output():
                 break
@@ -344,12 +319,29 @@ class StdioConnection(JsonRpcConnection):
             self._fail(ServerFault(f"{self.label} closed its output{self.error_context()}", kind="server_died"))
 
     def _all_gone(self) -> None:
-        assert self._loop is not None
-        assert self._gone is not None
-        self._loop.remove_reader(self._control)
+        asyncio.get_running_loop().remove_reader(self._control)
         self._fail(ServerFault(f"{self.label} was killed{self.error_context()}", kind="server_died"))
-        if not self._gone.done():
+        if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
+
+
+class _RequestWriter:
+    """The SDK's end of a program's standard input."""
+
+    def __init__(self, connection: StdioConnection) -> None:
+        self._connection = connection
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._connection.send(item.message.model_dump(by_alias=True, mode="json", exclude_unset=True))
+
+    async def aclose(self) -> None:
+        pass  # the connection owns the pipe
+
+    async def __aenter__(self) -> _RequestWriter:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
 
 
 def _read(fd: int) -> bytes | None:

@@ -1,312 +1,226 @@
-"""A connection to a server at a URL: each request is a POST, its answer a JSON body or a stream of events."""
+"""A connection to a server at a URL, through the SDK's streamable HTTP transport, with bounds on what a server sends.
+
+The SDK's transport alone trusts the server: it reads a JSON body of any size, expands compressed bodies, processes
+messages without end, resumes a stream without end, waits for an answer with another id until the deadline, sends
+nothing more while a server delays the response to a notification, and drops the status and body of an HTTP error.
+:class:`CheckedTransport` deals with these below it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from rllm_gym.mcp.errors import JsonRpcError, ServerFault
-from rllm_gym.mcp.protocol import (
-    FLOOD_BYTES,
-    FLOOD_MESSAGES,
-    MAX_MESSAGE_BYTES,
-    STATELESS_VERSION,
-    JsonRpcConnection,
-    LineSplitter,
-    decoded,
-    encoded,
-    reply_to,
-    result_of,
-    shown,
-)
+import httpx2
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR
+
+from rllm_gym.mcp.connection import CLIENT_INFO, Exchange, ServerConnection, ToolDispatcher, exchange_of_task
+from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.protocol import FLOOD_BYTES, MAX_MESSAGE_BYTES, decoded, printable, shown
 
 _ERROR_BYTES = 1 << 16
-_DELETE_S = 2.0
-_MAX_ASKED = 100
+_NOTICE_S = 2.0
+_MAX_EVENTS = 10_000
 _MAX_RESUMED = 5
+_BLANK_LINES = (b"\n\n", b"\n\r\n")
 _SESSION = "mcp-session-id"
 
 
-@dataclass
-class _EventStream:
-    """Progress of a stream of events."""
-
-    last_id: str = ""
-    retry_s: float = 1.0
-    asked: int = 0
-    read: int = 0
-    messages: int = 0
-
-
-class HttpConnection(JsonRpcConnection):
-    """See :class:`~rllm_gym.mcp.protocol.MCPConnection`. Has its own session with the server.
+class HttpConnection(ServerConnection):
+    """See :class:`~rllm_gym.mcp.connection.ServerConnection`. Has its own session with the server.
 
     Redirects are not followed, proxies not used, and no stream is kept open between requests.
     """
 
-    sent_invalid = False
-
     def __init__(self, label: str, url: str, headers: Mapping[str, str]) -> None:
         super().__init__(label)
         self._url = url
-        self._headers = dict(headers)
-        self._http: Any = None
-        self._client: Any = None
-        self._session = ""
-        self._numbered = 0
-        self._fault: ServerFault | None = None
-        self._tools: dict[str, dict[str, Any]] = {}
-        self._pending_cancellations: set[asyncio.Task[None]] = set()
-
-    @property
-    def broken(self) -> bool:
-        return self._fault is not None
-
-    def error_context(self) -> str:
-        return ""
-
-    async def open(self) -> None:
-        """Connect and do the handshake.
-
-        Raises:
-            ServerFault: The server cannot be reached, or is not an MCP server.
-            ModuleNotFoundError: The extra is not installed.
-        """
-        self._http = await asyncio.to_thread(_import_http)
-        self._client = self._http.AsyncClient(
-            headers=self._headers, trust_env=False, follow_redirects=False, timeout=None
-        )
-        await self._handshake()
-
-    async def tools(self) -> list[dict[str, Any]]:
-        tools = await super().tools()
-        self._tools = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and "name" in tool}
-        return tools
-
-    async def close(self) -> None:
-        """End the session. Safe to call twice."""
-        self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
-        try:
-            # Wait for cancellation notices to be sent: a server may process two requests out of order.
-            await asyncio.gather(*self._pending_cancellations, return_exceptions=True)
-            await self._end_session()
-        finally:
-            client, self._client = self._client, None
-            if client is not None:
-                await client.aclose()
-
-    async def _end_session(self) -> None:
-        session, self._session = self._session, ""
-        if self._client is None or not session:
-            return
-        headers = {**self._standard_headers(), _SESSION: session}
-        with contextlib.suppress(TimeoutError, self._http.HTTPError):
-            async with asyncio.timeout(_DELETE_S):
-                async with self._client.stream("DELETE", self._url, headers=headers):
-                    pass
-
-    # Requests
-
-    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        if self._fault is not None:
-            raise ServerFault(self._fault.message, kind=self._fault.kind)
-        self._numbered += 1
-        number = self._numbered
-        message = {"id": number, "method": method, "params": self._stamped(params)}
-        try:
-            async with self._exchange(message) as response:
-                reply = await self._reply(response, number, method)
-        except asyncio.CancelledError:
-            if method == "tools/call" and self._version != STATELESS_VERSION:
-                self._send_cancelled(number)
-            raise
-        return result_of(reply, self.label, method)
-
-    async def _notify(self, method: str, params: dict[str, Any]) -> None:
-        await self._post({"method": method, "params": params})
-
-    async def _post(self, message: dict[str, Any]) -> None:
-        """Send a message that gets no answer."""
-        async with self._exchange(message):
-            pass
-
-    def _send_cancelled(self, number: int) -> None:
-        async def send() -> None:
-            with contextlib.suppress(ServerFault, TimeoutError):
-                async with asyncio.timeout(_DELETE_S):
-                    await self._notify("notifications/cancelled", {"requestId": number})
-
-        task = asyncio.create_task(send())
-        self._pending_cancellations.add(task)
-        task.add_done_callback(self._pending_cancellations.discard)
+        self._headers = {"accept-encoding": "identity", **headers}
 
     @contextlib.asynccontextmanager
-    async def _exchange(self, message: dict[str, Any] | None, **headers: str) -> AsyncIterator[Any]:
-        """Send a message and yield the response; ``None`` resumes a stream."""
-        if self._client is None:
-            raise ServerFault(f"{self.label} was closed", kind="server_died")
-        verb, body = ("GET", None) if message is None else ("POST", encoded(message))
+    async def _client(self) -> AsyncIterator[ClientSession]:
+        transport = CheckedTransport(self.label, self._lose)
+        async with (
+            httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=None) as streams,
+            ClientSession(dispatcher=ToolDispatcher(*streams), client_info=CLIENT_INFO) as session,
+        ):
+            await self._handshake(session)
+            yield session
+
+    def _lose(self, fault: ServerFault) -> None:
+        self._fault = self._fault or fault
+
+
+class CheckedTransport(httpx2.AsyncBaseTransport):
+    """Sends the SDK's requests, and passes on responses that are complete, bounded, and belong to their request.
+
+    For any other response the fault is noted in the request's :class:`Exchange`, and the SDK gets an error.
+
+    Args:
+        label: The server's name in messages.
+        lose: Called with the fault if the server cannot be reached any more, or has ended the session.
+    """
+
+    def __init__(self, label: str, lose: Callable[[ServerFault], None]) -> None:
+        self._label = label
+        self._lose = lose
+        self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+        self._notices = asyncio.Lock()
+
+    async def aclose(self) -> None:
+        await self._network.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        message = json.loads(request.content) if request.method == "POST" else {}
+        if request.method == "DELETE" or (message and not ("id" in message and "method" in message)):
+            return await self._deliver(request)
+        if request.method == "GET" and "last-event-id" not in request.headers:
+            return httpx2.Response(405)  # a stream of messages between requests, which would all be ignored
+        exchange = exchange_of_task.get()
         try:
-            async with self._client.stream(
-                verb,
-                self._url,
-                content=body,
-                headers={**self._standard_headers(), **self._stateless_headers(message or {}), **headers},
-            ) as response:
-                yield response
-        except (self._http.HTTPError, self._http.StreamError, OSError) as error:
-            words = f"{self.label} cannot be reached: {type(error).__name__}: {error}".rstrip(": ")
-            self._fault = ServerFault(words, kind="server_died")
-            raise self._fault from error
+            if request.method == "GET":
+                return await self._resumed(request, exchange)
+            return await self._answer(request, message, exchange)
+        except (httpx2.HTTPError, OSError) as error:
+            exchange.fault = self.died(f"cannot be reached: {type(error).__name__}: {error}")
+            self._lose(exchange.fault)
+        except ServerFault as fault:
+            exchange.fault = fault
+        return _error(400, message.get("id"), exchange.fault.message)
 
-    def _standard_headers(self) -> dict[str, str]:
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "accept-encoding": "identity",
-            "content-type": "application/json",
-        }
-        if self._session:
-            headers[_SESSION] = self._session
-        if self._version is not None:
-            headers["mcp-protocol-version"] = self._version
-        return headers
+    async def _deliver(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a message that gets no answer; its response is ignored.
 
-    def _stateless_headers(self, message: dict[str, Any]) -> dict[str, str]:
-        if self._version != STATELESS_VERSION or "method" not in message:
-            return {}
-        from mcp.shared.inbound import encode_header_value, mcp_param_headers, x_mcp_header_map
+        One at a time: a server may process two requests out of order, so the end of the session waits for a notice.
+        """
+        with contextlib.suppress(TimeoutError, httpx2.HTTPError, OSError):
+            async with asyncio.timeout(_NOTICE_S), self._notices:
+                response = await self._network.handle_async_request(request)
+                await response.aclose()
+        return httpx2.Response(204)
 
-        headers = {"mcp-method": message["method"]}
-        params = message.get("params", {})
-        if message["method"] == "tools/call":
-            headers["mcp-name"] = encode_header_value(params["name"])
-            schema = self._tools.get(params["name"], {}).get("inputSchema")
-            if isinstance(schema, dict):
-                headers |= mcp_param_headers(x_mcp_header_map(schema), params["arguments"])
-        return headers
+    async def _resumed(self, request: httpx2.Request, exchange: Exchange) -> httpx2.Response:
+        exchange.resumed += 1
+        if exchange.resumed > _MAX_RESUMED:
+            raise self.invalid(f"ended its stream more than {_MAX_RESUMED} times without an answer")
+        response = await self._network.handle_async_request(request)
+        return self._events(response, exchange, "GET")
 
-    # Responses
+    async def _answer(self, request: httpx2.Request, message: dict[str, Any], exchange: Exchange) -> httpx2.Response:
+        method, number = message["method"], message["id"]
+        response = await self._network.handle_async_request(request)
+        status, kind = response.status_code, response.headers.get("content-type", "").lower()
+        if status == 200 and kind.startswith("text/event-stream"):
+            return self._events(response, exchange, method)
+        body = await self._body(response, MAX_MESSAGE_BYTES if status == 200 else _ERROR_BYTES)
+        if status != 200:
+            return self._refusal(request, response, body, method, number)
+        try:
+            for one in decoded(body):
+                if "method" not in one and str(one.get("id")) == str(number):
+                    return _json(200, {**one, "id": number}, _session_of(response))
+        except (ValueError, RecursionError) as error:
+            raise self.invalid(f"sent invalid JSON-RPC ({error}): {shown(body)}") from None
+        raise self.invalid(f"sent no answer to {method!r}: {shown(body)}")
 
-    async def _reply(self, response: Any, number: int, method: str) -> dict[str, Any]:
-        kind = response.headers.get("content-type", "").lower()
-        if response.status_code != 200:
-            return await self._refusal(response, kind, number, method)
-        if method == "initialize":
-            self._session = response.headers.get(_SESSION, "")
-        if kind.startswith("text/event-stream"):
-            return await self._reply_in_events(response, number, method)
-        body = await self._body(response, MAX_MESSAGE_BYTES)
-        if (reply := self._find(self._read(body), number)) is None:
-            raise self._invalid(f"sent no answer to {method!r}: {shown(body)}")
-        return reply
-
-    async def _refusal(self, response: Any, kind: str, number: int, method: str) -> dict[str, Any]:
+    def _refusal(
+        self, request: httpx2.Request, response: httpx2.Response, body: bytes, method: str, number: Any
+    ) -> httpx2.Response:
         status = response.status_code
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")[:500]
-            raise self._invalid(f"redirects to {target}; use that URL if it belongs to the server")
-        body = await self._body(response, _ERROR_BYTES)
-        if status >= 400 and kind.startswith("application/json"):
+            raise self.invalid(f"redirects to {target}; use that URL if it belongs to the server")
+        if status == 404 and _SESSION in request.headers:
+            self._lose(fault := self.died("has ended the session (HTTP 404)"))
+            raise fault
+        if status >= 400 and response.headers.get("content-type", "").lower().startswith("application/json"):
             with contextlib.suppress(ValueError):
-                for message in decoded(body):
-                    if isinstance(message.get("error"), dict) and not self._session_lost(status):
-                        return {**message, "id": number}
-        if self._session_lost(status):
-            self._fault = ServerFault(f"{self.label} has ended the session (HTTP 404)", kind="server_died")
-            raise self._fault
+                for one in decoded(body):
+                    if isinstance(one.get("error"), dict):
+                        return _json(status, {**one, "id": number})
         if status in (400, 404, 405) and method in ("initialize", "server/discover"):
             hint = (
                 "the URL must be a streamable HTTP endpoint, e.g. …/mcp; the older HTTP+SSE transport is not supported"
             )
-            raise JsonRpcError(status, f"HTTP {status}: {shown(body)}; {hint}")
-        raise self._invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
+            return _error(status, number, f"HTTP {status}: {shown(body)}; {hint}")
+        raise self.invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
 
-    def _session_lost(self, status: int) -> bool:
-        return status == 404 and bool(self._session)
-
-    async def _body(self, response: Any, limit: int) -> bytes:
+    async def _body(self, response: httpx2.Response, limit: int) -> bytes:
         body = bytearray()
-        async for piece in response.aiter_raw():
-            body += piece
-            if len(body) > limit:
-                raise self._invalid(f"sends a body of more than {limit:,} bytes, beginning {shown(bytes(body[:800]))}")
+        try:
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            async for piece in response.stream:  # not decompressed
+                body += piece
+                if len(body) > limit:
+                    raise self.invalid(f"sends a body of more than {limit:,} bytes, beginning {shown(body[:800])}")
+        finally:
+            await response.aclose()
         return bytes(body)
 
-    def _read(self, data: bytes) -> list[dict[str, Any]]:
+    def _events(self, response: httpx2.Response, exchange: Exchange, method: str) -> httpx2.Response:
+        headers = {"content-type": response.headers.get("content-type", ""), **_session_of(response)}
+        stream = _BoundedStream(self, response, exchange, method)
+        return httpx2.Response(response.status_code, headers=headers, stream=stream)
+
+    def invalid(self, words: str) -> ServerFault:
+        """Return the fault of an answer that cannot be used."""
+        return ServerFault(f"{self._label} {words}", kind="server_protocol")
+
+    def died(self, words: str) -> ServerFault:
+        """Return the fault of a lost connection or stream."""
+        return ServerFault(f"{self._label} {words}".rstrip(": "), kind="server_died")
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """A stream of events, counted in its exchange, and not decompressed."""
+
+    def __init__(self, owner: CheckedTransport, response: httpx2.Response, exchange: Exchange, method: str) -> None:
+        self._owner = owner
+        self._response = response
+        self._exchange = exchange
+        self._method = method
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange, waiting = self._exchange, 0
+        assert isinstance(self._response.stream, httpx2.AsyncByteStream)
         try:
-            return decoded(data)
-        except ValueError as error:
-            raise self._invalid(f"sent invalid JSON-RPC ({error}): {shown(data)}") from None
+            async for piece in self._response.stream:
+                end = max(piece.rfind(blank) for blank in _BLANK_LINES)
+                waiting = len(piece) - end if end >= 0 else waiting + len(piece)  # of an incomplete event
+                exchange.read += len(piece)
+                exchange.messages += sum(piece.count(blank) for blank in _BLANK_LINES)
+                if waiting > MAX_MESSAGE_BYTES or exchange.read > FLOOD_BYTES or exchange.messages > _MAX_EVENTS:
+                    words = f"sends {exchange.messages:,} messages, {exchange.read:,} bytes and no answer"
+                    raise self._owner.invalid(words)
+                yield piece
+            # Reached only if the events contain no answer.
+            exchange.fault = self._owner.died(f"ended its stream without an answer to {self._method!r}")
+        except ServerFault as fault:
+            exchange.fault = fault
+            raise
+        except (httpx2.HTTPError, OSError) as error:
+            words = f"broke off its answer to {self._method!r}: {type(error).__name__}: {error}"
+            exchange.fault = self._owner.died(words)
+            raise
 
-    def _find(self, messages: list[dict[str, Any]], number: int) -> dict[str, Any] | None:
-        return next((one for one in messages if "method" not in one and str(one.get("id")) == str(number)), None)
-
-    def _invalid(self, words: str) -> ServerFault:
-        return ServerFault(f"{self.label} {words}", kind="server_protocol")
-
-    # Streams of events
-
-    async def _reply_in_events(self, response: Any, number: int, method: str) -> dict[str, Any]:
-        stream = _EventStream()
-        if (reply := await self._reply_within(response, stream, number)) is not None:
-            return reply
-        for _ in range(_MAX_RESUMED):
-            if not stream.last_id:
-                break
-            await asyncio.sleep(stream.retry_s)  # as long as the server asks for, within the caller's deadline
-            async with self._exchange(None, **{"last-event-id": stream.last_id}) as again:
-                if again.status_code != 200:
-                    break
-                if (reply := await self._reply_within(again, stream, number)) is not None:
-                    return reply
-        raise ServerFault(f"{self.label} ended its stream without an answer to {method!r}", kind="server_died")
-
-    async def _reply_within(self, response: Any, stream: _EventStream, number: int) -> dict[str, Any] | None:
-        async for data in self._events(response, stream):
-            messages = self._read(data)
-            if (reply := self._find(messages, number)) is not None:
-                return reply
-            for message in messages:
-                if "method" in message and isinstance(message.get("id"), int | str):
-                    stream.asked += 1
-                    if stream.asked > _MAX_ASKED:
-                        raise self._invalid(f"sent {stream.asked} requests instead of an answer")
-                    await self._post(reply_to(message))
-        return None
-
-    async def _events(self, response: Any, stream: _EventStream) -> AsyncIterator[bytes]:
-        """Yield the data of each event that has any."""
-        lines, data, size = LineSplitter(), list[bytes](), 0
-        async for piece in response.aiter_raw():
-            stream.read += len(piece)
-            for line in lines.take(piece):
-                field, _, value = line.partition(b":")
-                value = value.removeprefix(b" ")
-                if field == b"data":
-                    data.append(value)
-                    size += len(value)
-                elif field == b"id":
-                    stream.last_id = value.decode("ascii", "ignore")[:1_000]
-                elif field == b"retry" and value.isdigit():
-                    stream.retry_s = min(int(value[:9]) / 1000, 60.0)
-                elif not line:
-                    if any(data):
-                        stream.messages += 1
-                        yield b"\n".join(data)
-                    data, size = [], 0
-            waiting = len(lines.partial) + size
-            if waiting > MAX_MESSAGE_BYTES or stream.read > FLOOD_BYTES or stream.messages > FLOOD_MESSAGES:
-                raise self._invalid(f"sends {stream.messages:,} messages, {stream.read:,} bytes and no answer")
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
-def _import_http() -> Any:
-    try:
-        import httpx2
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"MCP servers at a URL need the package 'mcp' ({error}): pip install 'rllm-gym[mcp]'", name="mcp"
-        ) from error
-    return httpx2
+def _session_of(response: httpx2.Response) -> dict[str, str]:
+    return {_SESSION: response.headers[_SESSION]} if _SESSION in response.headers else {}
+
+
+def _json(status: int, message: dict[str, Any], headers: Mapping[str, str] | None = None) -> httpx2.Response:
+    body = printable(json.dumps(message, ensure_ascii=False)).encode()
+    return httpx2.Response(status, headers={"content-type": "application/json", **(headers or {})}, content=body)
+
+
+def _error(status: int, number: Any, words: str) -> httpx2.Response:
+    return _json(status, {"jsonrpc": "2.0", "id": number, "error": {"code": INTERNAL_ERROR, "message": words}})

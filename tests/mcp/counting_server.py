@@ -74,6 +74,7 @@ def answer(request: dict) -> None:
     if method == "initialize":
         who = {"name": "counting", "version": "1"}
         result = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": who}
+        result["instructions"] = "Count."
     elif method == "tools/list":
         result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     else:

@@ -217,6 +217,30 @@ def test_harmless_oddities_are_ignored(tmp_path: Path) -> None:
     assert [(reply, answer) for reply, answer in zip(ODDITIES, answers) if answer != "ok"] == []
 
 
+ERRORS = (
+    ({"code": -32000, "message": "busy"}, "busy"),
+    ({"code": "E7", "message": ["odd"]}, "odd"),
+    ({"code": -32700, "message": "what?"}, "what?"),
+    ({}, "Error"),
+)
+
+
+def test_any_error_of_a_server_is_a_result(tmp_path: Path) -> None:
+    """It answers, so it is no fault, also with codes that the SDK uses for lost connections and invalid messages."""
+    code = STARTS + "    send(id=id, error=m['params']['arguments'])"
+
+    async def scenario():
+        session = await open_session([server_running(code)], workspace=tmp_path)
+        try:
+            return [await session.call("go", error) for error, _ in ERRORS]
+        finally:
+            await session.close()
+
+    for (_, words), result in zip(ERRORS, run_scenario(scenario)):
+        assert result.is_error
+        assert words in result.text
+
+
 def test_requests_of_a_server_are_refused_with_a_message(tmp_path: Path) -> None:
     code = STARTS + (
         "    send(id='mine', method=m['params']['arguments']['method'], params={})\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ async def fault_of(awaitable) -> ServerFault:
 def _application(json_response: bool):
     from mcp.server import MCPServer
 
-    server = MCPServer("remote", log_level="ERROR")
+    server = MCPServer("remote", instructions="Adds.", log_level="ERROR")
 
     @server.tool()
     def add(a: int, b: int) -> int:
@@ -102,6 +103,7 @@ def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response:
         session = await open_session([HttpServer(url)], workspace=tmp_path)
         try:
             assert [tool.name for tool in session.tools] == ["add", "report"]
+            assert session.instructions == {"server1": "Adds."}
             calls = [session.call("add", {"a": number, "b": n}) for n in range(3)]
             assert [r.text for r in await asyncio.gather(*calls)] == [str(number + n) for n in range(3)]
             assert (await session.call("report", {})).text == "done"
@@ -138,6 +140,8 @@ class _Hostile(BaseHTTPRequestHandler):
             if result is not None:
                 self.reply({"jsonrpc": "2.0", "id": message["id"], "result": result})
             elif message.get("method") != "tools/call":
+                if self.path == "/delays":
+                    self.released.wait()
                 self.send_response(202)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -152,14 +156,17 @@ class _Hostile(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         assert self.headers["last-event-id"] == "e7"
+        if self.path == "/loops":
+            self.resumes(3)
+            return
         self.events()
         self.wfile.write(self.answer(3))
 
     def note(self) -> None:
         self.seen.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
 
-    def answer(self, number: int) -> bytes:
-        result = {"content": [{"type": "text", "text": "ok"}]}
+    def answer(self, number: int, text: str = "ok") -> bytes:
+        result = {"content": [{"type": "text", "text": text}]}
         return b"data: " + json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() + b"\n\n"
 
     def reply(self, message: dict, status: int = 200, **headers: str) -> None:
@@ -171,10 +178,11 @@ class _Hostile(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def events(self) -> None:
+    def events(self, encoding: str = "identity") -> None:
         self.close_connection = True
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
+        self.send_header("content-encoding", encoding)
         self.end_headers()
 
     def redirects(self, number: int) -> None:
@@ -209,6 +217,31 @@ class _Hostile(BaseHTTPRequestHandler):
     def resumes(self, number: int) -> None:
         self.events()
         self.wfile.write(b"id: e7\nretry: 10\ndata:\n\n")
+
+    loops = resumes
+
+    def bomb(self, number: int) -> None:
+        self.events("gzip")
+        self.wfile.write(gzip.compress(b"data: " + b"x" * (1 << 20)))
+
+    def unknown(self, number: int) -> None:
+        self.reply({"jsonrpc": "2.0", "id": str(number), "result": {"content": [{"type": "future", "text": "ok"}]}})
+
+    def delays(self, number: int) -> None:
+        self.events()
+        self.wfile.write(self.answer(number))
+
+    def cut(self, number: int) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        self.wfile.write(b": thinking\n\n")
+
+    def wordy(self, number: int) -> None:
+        self.events()
+        self.wfile.write(self.answer(number, "\n\ndata: ok" * 200_000))
 
     def broken(self, number: int) -> None:
         self.send_response(200)
@@ -254,6 +287,9 @@ MISBEHAVING = (
     ("chatters", "server_protocol", "bytes and no answer"),
     ("hangs", "server_deadline", "within 0.3 s"),
     ("dies", "server_died", "without an answer"),
+    ("cut", "server_died", "RemoteProtocolError"),
+    ("loops", "server_protocol", "more than 5 times without an answer"),
+    ("bomb", "server_died", "without an answer"),
     ("broken", "server_protocol", "invalid JSON-RPC"),
     ("forgets", "server_died", "ended the session"),
     ("fails", "server_protocol", "HTTP 503"),
@@ -282,9 +318,11 @@ def test_a_server_that_misbehaves_is_a_fault(tmp_path: Path, hostile: str) -> No
         right = right and (second["mcp-session-id"], second["mcp-protocol-version"]) == ("s1", "2025-06-18")
         wrong += [] if right else [(mode, fault.kind, str(fault)[:1000], asked)]
     assert wrong == []
+    # The server hears that the call was cancelled, before the end of the session.
+    assert [command for command, path, _ in _Hostile.seen if path == "/hangs"] == ["POST"] * 5 + ["DELETE"]
 
 
-def test_a_refusal_is_a_result_and_a_stream_is_resumed(tmp_path: Path, hostile: str) -> None:
+def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
     async def result(mode: str):
         session = await open_session([HttpServer(f"{hostile}/{mode}")], workspace=tmp_path)
         try:
@@ -292,7 +330,13 @@ def test_a_refusal_is_a_result_and_a_stream_is_resumed(tmp_path: Path, hostile: 
         finally:
             await session.close()
 
-    for mode, error, text in (("refuses", True, "bad"), ("resumes", False, "ok")):
+    for mode, error, text in (
+        ("refuses", True, "bad"),
+        ("resumes", False, "ok"),
+        ("unknown", False, "future"),
+        ("wordy", False, "data: ok"),
+        ("delays", False, "ok"),  # a response to a notification, which nobody needs
+    ):
         answer = run_scenario(result, mode)
         assert (answer.is_error, text in answer.text) == (error, True), (mode, answer)
 

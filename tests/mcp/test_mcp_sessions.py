@@ -173,6 +173,26 @@ def test_tools_of_one_name_are_distinguished(tmp_path: Path) -> None:
     assert run_scenario(scenario) == ["5", "6", "0"]
 
 
+def test_a_session_knows_the_instructions_of_its_servers(tmp_path: Path) -> None:
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        return MCPServer("told", instructions="Look \ud800 first.", log_level="ERROR")
+
+    def silent(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        return MCPServer("silent", log_level="ERROR")
+
+    async def scenario():
+        servers = [counting(), InProcessServer(make, name="told"), InProcessServer(silent)]
+        session = await open_session(servers, workspace=tmp_path)
+        await session.close()
+        return session.instructions
+
+    assert run_scenario(scenario) == {"server1": "Count.", "told": "Look ? first."}
+
+
 def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     """A tool that blocks delays only its own result, and the SDK does not log into the trainer's log."""
     import logging

@@ -164,7 +164,7 @@ class MCPEnv(AsyncTextEnv):
         max_action_chars: int = 1_000_000,
         render_mode: str | None = None,
     ) -> None:
-        _need("jsonschema", *(["mcp"] if tasks is None else []))
+        _need("jsonschema", "mcp")
         _check_count("max_calls", max_calls, 1, MAX_CALLS)
         _check_count("max_result_chars", max_result_chars, MIN_RESULT_CHARS)
         _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)

@@ -1,0 +1,367 @@
+"""A connection through the client of the MCP SDK, in any transport of the SDK: see :class:`ServerConnection`.
+
+Import this module only when a server needs it: the SDK takes more than a second to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from mcp import ClientSession
+from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import (
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    CallToolRequest,
+    CallToolRequestParams,
+    Implementation,
+    PaginatedRequestParams,
+)
+from pydantic import BaseModel, TypeAdapter
+
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
+from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
+from rllm_gym.version import __version__
+
+CLIENT_INFO = Implementation(name="rllm-gym", version=__version__)
+_AS_SENT: Any = TypeAdapter(dict[str, Any])
+_MAX_VERSIONS = 100
+_MAX_TOOLS = 1_000
+_MAX_PAGES = 100
+_MAX_TOOLS_BYTES = 8 << 20
+_NOTICES_S = 2.0
+
+
+@dataclass
+class Exchange:
+    """What a server has sent for one request.
+
+    Attributes:
+        fault: Why there is no answer, if the transport knows that better than the SDK.
+        result: The result as it was sent.
+        read: Number of bytes.
+        messages: Number of messages.
+        resumed: How often its stream was resumed.
+    """
+
+    fault: ServerFault | None = None
+    result: dict[str, Any] | None = None
+    read: int = 0
+    messages: int = 0
+    resumed: int = 0
+
+
+exchange_of_task: ContextVar[Exchange] = ContextVar("exchange_of_task")
+"""The exchange that a task works for: the SDK's transport runs in the context of the task that sends the request."""
+
+
+class ToolDispatcher(JSONRPCDispatcher):
+    """Keeps results as they are sent, refuses a server's own requests except ``ping``, and ignores its notifications.
+
+    The SDK's session validates everything: one part of a kind that it does not know makes the whole result invalid, and
+    2 MB of short invalid values take 2 GiB of memory for error messages. So the session gets only what it needs.
+    """
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **options: Any
+    ) -> dict[str, Any]:
+        raw = await super().send_raw_request(method, params, opts, **options)
+        exchange_of_task.get().result = raw
+        return _needed(method, raw)
+
+    async def run(self, on_request: Any, on_notify: Any, on_notify_intercept: Any = None, **options: Any) -> None:
+        await super().run(_serve_ping, _ignore, **options)
+
+
+def _needed(method: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a valid result with what the session uses: versions, instructions, and schemas for HTTP headers."""
+    needed: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if method == "tools/call":
+        return {**needed, "content": []}
+    if method == "tools/list":
+        listed = raw.get("tools")
+        tools = [_schema_of(tool) for tool in listed[:_MAX_TOOLS]] if isinstance(listed, list) else []
+        return {**needed, "tools": [tool for tool in tools if tool is not None]}
+    needed |= {"capabilities": {}, "instructions": bounded_instructions(raw.get("instructions"))}
+    if method == "initialize":
+        return {**needed, "protocolVersion": raw.get("protocolVersion"), "serverInfo": {"name": "", "version": ""}}
+    versions = raw.get("supportedVersions")
+    return {**needed, "supportedVersions": versions[:_MAX_VERSIONS] if isinstance(versions, list) else None}
+
+
+def _schema_of(tool: Any) -> dict[str, Any] | None:
+    name, schema = (tool.get("name"), tool.get("inputSchema")) if isinstance(tool, dict) else (None, None)
+    return {"name": name, "inputSchema": schema} if isinstance(name, str) and isinstance(schema, dict) else None
+
+
+async def _serve_ping(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    if method == "ping":
+        return {}
+    raise MCPError(METHOD_NOT_FOUND, f"this client runs tools and serves no {method[:200]!r}")
+
+
+async def _ignore(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> None:
+    pass
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the exception as retrieved: there may be no caller left."""
+    if not future.cancelled():
+        future.exception()
+
+
+class ServerConnection(ABC):
+    """A connection to one server. The code that opens it closes it and sets deadlines.
+
+    One task enters the SDK's client and leaves it, as its cancel scopes require; calls are tasks of their own.
+    Subclasses implement :meth:`_client`.
+
+    Attributes:
+        label: The server's name in messages, such as ``MCP server 'files' (node …)``.
+        instructions: What the server says about its use, known when the connection is open.
+        sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
+    """
+
+    _end_s = 5.0
+    """Seconds that the client gets to end."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.instructions = ""
+        self.sent_invalid = False
+        self._fault: ServerFault | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._session: ClientSession | None = None
+        self._closing = asyncio.Event()
+        self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    @abstractmethod
+    def _client(self) -> AbstractAsyncContextManager[ClientSession]:
+        """Connect, do the handshake, and yield the session."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection has failed, or was closed."""
+        return self._fault is not None
+
+    def error_context(self) -> str:
+        """Return further details of a failure, as a clause that begins with a space, or ``""``."""
+        return ""
+
+    async def open(self) -> None:
+        """Connect and do the handshake.
+
+        Raises:
+            ServerFault: The server cannot be started or reached, or is not an MCP server.
+        """
+        self._start()
+        ready = asyncio.wrap_future(self._ready)
+        ready.add_done_callback(_retrieve)
+        await asyncio.shield(ready)
+
+    async def close(self) -> None:
+        """End the connection. Safe to call twice."""
+        self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
+        if self._loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self._finish)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._end_s):
+                await asyncio.shield(asyncio.wrap_future(self._ended))
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """List every tool as the server describes it, all pages.
+
+        Raises:
+            ServerFault: There are too many of them, or the answer is not a list.
+        """
+        found: list[dict[str, Any]] = []
+        size, cursor = 0, None
+        for _ in range(_MAX_PAGES):
+            try:
+                page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+            except JsonRpcError as error:
+                if error.code == METHOD_NOT_FOUND and not found:
+                    return []  # a server with only prompts or resources
+                raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
+            tools = page.get("tools")
+            if not isinstance(tools, list):
+                words = f"{self.label} answers 'tools/list' without a list: {shown(page)}"
+                raise ServerFault(words, kind="server_protocol")
+            found += tools
+            # Tools nested too deeply to serialise are cut later.
+            size += sum(len(json.dumps(tool)) for tool in tools if depth(tool) <= MAX_DEPTH)
+            cursor = page.get("nextCursor")
+            if len(found) > _MAX_TOOLS or size > _MAX_TOOLS_BYTES:
+                break
+            if cursor is None or cursor == "":
+                return found
+        raise ServerFault(
+            f"{self.label} lists at least {len(found)} tools ({size:,} bytes); the limits are {_MAX_TOOLS} tools, "
+            f"{_MAX_TOOLS_BYTES:,} bytes and {_MAX_PAGES} pages",
+            kind="server_protocol",
+        )
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool and return its result as the server sends it.
+
+        Raises:
+            JsonRpcError: The server refuses the call.
+            ServerFault: It does not answer.
+        """
+        return await self._request("tools/call", {"name": name, "arguments": arguments})
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and return its result.
+
+        Raises:
+            JsonRpcError: The server answers with an error.
+            ServerFault: It does not answer, or the answer is invalid.
+        """
+        if self._fault is not None:
+            raise ServerFault(self._fault.message, kind=self._fault.kind)
+        assert self._loop is not None
+        if self._loop is asyncio.get_running_loop():
+            task = self._loop.create_task(self._send(method, params))
+            task.add_done_callback(_retrieve)
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.cancel()  # it tells the server, for which the caller does not wait
+                raise
+        coroutine = self._send(method, params)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise ServerFault(f"{self.label} has ended", kind="server_died") from None
+        return await asyncio.wrap_future(future)
+
+    # Called on the client's loop
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._serve())
+        self._task.add_done_callback(lambda _: self._finished())
+
+    async def _serve(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            async with self._client() as session:
+                self._session = session
+                self.instructions = bounded_instructions(session.instructions)
+                if self._fault is None:  # else it was closed meanwhile
+                    self._ready.set_result(None)
+                    await self._closing.wait()
+                    await self._let_cancelled_calls_tell_the_server()
+        # Whatever the transport, or a server in this process, raises is a failure of the connection.
+        except BaseException as error:
+            failure = self._failure(error)
+            if not isinstance(failure, ModuleNotFoundError):
+                self._fault = self._fault or failure
+            if not self._ready.done():
+                self._ready.set_exception(failure)
+
+    def _failure(self, error: BaseException) -> ServerFault | ModuleNotFoundError:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ServerFault | ModuleNotFoundError):
+            return error
+        kind = "server_died" if self._ready.done() else "server_start"
+        words = f"{self.label} failed: {type(error).__name__}: {str(error)[:1_000]}".rstrip(": ")
+        fault = ServerFault(words, kind=kind)
+        fault.__cause__ = error
+        return fault
+
+    def _finish(self) -> None:
+        if self._session is not None:
+            self._closing.set()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def _finished(self) -> None:
+        self._fault = self._fault or ServerFault(f"{self.label} has ended", kind="server_died")
+        if not self._ready.done():
+            self._ready.set_exception(self._fault)
+        self._ended.set_result(None)
+
+    async def _let_cancelled_calls_tell_the_server(self) -> None:
+        if cancelled := [task for task in self._calls if task.cancelling()]:
+            await asyncio.wait(cancelled, timeout=_NOTICES_S)
+
+    async def _send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await self._answer(method, self._ask(method, params))
+        finally:
+            self._calls.discard(task)
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        assert self._session is not None
+        if method == "tools/list":
+            return await self._session.list_tools(params=PaginatedRequestParams(**params))
+        return await self._session.send_request(CallToolRequest(params=CallToolRequestParams(**params)), _AS_SENT)
+
+    async def _handshake(self, session: ClientSession) -> None:
+        """Initialize the session, or discover the server if it supports only the protocol without a handshake."""
+        try:
+            await self._answer("initialize", session.initialize())
+        except JsonRpcError as rejection:
+            try:
+                await self._answer("server/discover", session.discover())
+            except JsonRpcError:
+                words = f"{self.label} rejects the MCP handshake: {rejection}"
+                raise ServerFault(words, kind="server_protocol") from rejection
+
+    async def _answer(self, method: str, request: Awaitable[Any]) -> dict[str, Any]:
+        """Return the result of a request, as it was sent where the transport has messages.
+
+        Raises:
+            JsonRpcError: The server answers with an error.
+            ServerFault: It does not answer, or the answer is invalid.
+        """
+        exchange = Exchange()
+        exchange_of_task.set(exchange)
+        try:
+            result = await request
+        except MCPError as error:
+            if exchange.fault is not None:
+                raise exchange.fault from error
+            raise self._meaning(error, method) from error
+        except Exception as error:  # an answer that the SDK cannot read
+            words = f"{self.label} answers {method!r} with an invalid result: {type(error).__name__}: {error}"[:1_000]
+            raise ServerFault(words, kind="server_protocol") from error
+        if exchange.result is not None:
+            return exchange.result
+        return (
+            result.model_dump(mode="json", by_alias=True, exclude_none=True)
+            if isinstance(result, BaseModel)
+            else result
+        )
+
+    def _meaning(self, error: MCPError, method: str) -> ServerFault | JsonRpcError:
+        """Return what an error of the SDK stands for: servers answer with the same codes, but in other words."""
+        if error.code == CONNECTION_CLOSED and error.message == "Connection closed":
+            words = f"{self.label} closed the connection without an answer to {method!r}"
+            return self._fault or ServerFault(words, kind="server_died")
+        if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
+            return ServerFault(f"{self.label} sent invalid JSON-RPC: {error.message[:1_000]}", kind="server_protocol")
+        return JsonRpcError(error.code, printable(error.message[:10_000]))
