@@ -421,16 +421,20 @@ class Learner:
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += part.item()
             self.ranks.all_reduce_gradients(self._head)
-            self._step(step, sum(self.ranks.all_gather(loss)), stats, head_only=True)
+            self._step(step, sum(self.ranks.all_gather(loss)), stats, extra=True)
         self._value_targets.clear()
 
     def _warming_up(self, step: int) -> bool:
         return self.value is not None and step < self.value.value_warmup_steps
 
-    def _step(self, step: int, loss: float, stats: UpdateStats, *, head_only: bool = False) -> float:
-        """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping."""
+    def _step(self, step: int, loss: float, stats: UpdateStats, *, extra: bool = False) -> float:
+        """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping.
+
+        ``extra`` is an additional step of the value head. It says nothing about the policy's loss, so that it is not
+        counted among the consecutive steps that were not finite, and does not end them either.
+        """
         parameters = [parameter for _, parameter in self.policy.parameters_of(self.adapter)]
-        head_only = head_only or self._warming_up(step)
+        head_only = extra or self._warming_up(step)
         if head_only:  # the value loss may have added gradients to the model
             for parameter in parameters:
                 parameter.grad = None
@@ -438,17 +442,18 @@ class Learner:
         # Clipped separately: otherwise the large initial gradient of the value head would leave nothing for the
         # policy.
         value_norm = torch.nn.utils.clip_grad_norm_(self._head, self.config.max_grad_norm).item()
-        if math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss):
+        finite = math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss)
+        if finite:
             set_learning_rate(self.optimizer, self.learning_rate(step))
             self.optimizer.step()
-            self._bad_steps = 0
             self.version += not head_only
             stats.value_grad_norm = max(stats.value_grad_norm, value_norm)
         else:
             stats.skipped += 1
-            self._bad_steps += 1
             _log.warning("step %d: loss %s, gradient norm %s: skipped", step, loss, norm)
         self.optimizer.zero_grad(set_to_none=True)
+        if not extra:
+            self._bad_steps = 0 if finite else self._bad_steps + 1
         if self._bad_steps >= self.config.max_bad_steps:
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "

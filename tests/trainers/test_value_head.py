@@ -19,7 +19,7 @@ from rllm_gym.core import TokenSequence
 from trainers.algorithms import AlgorithmRun, TokenTargets, algorithm_options, make_algorithm
 from trainers.algorithms.estimators import explained_variance
 from trainers.config import ModelConfig, OptimizerConfig
-from trainers.learner import Learner
+from trainers.learner import Learner, TrainingDiverged
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
@@ -129,6 +129,21 @@ def test_a_large_value_loss_does_not_change_the_policy_gradient(folder: Path) ->
         learner.update(0, samples, with_returns(samples, goal, 1.0), algorithm, 0.0)
         norms.append((weights(policy) - before).norm().item())
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+
+
+def test_only_the_steps_of_the_policy_decide_whether_a_run_diverged(folder: Path) -> None:
+    """A value head that can still be fitted must not hide a policy loss that is never finite; nor may the additional
+    steps of the head turn one bad batch into a diverged run.
+    """
+    algorithm, config, samples = ppo(value_warmup_steps=0), OptimizerConfig(max_bad_steps=2), some_samples(1, 3)
+    learner = Learner(Policy(ModelConfig(path=str(folder), tuning="full")), config, 10, algorithm.value)
+    bad_policy, bad_batch = with_returns(samples, 1.0, np.inf), with_returns(samples, np.nan, np.nan)
+    learner.update(0, samples, bad_batch, algorithm, 0.0)
+    learner.update(1, samples, with_returns(samples, 1.0, 1.0), algorithm, 0.0)
+    learner.update(2, samples, bad_policy, algorithm, 0.0)
+    with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
+        learner.update(3, samples, bad_policy, algorithm, 0.0)
+    assert learner.version == 1
 
 
 def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
