@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ _EXTRA_VALUE_STEPS = 10
 TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
 """Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
 
+_ROLE_MEANS = ("entropy", "clipped_low", "clipped_high", "kl")
+
 
 class TrainingDiverged(RuntimeError):
     """Loss or gradient were not finite in several consecutive steps."""
@@ -45,14 +47,15 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(slots=True)
 class UpdateStats:
-    """Statistics of one update, averaged over the sampled tokens that were trained on.
+    """Statistics of one update, averaged over the sampled tokens that were trained on and all passes over them.
 
     Attributes:
         loss: The total loss, including KL and entropy terms.
-        entropy: Entropy of the policy before the update, in nats per token.
-        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's before the update; its negative
-            estimates the KL divergence from the sampler to the trainer.
+        entropy: Entropy of the policy in nats per token.
+        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's in the first optimizer step, before
+            the weights change; its negative estimates the KL divergence from the sampler to the trainer.
         logprob_difference_max: Largest absolute value of this difference.
+        first_tokens: Number of sampled tokens in the first optimizer step.
         importance_ratio_mean: Mean ratio of the trainer's probability to the sampler's over all optimizer steps.
         importance_ratio_max: Largest such ratio.
         clipped_low: Fraction of tokens whose gradient was removed or weight limited because their ratio was too small.
@@ -61,7 +64,7 @@ class UpdateStats:
         grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
         value_loss: Mean over the decisions with a value target, and over the optimizer steps.
         value_grad_norm: Gradient norm of the value head before clipping.
-        tokens: Number of sampled tokens trained on.
+        tokens: Number of sampled tokens trained on, each counted once.
         forward: Number of tokens in forward passes.
         skipped: Number of optimizer steps skipped because loss or gradient were not finite.
         roles: Statistics of each role's tokens, if there are roles.
@@ -71,6 +74,7 @@ class UpdateStats:
     entropy: float = 0.0
     logprob_difference_mean: float = 0.0
     logprob_difference_max: float = 0.0
+    first_tokens: int = 0
     importance_ratio_mean: float = 0.0
     importance_ratio_max: float = 0.0
     clipped_low: float = 0.0
@@ -86,7 +90,7 @@ class UpdateStats:
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
         """Combine the statistics of the ranks' own microbatches, before averaging."""
-        for name in (*TOKEN_MEANS, "logprob_difference_mean", "value_loss", "tokens"):
+        for name in (*TOKEN_MEANS, "logprob_difference_mean", "first_tokens", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
         self.forward = sum((part.forward for part in parts), TokenCount())
         names = sorted({name for part in parts for name in part.roles})
@@ -100,6 +104,7 @@ class RoleStats:
     """Sums over a role's tokens that were trained on; fields as in :class:`UpdateStats`."""
 
     tokens: int = 0
+    first_tokens: int = 0
     entropy: float = 0.0
     logprob_difference_mean: float = 0.0
     clipped_low: float = 0.0
@@ -110,8 +115,14 @@ class RoleStats:
         return RoleStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def means(self) -> dict[str, float]:
-        """Return the means per token of all fields except the number of tokens."""
-        return {name: getattr(self, name) / max(1, self.tokens) for name in self.__slots__ if name != "tokens"}
+        """Return the means per token of all fields except the numbers of tokens."""
+        means = {name: getattr(self, name) / max(1, self.tokens) for name in _ROLE_MEANS}
+        return means | {"logprob_difference_mean": self.logprob_difference_mean / max(1, self.first_tokens)}
+
+    def per_pass(self, passes: int) -> RoleStats:
+        """Return the sums per pass over the batch."""
+        means = {name: getattr(self, name) / passes for name in _ROLE_MEANS}
+        return replace(self, tokens=self.tokens // passes, **means)
 
 
 class Learner:
@@ -233,14 +244,22 @@ class Learner:
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 optimizer_steps += 1
                 if epoch == 0 and part == 0:
-                    first = (stats.logprob_difference_mean, stats.logprob_difference_max)
+                    first = replace(stats, roles=dict(stats.roles))
         self._fit_head(step, stats)
         # Later optimizer steps move away from the sampler on purpose: the mismatch is measured in the first.
-        stats.logprob_difference_mean, stats.logprob_difference_max = first
+        stats.logprob_difference_mean = first.logprob_difference_mean
+        stats.logprob_difference_max = first.logprob_difference_max
+        stats.first_tokens = first.tokens
+        for role, own in stats.roles.items():
+            was = first.roles.get(role, RoleStats())
+            gap = was.logprob_difference_mean
+            stats.roles[role] = replace(own, logprob_difference_mean=gap, first_tokens=was.tokens)
         stats.merge(self.ranks.all_gather(stats))
         stats.value_loss /= optimizer_steps
         for name in ("loss", *TOKEN_MEANS):
             setattr(stats, name, getattr(stats, name) / stats.tokens)
+        stats.tokens //= options.epochs
+        stats.roles = {role: own.per_pass(options.epochs) for role, own in stats.roles.items()}
         return stats
 
     @torch.no_grad()

@@ -125,12 +125,15 @@ def merge_updates(updates: Collection[UpdateStats]) -> UpdateStats:
     weights = [part.tokens for part in parts]
     if not any(weights):
         weights = [part.forward.padded for part in parts]
+    first = [part.first_tokens for part in parts] if any(part.first_tokens for part in parts) else weights
     for name in ("loss", "logprob_difference_mean", "value_loss", *TOKEN_MEANS):
-        values = [getattr(part, name) * weight for part, weight in zip(parts, weights, strict=True)]
-        setattr(total, name, sum(values) / max(1, sum(weights)))
+        weight_of = first if name == "logprob_difference_mean" else weights
+        values = [getattr(part, name) * weight for part, weight in zip(parts, weight_of, strict=True)]
+        setattr(total, name, sum(values) / max(1, sum(weight_of)))
     for name in ("logprob_difference_max", "importance_ratio_max", "grad_norm", "value_grad_norm"):
         setattr(total, name, max(getattr(part, name) for part in parts))
     total.tokens = sum(part.tokens for part in parts)
+    total.first_tokens = sum(part.first_tokens for part in parts)
     total.skipped = sum(part.skipped for part in parts)
     total.forward = sum((part.forward for part in parts), TokenCount())
     for part in parts:
