@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,62 @@ PerToken = Mapping[str, list[FloatArray]]
 def per_episode(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
     """Assign the episode's advantage to every sampled token."""
     return {"adv": [np.full(sample.num_sampled, adv) for sample, adv in zip(batch.samples, adv_B, strict=True)]}
+
+
+def checked_per_token(
+    returned: Any, names: Sequence[str], batch: AdvantageBatch, owner: str
+) -> dict[str, list[FloatArray]]:
+    """Return what an advantage function returned, as arrays of 64-bit floats.
+
+    Args:
+        returned: What it returned.
+        names: What it must contain at least.
+        batch: What it was called with.
+        owner: Its algorithm, for messages.
+
+    Raises:
+        ValueError: A name is missing, or there is not one finite number per sampled token. Numbers that are not finite
+            are accepted if rewards or values are not finite either: the optimizer step is then skipped.
+    """
+    owner = f"the advantages of {owner}"
+    if not isinstance(returned, Mapping) or not set(names) <= set(returned):
+        what = f"the keys {list(returned)}" if isinstance(returned, Mapping) else f"a {type(returned).__name__}"
+        raise ValueError(f"{owner} must be a mapping with the keys {', '.join(names)}, not {what}")
+    checked: dict[str, list[FloatArray]] = {}
+    for name, values in returned.items():
+        if not hasattr(values, "__len__") or len(values) != len(batch.samples):
+            what = f"{len(values)} entries" if hasattr(values, "__len__") else f"a {type(values).__name__}"
+            raise ValueError(
+                f"{owner} have {what} under {name!r}; expected one array per sample ({len(batch.samples)})"
+            )
+        checked[name] = [
+            _checked(value, sample.num_sampled, f"{owner}: {name!r} of episode {sample.episode_id!r}")
+            for value, sample in zip(values, batch.samples, strict=True)
+        ]
+        for value_N, sample, kept in zip(checked[name], batch.samples, batch.keep_B, strict=True):
+            if kept and not np.isfinite(value_N).all() and _is_finite(batch):
+                raise ValueError(
+                    f"{owner}: {name!r} of episode {sample.episode_id!r} is {value_N[~np.isfinite(value_N)][0]}, "
+                    "although all rewards are finite; check for a division by 0"
+                )
+    return checked
+
+
+def _checked(value: Any, length: int, what: str) -> FloatArray:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # e.g. a tensor that requires a gradient
+        raise ValueError(f"{what} cannot be converted to an array: {error}; expected {length} numbers") from error
+    if array.dtype.kind not in "fiub" or array.shape != (length,):
+        raise ValueError(
+            f"{what} is an array of {array.dtype} with shape {array.shape}; expected numbers with shape ({length},), "
+            "one per sampled token"
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def _is_finite(batch: AdvantageBatch) -> bool:
+    return all(np.isfinite(values).all() for values in (batch.reward_B, *batch.cost, *(batch.values or ())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trainers.algorithms.advantages import AdvantageBatch, PerToken
+from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per_token
 from trainers.algorithms.estimators import BoolArray, FloatArray, explained_variance, has_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.loss import CLIP, Loss
@@ -181,7 +181,8 @@ class AlgorithmRun:
         """Compute the targets of each sampled token from the rewards.
 
         Raises:
-            ValueError: A signal that the algorithm needs is missing.
+            ValueError: A signal that the algorithm needs is missing, or its advantage function returned something else
+                than one finite number per sampled token.
         """
         for name in self.required_signals:
             if getattr(signals, name) is None:
@@ -190,7 +191,9 @@ class AlgorithmRun:
                 )
         keep_B = self.trainable_mask(samples)
         batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.values)
-        per_token = self.algorithm.advantages(batch, self.options)
+        names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
+        returned = self.algorithm.advantages(batch, self.options)
+        per_token = checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
         return TokenTargets(keep_B, per_token, _metrics(keep_B, per_token))
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
