@@ -10,7 +10,7 @@ additional forward pass). By design there is no replay of episodes beyond one st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import targets_by_role
-from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
@@ -81,9 +80,7 @@ def train(
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
     """
-    if algorithm is not None:
-        config = replace(config, algorithm=options_of(algorithm, config.algorithm))
-    with open_run(config, env, sampler, callbacks) as run:
+    with open_run(config, env, sampler, algorithm, callbacks) as run:
         try:
             _validate_start(run)
             for step in range(run.state.step, config.steps):

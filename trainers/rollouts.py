@@ -253,7 +253,8 @@ def concatenate(parts: Sequence[RolloutBatch], *, at_once: bool) -> RolloutBatch
 
 
 class Rollouts:
-    """Collects episodes and serves the newest weights. Owns the engines and the sampler; call :meth:`close`.
+    """Collects episodes and serves the newest weights. Owns the engines and the sampler, which it also closes if it
+    cannot be created; call :meth:`close`.
 
     Episodes run in a background thread: :meth:`start` returns immediately.
 
@@ -287,11 +288,6 @@ class Rollouts:
         seed: int,
         deterministic: bool,
     ) -> None:
-        if not sampler.returns_tokens:
-            raise TokensMissing(
-                f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated but "
-                "not trained on; use the torch or vLLM sampler"
-            )
         self.train_env = train_env
         self.sampler = sampler
         self._seed = seed
@@ -300,8 +296,6 @@ class Rollouts:
         self._synced: dict[int, int] = {}  # weight version to number of its weight sync
         self._running: set[asyncio.Task[Any]] = set()
         self._abandoned = False
-        self._closed = False
-
         self._sampling = sampling
         self._assignment = assignment
         options: dict[str, Any] = {
@@ -326,10 +320,20 @@ class Rollouts:
                 return AgentExecutionEngine(env_kwargs=kwargs, agent=train_env.agent, **options)
             return AgentWorkflowEngine(train_env.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
 
-        self._train = engine(train_env.train_kwargs)
-        self._validation = engine(train_env.validation_kwargs)
-        for item in (self._train, self._validation):
-            self._loop.run(item.__aenter__())
+        with contextlib.ExitStack() as opened:  # each callback runs even if others fail
+            opened.callback(self._loop.close)
+            opened.callback(lambda: self._loop.run(self.sampler.close()))
+            if not sampler.returns_tokens:
+                raise TokensMissing(
+                    f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated "
+                    "but not trained on; use the torch or vLLM sampler"
+                )
+            self._train, self._validation = engine(train_env.train_kwargs), engine(train_env.validation_kwargs)
+            for item in (self._train, self._validation):
+                self._loop.run(item.__aenter__())
+                opened.callback(lambda item=item: self._loop.run(item.aclose()))
+            opened.callback(self._stop)
+            self._opened = opened.pop_all()
 
     def _params(self, max_tokens: int) -> SamplingParams:
         return SamplingParams(temperature=self._sampling.temperature, max_tokens=max_tokens)
@@ -427,16 +431,7 @@ class Rollouts:
 
     def close(self) -> None:
         """Stop all workers and free the sampler. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.ExitStack() as closing:  # each callback runs even if others fail
-            closing.callback(self._loop.close)
-            closing.callback(lambda: self._loop.run(self.sampler.close()))
-            closing.callback(lambda: self._loop.run(self._validation.aclose()))
-            closing.callback(lambda: self._loop.run(self._train.aclose()))
-            self.abandon()
-            closing.callback(lambda: self._loop.run(self._wait_until_idle()))
+        self._opened.close()
 
     def abandon(self) -> None:
         """End all current and future episodes with :class:`RolloutAbandoned`. Safe to call in a signal handler."""
@@ -455,6 +450,11 @@ class Rollouts:
             if trajectory.trainable and step.tokens is not None
         }
         return min((self._synced.get(version, 0) for version in versions), default=self.weight_syncs)
+
+    def _stop(self) -> None:
+        """Abandon all episodes and wait for their end."""
+        self.abandon()
+        self._loop.run(self._wait_until_idle())
 
     async def _wait_until_idle(self) -> None:
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -6,13 +6,13 @@ model before training and has only validation metrics.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,11 @@ class MetricsLog:
         if self._path.exists():
             _drop_later(self._path, keep_until)
         self._file = open(self._path, "a")  # noqa: SIM115 - closed by close()
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
+        try:
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
+        except BaseException:
+            self._file.close()
+            raise
 
     def write(self, step: int, row: Mapping[str, Any]) -> None:
         """Write one row. Non-finite numbers become null; values that are not numbers are omitted from TensorBoard."""
@@ -89,7 +93,7 @@ class PhaseClock:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._began = time.perf_counter()
 
-    @contextmanager
+    @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         began = time.perf_counter()
         try:

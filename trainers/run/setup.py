@@ -8,8 +8,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
-from trainers.algorithms import make_algorithm
+from trainers.algorithms import Algorithm, make_algorithm
+from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
@@ -72,6 +74,7 @@ def open_run(
     config: TrainConfig,
     env: TrainEnv | None = None,
     sampler: Sampler | None = None,
+    algorithm: Algorithm | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
@@ -81,7 +84,9 @@ def open_run(
     Args:
         config: All options.
         env: The environment as objects, instead of ``config.env.id``.
-        sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
+        sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end, also if the run cannot
+            be opened.
+        algorithm: The algorithm, instead of ``config.algorithm.name``.
         callbacks: Their methods are called during the run, in the main process.
 
     Raises:
@@ -89,11 +94,16 @@ def open_run(
         CheckpointError: There are checkpoints to resume from, but none is complete.
     """
     clock = PhaseClock()
-    if env is not None:
-        config = replace(config, env=env.named(config.env))
-    for warning in validate(config):
-        _log.warning("%s", warning)
     with contextlib.ExitStack() as opened:
+        before_rollouts = opened.enter_context(contextlib.ExitStack())
+        if sampler is not None:
+            before_rollouts.callback(_close, sampler)
+        if algorithm is not None:
+            config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+        if env is not None:
+            config = replace(config, env=env.named(config.env))
+        for warning in validate(config):
+            _log.warning("%s", warning)
         ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
         if ranks.size > 1 and config.sampler.backend == "vllm":
             raise ConfigError(
@@ -117,12 +127,14 @@ def open_run(
             adapters=assignment.adapters(roles) if roles else ("",),
         )
         memory = PeakMemory(policy.device)
-        algorithm = make_algorithm(config.algorithm, config.sampling.max_response_tokens or config.sampling.max_tokens)
-        learners = LearnerSet(policy, config.optimizer, config.steps, algorithm.value, ranks)
+        most = config.sampling.max_response_tokens or config.sampling.max_tokens
+        algorithm_run = make_algorithm(config.algorithm, most)
+        learners = LearnerSet(policy, config.optimizer, config.steps, algorithm_run.value, ranks)
         curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
         opponents = OpponentPool(config.opponents) if config.opponents.role else None
         new_sampler = functools.partial(make_sampler, policy, config)
+        before_rollouts.pop_all()  # from here on the rollouts close the sampler
         rollouts = Rollouts(
             train_env,
             new_sampler() if sampler is None else sampler,
@@ -136,8 +148,8 @@ def open_run(
         opened.callback(rollouts.close)
         replacement = new_sampler if sampler is None else None
         publisher = WeightPublisher(policy, learners, rollouts, opponents, assignment, config, replacement)
-        prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm, assignment, config, ranks)
-        state = RunState(learners, algorithm, curriculum, entropy, opponents, prefetcher)
+        prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm_run, assignment, config, ranks)
+        state = RunState(learners, algorithm_run, curriculum, entropy, opponents, prefetcher)
         main = ranks.is_main_process
         callbacks = callbacks if main else ()
         unchanged = fingerprints(policy, train_env.train)
@@ -161,6 +173,11 @@ def open_run(
         yield TrainingRun(
             config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation, callbacks
         )
+
+
+def _close(sampler: Sampler) -> None:
+    with contextlib.closing(BackgroundLoop("close-sampler")) as loop:
+        loop.run(sampler.close())
 
 
 def _collective_timeout(config: TrainConfig) -> float:
