@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from echo_config import echo_config
 from echo_env import EchoEnv
@@ -26,7 +28,7 @@ from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
 from trainers.rollouts import TrainEnv, open_train_env
-from trainers.run.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
+from trainers.run.metrics import MetricsLog, episode_metrics, group_metrics, read_metrics, validation_metrics
 from trainers.samples import TokensMissing, samples_of
 
 
@@ -280,6 +282,29 @@ def test_the_sampler_is_closed_if_the_run_cannot_be_opened(tmp_path: Path, monke
     with pytest.raises(TokensMissing):
         train(config)
     assert sampler.closed == 1, "one that the run created"
+
+
+def test_reward_components_that_are_not_numbers_are_ignored() -> None:
+    components = {"hit": 0.5, "numpy": np.float32(0.5), "flag": np.True_, "integer": np.int64(2), 3: True}
+    junk = {
+        "text": "0.5",
+        "none": None,
+        "nan": np.nan,
+        "inf": -np.inf,
+        "huge": 10**400,
+        "money": Decimal(1),
+        "list": [1],
+    }
+    found = episode("a", 1.0)
+    found.trajectories[0].steps[0].info["reward_components"] = components | junk
+    row = episode_metrics([found])
+    assert {key: value for key, value in row.items() if key.startswith("reward/") and key.count("/") == 2} == {
+        "reward/hit/mean": 0.5,
+        "reward/numpy/mean": 0.5,
+        "reward/flag/mean": 1.0,
+        "reward/integer/mean": 2.0,
+        "reward/3/mean": 1.0,
+    }
 
 
 def test_metrics_survive_a_torn_line_and_drop_repeated_steps(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import numbers
 import os
 import time
 from collections import Counter, defaultdict
@@ -192,8 +193,17 @@ def _component_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
             components = step.info.get("reward_components")
             # An environment that is not ours may use the key for something else.
             for name, value in components.items() if isinstance(components, Mapping) else ():
-                totals[name] += float(value)
+                if (number := _finite_number(value)) is not None:
+                    totals[str(name)] += number
     return {f"reward/{name}/mean": total / len(trajectories) for name, total in sorted(totals.items())}
+
+
+def _finite_number(value: object) -> float | None:
+    if isinstance(value, numbers.Real | np.bool_):
+        with contextlib.suppress(OverflowError):  # an integer above the largest float
+            if math.isfinite(number := float(value)):
+                return number
+    return None
 
 
 def _completion_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
