@@ -77,7 +77,7 @@ class RunLog:
 
     def warn(self, step: int, row: Mapping[str, Any]) -> None:
         """Warn if the metrics show that the run diverges."""
-        for warning in self._watch.check(row):
+        for warning in self._watch.check(row) if self._is_main_process else ():
             _log.warning("step %d: %s", step, warning)
 
     def note(self, text: str) -> None:
