@@ -24,6 +24,7 @@ from rllm_gym.engine import load_episodes
 from trainers.algorithms import (
     LOSSES,
     Algorithm,
+    AlgorithmOptions,
     GroupOptions,
     Loss,
     LossOptions,
@@ -236,3 +237,10 @@ def test_what_an_outside_algorithm_returns_is_checked() -> None:
     ):
         with pytest.raises(ValueError, match=expected):
             targets(returned)
+
+
+def test_options_of_no_algorithm_are_an_error_that_says_how_to_create_them() -> None:
+    with pytest.raises(ConfigError, match=r"AlgorithmOptions\(...\).*algorithm_options\(name"):
+        make_algorithm(AlgorithmOptions(group_size=4))
+    with pytest.raises(ConfigError, match="algorithm_options"):
+        options_of(MAXRL, AlgorithmOptions())

@@ -65,9 +65,10 @@ def options_of(algorithm: Algorithm, options: AlgorithmOptions) -> AlgorithmOpti
     """Return ``options`` as options of ``algorithm``; those that differ from their defaults are taken over.
 
     Raises:
-        ConfigError: The algorithm does not have one of these.
+        ConfigError: The algorithm does not have one of these, or ``options`` were not created by
+            :func:`algorithm_options`.
     """
-    previous, loss = _COMBINATIONS[type(options)]
+    previous, loss = _combination(options)
     if previous is algorithm:
         return options
     before = type(options)()
@@ -87,9 +88,21 @@ def make_algorithm(options: AlgorithmOptions, max_tokens: int = 1) -> AlgorithmR
     Args:
         options: Created by :func:`algorithm_options`, or read from a configuration.
         max_tokens: Maximum number of sampled tokens per episode: the constant of ``aggregation=constant``.
+
+    Raises:
+        ConfigError: The options are of another type.
     """
-    algorithm, loss = _COMBINATIONS[type(options)]
+    algorithm, loss = _combination(options)
     return AlgorithmRun(algorithm, loss, options, max_tokens)
+
+
+def _combination(options: AlgorithmOptions) -> tuple[Algorithm, Loss]:
+    if type(options) not in _COMBINATIONS:
+        raise ConfigError(
+            f"{type(options).__name__}(...) are not the options of an algorithm with its loss; create them with "
+            "algorithm_options(name, ...)"
+        )
+    return _COMBINATIONS[type(options)]
 
 
 def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
