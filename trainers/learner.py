@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
-from trainers.algorithms.estimators import FloatArray
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
+from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
-from trainers.algorithms.estimators import group_relative
+from trainers.algorithms.grpo import group_relative
 from trainers.algorithms.losses import (
     clipped_surrogate,
     importance_factor,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from test_losses import draw, micro_batch
 from rllm_gym.core import Episode, TokenSequence
 from rllm_gym.engine import load_episodes
 from trainers.algorithms import (
+    ALGORITHMS,
     LOSSES,
     Algorithm,
     AlgorithmOptions,
@@ -244,3 +246,11 @@ def test_options_of_no_algorithm_are_an_error_that_says_how_to_create_them() -> 
         make_algorithm(AlgorithmOptions(group_size=4))
     with pytest.raises(ConfigError, match="algorithm_options"):
         options_of(MAXRL, AlgorithmOptions())
+
+
+def test_the_help_describes_every_algorithm_and_loss() -> None:
+    hints = get_type_hints(type(algorithm_options()), include_extras=True)
+    for option, table in (("name", ALGORITHMS), ("loss", LOSSES)):
+        (argument,) = hints[option].__metadata__
+        found = re.findall(r"(\S+): [A-Z][^.]+\.", argument.help)
+        assert found == list(table), argument.help

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rllm_gym.core import TokenSequence
 from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
 from trainers.algorithms import TokenTargets, algorithm_options, make_algorithm
-from trainers.algorithms.loss import ClipOptions
+from trainers.algorithms.losses import ClipOptions
 from trainers.batching import Row, make_micro_batches
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged

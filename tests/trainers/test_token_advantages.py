@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from tests.chat.for_every import for_every
 from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
-from trainers.algorithms.estimators import discounted_returns, gae
+from trainers.algorithms.gae import discounted_returns, gae
 from trainers.algorithms.turns import turns_of
 from trainers.samples import Sample, samples_of
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import AlgorithmRun, TokenTargets, algorithm_options, make_algorithm
-from trainers.algorithms.estimators import explained_variance
+from trainers.algorithms.gae import explained_variance
 from trainers.config import ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
 from trainers.loop import train

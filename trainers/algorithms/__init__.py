@@ -9,7 +9,7 @@ from trainers.algorithms.algorithm import (
     SignalName,
     TokenTargets,
 )
-from trainers.algorithms.loss import Loss
+from trainers.algorithms.losses import Loss
 from trainers.algorithms.options import (
     AlgorithmOptions,
     ComparingOptions,

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.algorithms.estimators import BoolArray, FloatArray, discounted_returns, whitening_stats
+from trainers.algorithms.gae import discounted_returns
 from trainers.algorithms.turns import SampledTurn, turns_of
+from trainers.array_types import BoolArray, FloatArray, IntArray
 from trainers.samples import Sample
+
+STD_EPSILON = 1e-6
+"""Added to a standard deviation before something is divided by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Decisions:
     """
 
     sample: int
-    tokens: list[NDArray[np.int64]]
+    tokens: list[IntArray]
     reward_T: FloatArray
 
 
@@ -173,6 +177,9 @@ def scatter(per_token: list[FloatArray], decisions: Decisions, value_T: FloatArr
 
 
 def batch_whitening(batch: AdvantageBatch, decisions: list[Decisions], values: list[FloatArray]) -> tuple[float, float]:
-    """Return shift and scale over the decisions of the episodes that are trained on."""
+    """Return shift and scale that normalize the values of the episodes that are trained on to mean 0 and standard
+    deviation 1; constant values become 0.
+    """
     counted = [value_T for decision, value_T in zip(decisions, values, strict=True) if batch.keep_B[decision.sample]]
-    return whitening_stats(np.concatenate(counted) if counted else np.zeros(0))
+    value_N = np.concatenate([np.zeros(0), *counted])
+    return (float(value_N.mean()), 1.0 / (float(value_N.std()) + STD_EPSILON)) if len(value_N) else (0.0, 1.0)

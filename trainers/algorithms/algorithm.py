@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per_token
-from trainers.algorithms.estimators import BoolArray, FloatArray, explained_variance, has_variance
+from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
-from trainers.algorithms.loss import CLIP, Loss
+from trainers.algorithms.groups import has_variance
+from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, clipped_value_loss
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions
+from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
 
 if TYPE_CHECKING:  # torch is imported only when a loss is computed
@@ -211,8 +213,6 @@ class AlgorithmRun:
         """
         if self.value is None or value_N is None:
             raise ValueError(f"algorithm {self.algorithm.name!r} has no value head to train")
-        from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss  # imports torch
-
         targets = batch.targets
         error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=VALUE_CLIP)
         return targets["decision"] * error_N

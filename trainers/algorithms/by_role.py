@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainers.algorithms.algorithm import AlgorithmRun, ModelSignals, TokenTargets
-from trainers.algorithms.estimators import FloatArray
+from trainers.array_types import FloatArray
 from trainers.samples import Sample
 
 

@@ -6,16 +6,19 @@ A name is one of this package, or ``my_module:MY_ALGORITHM`` for an object elsew
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import tyro
 
 from trainers.algorithms.algorithm import Algorithm, AlgorithmRun
 from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
-from trainers.algorithms.loss import CISPO, CLIP, DPPO, GSPO, Loss
-from trainers.algorithms.loss import REINFORCE as REINFORCE_LOSS
+from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
+from trainers.algorithms.losses import REINFORCE as REINFORCE_LOSS
 from trainers.algorithms.options import Aggregation, AlgorithmOptions
 from trainers.algorithms.ppo import PPO
 from trainers.algorithms.rebn import REBN
@@ -162,8 +165,8 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
     kind = make_dataclass(
         "AlgorithmOptions",
         [
-            ("name", str, field(default=name)),
-            ("loss", str, field(default=loss_name)),
+            ("name", _described("name", ALGORITHMS), field(default=name)),
+            ("loss", _described("loss", LOSSES), field(default=loss_name)),
             ("aggregation", Aggregation, field(default=algorithm.aggregation or loss.aggregation)),
         ],
         bases=(loss.options, algorithm.options),
@@ -172,6 +175,20 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
     )
     _COMBINATIONS[kind] = algorithm, loss
     return kind
+
+
+def _described(option: str, table: Mapping[str, Algorithm] | Mapping[str, Loss]) -> Any:
+    """Return the type of an option that names an object, with the objects of this package in the text of --help."""
+    lines = []
+    for name, found in table.items():
+        function = found.advantages if isinstance(found, Algorithm) else found.function
+        lines.append(f"{name}: {inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
+    kind = "algorithm" if option == "name" else "loss"
+    text = (
+        f"The {kind}, or my_module:MY_{kind.upper()} for one of your own. {' '.join(lines)} The other options depend "
+        "on algorithm.name and algorithm.loss; see, for example, --algorithm.name ppo --help."
+    )
+    return Annotated[str, tyro.conf.arg(help=text)]
 
 
 def _check_options(owner: Algorithm | Loss) -> None:
