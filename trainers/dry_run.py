@@ -44,9 +44,9 @@ from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
 from trainers.preview import preview_rollouts
-from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import holds_run
 from trainers.run.throughput import TokenCount
+from trainers.train_env import TrainEnv, open_train_env
 
 # Number of training tasks whose lengths are measured.
 _TASKS = 8

@@ -21,12 +21,13 @@ from trainers.algorithms.by_role import targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
-from trainers.rollouts import RolloutAbandoned, RolloutBatch, TrainEnv
+from trainers.rollout_collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample
+from trainers.train_env import TrainEnv
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from trainers.config import (
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.model import Policy, load_causal_lm, load_tokenizer
-from trainers.rollouts import TrainEnv
 from trainers.samples import Sample
+from trainers.train_env import TrainEnv
 
 
 def config_of(data: dict[str, Any], steps: int, output: str) -> TrainConfig:

@@ -20,8 +20,8 @@ from rllm_gym.core import Outcome
 from rllm_gym.engine import load_episodes
 from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
 from trainers.loop import train
-from trainers.rollouts import TrainEnv
 from trainers.run.metrics import read_metrics
+from trainers.train_env import TrainEnv
 
 
 class ConstantRewardEnv(EchoEnv):

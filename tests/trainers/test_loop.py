@@ -27,9 +27,9 @@ from trainers import AgentTrainer
 from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
-from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import MetricsLog, episode_metrics, group_metrics, read_metrics, validation_metrics
 from trainers.samples import TokensMissing, samples_of
+from trainers.train_env import TrainEnv, open_train_env
 
 
 @pytest.fixture(scope="module")

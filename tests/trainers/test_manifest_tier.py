@@ -8,7 +8,7 @@ from pathlib import Path
 from commands.command_line import rllm_gym
 
 from rllm_gym.sandbox.probe import choose
-from trainers.rollouts import TrainEnv, sandbox_tier_of
+from trainers.train_env import TrainEnv, sandbox_tier_of
 
 
 def test_the_environment_reports_its_confinement_tier() -> None:

@@ -26,10 +26,10 @@ from trainers.dry_run import dry_run, report
 from trainers.fine_tuning.demonstrations import read_demonstrations
 from trainers.loop import TrainResult, train
 from trainers.model import ModelUnusable, Policy
-from trainers.rollouts import open_train_env
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
 from trainers.run.setup import open_run
+from trainers.train_env import open_train_env
 
 ALGORITHMS = ["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"]
 LOSSES = ["gspo", "cispo", "dppo", "reinforce"]

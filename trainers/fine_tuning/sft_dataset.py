@@ -20,7 +20,7 @@ from trainers.fine_tuning.demonstrations import (
 from trainers.fine_tuning.offline_run import EpochOrder
 from trainers.fine_tuning.tokenized import LengthLimit, TokenizedSequence, fingerprint, split_held_out
 from trainers.option_checks import import_object
-from trainers.rollouts import TrainEnv
+from trainers.train_env import TrainEnv
 
 SftExample = tuple[TokenizedSequence, ...]
 """One demonstration as token sequences, one per branch of the conversation, each with tokens to train on."""

@@ -20,7 +20,7 @@ from trainers.entropy import EntropyBonus
 from trainers.learners import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
-from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_of
+from trainers.rollout_collector import RolloutCollector
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.metrics import PhaseClock
 from trainers.run.process_group import ProcessGroup, limit_threads, open_process_group
@@ -34,6 +34,7 @@ from trainers.run.throughput import PeakMemory
 from trainers.run.validation import Validation
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.sampler_factory import make_sampler
+from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def open_run(
 ) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
 
-    After SIGTERM, the parts raise :class:`~trainers.rollouts.RolloutAbandoned`.
+    After SIGTERM, the parts raise :class:`~trainers.rollout_collector.RolloutAbandoned`.
 
     Args:
         config: All options.
@@ -95,9 +96,9 @@ def open_run(
     """
     clock = PhaseClock()
     with contextlib.ExitStack() as opened:
-        before_rollouts = opened.enter_context(contextlib.ExitStack())
+        until_collector = opened.enter_context(contextlib.ExitStack())
         if sampler is not None:
-            before_rollouts.callback(_close, sampler)
+            until_collector.callback(_close, sampler)
         if algorithm is not None:
             config = replace(config, algorithm=options_of(algorithm, config.algorithm))
         if env is not None:
@@ -134,8 +135,8 @@ def open_run(
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
         opponents = OpponentPool(config.opponents) if config.opponents.role else None
         new_sampler = functools.partial(make_sampler, policy, config)
-        before_rollouts.pop_all()  # from here on the rollouts close the sampler
-        rollouts = Rollouts(
+        until_collector.pop_all()  # from here on the collector closes the sampler
+        collector = RolloutCollector(
             train_env,
             new_sampler() if sampler is None else sampler,
             policy.tokenizer,
@@ -145,10 +146,10 @@ def open_run(
             seed=config.seed,
             deterministic=config.deterministic,
         )
-        opened.callback(rollouts.close)
+        opened.callback(collector.close)
         replacement = new_sampler if sampler is None else None
-        publisher = WeightPublisher(policy, learners, rollouts, opponents, assignment, config, replacement)
-        prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm_run, assignment, config, ranks)
+        publisher = WeightPublisher(policy, learners, collector, opponents, assignment, config, replacement)
+        prefetcher = RolloutPrefetcher(collector, publisher, curriculum, algorithm_run, assignment, config, ranks)
         state = RunState(learners, algorithm_run, curriculum, entropy, opponents, prefetcher)
         main = ranks.is_main_process
         callbacks = callbacks if main else ()
@@ -166,10 +167,10 @@ def open_run(
         log = opened.enter_context(
             RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
         )
-        opened.enter_context(on_sigterm(rollouts.abandon))
+        opened.enter_context(on_sigterm(collector.abandon))
         for note in notes:
             log.note(note)
-        validation = Validation(config, rollouts, publisher, state, log, ranks, callbacks)
+        validation = Validation(config, collector, publisher, state, log, ranks, callbacks)
         yield TrainingRun(
             config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation, callbacks
         )
