@@ -19,13 +19,13 @@ from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_ref
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
+from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
-from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
-from trainers.run.throughput import TokenCount
+from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
 
 _log = logging.getLogger(__name__)

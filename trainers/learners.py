@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
+from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
-from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
-from trainers.run.throughput import TokenCount
+from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
 
 

@@ -12,8 +12,8 @@ from echo_config import echo_config
 from tests.chat.for_every import for_every
 from trainers.run.divergence import DivergenceWatch
 from trainers.run.metrics import PhaseClock
+from trainers.run.peak_memory import PeakMemory
 from trainers.run.run_log import RunLog
-from trainers.run.throughput import PeakMemory
 
 HEALTHY: dict[str, Any] = {
     "success": 0.5,

@@ -27,9 +27,9 @@ from trainers.config import ConfigError, TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.loop import train
 from trainers.model import Policy
+from trainers.process_group import SINGLE_PROCESS
 from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from trainers.run.metrics import MetricsLog, read_metrics
-from trainers.run.process_group import SINGLE_PROCESS
 from trainers.run.resume import generator_states, set_generator_states
 from trainers.run.run_folder import lock_folder, open_folder, save_model
 from trainers.run.validation import Validation

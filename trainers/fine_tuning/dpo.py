@@ -26,7 +26,7 @@ from trainers.fine_tuning.preferences import Pair, Preferences, TokenPair, read_
 from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, split_held_out
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
-from trainers.run.process_group import limit_threads, open_process_group
+from trainers.process_group import limit_threads, open_process_group
 from trainers.run.run_folder import open_folder
 
 _log = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, S
 from trainers.fine_tuning.tokenized import LengthLimit, context_length
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy, TokenOutputs
+from trainers.process_group import limit_threads, open_process_group
 from trainers.rollout_collector import RolloutCollector
 from trainers.run.metrics import validation_metrics
-from trainers.run.process_group import limit_threads, open_process_group
 from trainers.run.run_folder import open_folder
 from trainers.sampler_factory import make_sampler
 from trainers.tiny_model import make_tiny_model

@@ -15,8 +15,8 @@ from rllm_gym.samplers.protocol import SamplerError
 from trainers.algorithms import AlgorithmRun
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.curriculum import TaskCurriculum
+from trainers.process_group import ProcessGroup
 from trainers.rollout_collector import RolloutAbandoned, RolloutBatch, RolloutCollector, concatenate
-from trainers.run.process_group import ProcessGroup
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.samples import Sample, samples_of
 

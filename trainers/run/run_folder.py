@@ -18,8 +18,8 @@ from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import to_mapping
 from trainers.config_loading import write_yaml
 from trainers.model import Policy
+from trainers.process_group import ProcessGroup
 from trainers.run.metrics import holds_run
-from trainers.run.process_group import ProcessGroup
 
 _LOCK = ".lock"
 _PREVIOUS = ".previous"

@@ -14,7 +14,7 @@ from trainers.config import TrainConfig
 from trainers.run.display import Display
 from trainers.run.divergence import DivergenceWatch
 from trainers.run.metrics import MetricsLog, PhaseClock
-from trainers.run.throughput import PeakMemory
+from trainers.run.peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
 

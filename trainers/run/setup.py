@@ -20,17 +20,17 @@ from trainers.entropy import EntropyBonus
 from trainers.learners import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
+from trainers.process_group import ProcessGroup, limit_threads, open_process_group
 from trainers.rollout_collector import RolloutCollector
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.metrics import PhaseClock
-from trainers.run.process_group import ProcessGroup, limit_threads, open_process_group
+from trainers.run.peak_memory import PeakMemory
 from trainers.run.resume import fingerprints
 from trainers.run.rollout_prefetcher import RolloutPrefetcher
 from trainers.run.run_folder import open_folder, write_settings
 from trainers.run.run_log import RunLog
 from trainers.run.run_state import RunState
 from trainers.run.sigterm import on_sigterm
-from trainers.run.throughput import PeakMemory
 from trainers.run.validation import Validation
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.sampler_factory import make_sampler

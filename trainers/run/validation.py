@@ -8,9 +8,9 @@ from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import SamplerError
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
+from trainers.process_group import ProcessGroup
 from trainers.rollout_collector import RolloutAbandoned, RolloutCollector
 from trainers.run.metrics import validation_metrics
-from trainers.run.process_group import ProcessGroup
 from trainers.run.run_log import RunLog
 from trainers.run.run_state import RunState
 from trainers.run.weight_publisher import WeightPublisher
