@@ -131,7 +131,7 @@ class _Data:
                 if (tokenized_pairs := tokenize_pair(pair, renderer, limit)) is not None
             ]
             if not tokenized_pairs:
-                raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_tokens)")
+                raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_length)")
             return tokenized_pairs
 
         train, held_out = read.pairs, []

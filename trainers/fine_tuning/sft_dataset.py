@@ -174,7 +174,7 @@ class FileSftDataset:
                 seen.add(content)
                 examples.append(example)
             if source and not examples:
-                raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_tokens)")
+                raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_length)")
         if options.distinct:
             self.notes.append(f"{len(self._examples)} distinct demonstrations")
         self._demonstrations, self._held_out = [], []
@@ -236,7 +236,7 @@ class PolicySftDataset:
                 return chosen
             if attempts > 100 * number:
                 raise ConfigError(
-                    f"demonstrations.policy solved {len(chosen)} of {attempts} tasks within length.max_tokens: too few "
+                    f"demonstrations.policy solved {len(chosen)} of {attempts} tasks within length.max_length: too few "
                     "for demonstrations.successful_only; use a better policy, or include failed episodes"
                 )
             demonstration = self._collect(self.position)
