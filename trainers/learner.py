@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, SignalName, TokenTargets, ValueOptions
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
@@ -182,10 +182,10 @@ class Learner:
         return learning_rate(self.config, step, self.steps)
 
     @torch.no_grad()
-    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> ModelSignals:
+    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> PerToken:
         """Compute the signals that an algorithm requests of the samples before the update."""
         if not asked:
-            return ModelSignals()
+            return {}
         self.policy.activate(self.adapter)
         rows = rows_of(samples, {})
         columns: dict[str, list[FloatArray]] = {
@@ -205,8 +205,7 @@ class Learner:
                     row = rows[index]
                     columns[name][row.sample][row.start : row.start + number] = sorted_N[begin : begin + number]
                     begin += number
-        columns = {name: self.ranks.all_reduce(values) for name, values in columns.items()}
-        return ModelSignals(**columns)
+        return {name: self.ranks.all_reduce(values) for name, values in columns.items()}
 
     def update(
         self,
@@ -227,7 +226,7 @@ class Learner:
         if not keep:
             return self.measure([sample for sample in samples if not sample.greedy])
         kept = [samples[index] for index in keep]
-        per_token = {name: [values[index] for index in keep] for name, values in targets.per_token.items()}
+        per_token = targets.select(keep).per_token
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
         for epoch in range(options.epochs):
@@ -421,7 +420,7 @@ class Learner:
         stats.forward.add(batch)
         for role, number in shares.roles.items():
             mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
-            sums = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
+            sums: dict[str, Any] = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
             stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(int(mine_N.sum()), **sums)
         return loss.item()
 

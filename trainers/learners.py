@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, SignalName, TokenTargets, ValueOptions
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
@@ -55,18 +55,18 @@ class LearnerSet:
         """Return the learning rate of a step, the same for all."""
         return next(iter(self.by_adapter.values())).learning_rate(step)
 
-    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> ModelSignals:
+    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> PerToken:
         """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
-            return ModelSignals()
+            return {}
         columns: dict[str, list[Any]] = {name: [np.zeros(0)] * len(samples) for name in asked}
         for adapter, learner in self.by_adapter.items():
             chosen = _samples_of(samples, adapter)
             signals = learner.signals([samples[index] for index in chosen], asked)
             for name, column in columns.items():
-                for index, value_N in zip(chosen, getattr(signals, name), strict=True):
+                for index, value_N in zip(chosen, signals[name], strict=True):
                     column[index] = value_N
-        return ModelSignals(**columns)
+        return columns
 
     def update(
         self,

@@ -171,7 +171,7 @@ class RolloutCollector:
             self._train, self._validation = engine(train_env.train_kwargs), engine(train_env.validation_kwargs)
             for item in (self._train, self._validation):
                 self._loop.run(item.__aenter__())
-                opened.callback(lambda item=item: self._loop.run(item.aclose()))
+                opened.callback(self._close_engine, item)
             opened.callback(self._stop)
             self._opened = opened.pop_all()
 
@@ -290,6 +290,9 @@ class RolloutCollector:
             if trajectory.trainable and step.tokens is not None
         }
         return min((self._synced.get(version, 0) for version in versions), default=self.weight_syncs)
+
+    def _close_engine(self, engine: Engine) -> None:
+        self._loop.run(engine.aclose())
 
     def _stop(self) -> None:
         """Abandon all episodes and wait for their end."""

@@ -4,7 +4,6 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import (
     Algorithm,
     AlgorithmRun,
-    ModelSignals,
     RolloutRequest,
     SignalName,
     TokenTargets,
@@ -32,7 +31,6 @@ __all__ = [
     "GroupOptions",
     "Loss",
     "LossOptions",
-    "ModelSignals",
     "PerToken",
     "RolloutRequest",
     "SignalName",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainers.algorithms.gae import discounted_returns
-from trainers.algorithms.turns import SampledTurn, turns_of
-from trainers.array_types import BoolArray, FloatArray, IntArray
+from trainers.algorithms.turns import Decisions, turns_of
+from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
 
 STD_EPSILON = 1e-6
@@ -51,7 +51,12 @@ class AdvantageBatch:
 
 
 PerToken = Mapping[str, list[FloatArray]]
-"""By name, for each sample one value per sampled token, its sequences in order; see :class:`TokenTargets`."""
+"""By name, for each sample one value per sampled token, its sequences in order."""
+
+
+def select(per_token: PerToken, chosen: Sequence[int]) -> PerToken:
+    """Return the values of the chosen samples."""
+    return {name: [values[index] for index in chosen] for name, values in per_token.items()}
 
 
 def per_episode(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
@@ -115,45 +120,27 @@ def _is_finite(batch: AdvantageBatch) -> bool:
     return all(np.isfinite(values).all() for values in (batch.reward_B, *batch.cost, *(batch.values or ())))
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """The decisions of one agent in one episode, in order: its turns or its tokens.
-
-    Attributes:
-        sample: Index of the episode.
-        tokens: Sampled tokens of each decision, as indices into the sampled tokens of the sample.
-        reward_T: Reward after each decision, minus the cost of its tokens.
-    """
-
-    sample: int
-    tokens: list[IntArray]
-    reward_T: FloatArray
-
-
 def turn_decisions(batch: AdvantageBatch) -> list[Decisions]:
+    """Return the turns of each agent, with their costs subtracted."""
     return [
-        Decisions(
-            index,
-            [turn.tokens for turn in turns],
-            np.array([turn.reward - batch.cost[index][turn.tokens].sum() for turn in turns]),
-        )
-        for index, turns in _turns_by_agent(batch)
+        replace(turns, reward_T=turns.reward_T - [batch.cost[turns.sample][tokens].sum() for tokens in turns.tokens])
+        for turns in _turns_by_agent(batch)
     ]
 
 
 def token_decisions(batch: AdvantageBatch) -> list[Decisions]:
+    """Return the tokens of each agent, with their costs subtracted; the last one of a turn has the turn's reward."""
     decisions = []
-    for index, turns in _turns_by_agent(batch):
-        reward_T = np.concatenate([-batch.cost[index][turn.tokens] for turn in turns])
-        last = np.cumsum([len(turn.tokens) for turn in turns]) - 1
-        reward_T[last] += [turn.reward for turn in turns]
-        tokens = np.concatenate([turn.tokens for turn in turns])
-        decisions.append(Decisions(index, list(tokens[:, None]), reward_T))
+    for turns in _turns_by_agent(batch):
+        tokens = np.concatenate(turns.tokens)
+        reward_T = -batch.cost[turns.sample][tokens]
+        reward_T[np.cumsum([len(own) for own in turns.tokens]) - 1] += turns.reward_T
+        decisions.append(Decisions(turns.sample, list(tokens[:, None]), reward_T))
     return decisions
 
 
-def _turns_by_agent(batch: AdvantageBatch) -> list[tuple[int, list[SampledTurn]]]:
-    return [(index, turns) for index, sample in enumerate(batch.samples) for turns in turns_of(sample) if turns]
+def _turns_by_agent(batch: AdvantageBatch) -> list[Decisions]:
+    return [turns for index, sample in enumerate(batch.samples) for turns in turns_of(sample, index) if turns.tokens]
 
 
 def whitened_returns(batch: AdvantageBatch, decisions: list[Decisions], gamma: float) -> PerToken:

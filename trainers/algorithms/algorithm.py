@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per_token
+from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per_token, select
 from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
@@ -30,27 +30,9 @@ class RolloutRequest:
     greedy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSignals:
-    """The model's outputs for the samples before the update, for algorithms that request them.
-
-    Lists have one entry per sample, arrays one value per sampled token, its sequences in order.
-
-    Attributes:
-        values: The value head's value of the state in which each token was sampled.
-        ref_logp: Log-probs under the reference model.
-    """
-
-    values: list[FloatArray] | None = None
-    ref_logp: list[FloatArray] | None = None
-
-    def select(self, chosen: Sequence[int]) -> ModelSignals:
-        """Return the signals of the chosen samples."""
-        return ModelSignals(_chosen(self.values, chosen), _chosen(self.ref_logp, chosen))
-
-
 SignalName = Literal["values", "ref_logp"]
-"""What an algorithm can request to be computed before the update; the fields of :class:`ModelSignals`."""
+"""What an algorithm can request to be computed of the samples before the update, for each sampled token: the value
+head's value of the state in which it was sampled, or its log-prob under the reference model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +41,18 @@ class TokenTargets:
 
     Attributes:
         keep_B: Which samples to train on.
-        per_token: By name, for each sample one value per sampled token, its sequences in order. Always ``"adv"``;
-            with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0 at tokens with a value
-            target.
+        per_token: Always ``"adv"``; with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0
+            at tokens with a value target.
         metrics: Metrics to log.
     """
 
     keep_B: BoolArray
-    per_token: Mapping[str, list[FloatArray]]
+    per_token: PerToken
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     def select(self, chosen: Sequence[int]) -> TokenTargets:
         """Return the targets of the chosen samples, without the numbers."""
-        per_token = {name: [values[index] for index in chosen] for name, values in self.per_token.items()}
-        return TokenTargets(self.keep_B[list(chosen)], per_token)
-
-
-def _chosen(values: list[FloatArray] | None, chosen: Sequence[int]) -> list[FloatArray] | None:
-    return None if values is None else [values[index] for index in chosen]
+        return TokenTargets(self.keep_B[list(chosen)], select(self.per_token, chosen))
 
 
 def stochastic_rollouts(options: AlgorithmOptions) -> Sequence[RolloutRequest]:
@@ -179,20 +155,24 @@ class AlgorithmRun:
             keep_B &= has_variance(reward_B, group_B)
         return keep_B
 
-    def targets(self, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
+    def targets(self, samples: Sequence[Sample], signals: PerToken) -> TokenTargets:
         """Compute the targets of each sampled token from the rewards.
+
+        Args:
+            samples: The samples.
+            signals: At least the :attr:`required_signals`.
 
         Raises:
             ValueError: A signal that the algorithm needs is missing, or its advantage function returned something else
                 than one finite number per sampled token.
         """
         for name in self.required_signals:
-            if getattr(signals, name) is None:
+            if name not in signals:
                 raise ValueError(
                     f"algorithm {self.algorithm.name!r} needs {name} of the samples, which were not computed"
                 )
         keep_B = self.trainable_mask(samples)
-        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.values)
+        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.get("values"))
         names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
         returned = self.algorithm.advantages(batch, self.options)
         per_token = checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
@@ -224,13 +204,13 @@ class AlgorithmRun:
         if self._greedy is not None and state["greedy"] is not None:
             self._greedy.load_state_dict(state["greedy"])
 
-    def _cost(self, samples: Sequence[Sample], signals: ModelSignals) -> list[FloatArray]:
+    def _cost(self, samples: Sequence[Sample], signals: PerToken) -> list[FloatArray]:
         """Return the KL cost of each sampled token, if it is part of the reward."""
-        if signals.ref_logp is None:
+        if "ref_logp" not in signals:
             return [np.zeros(sample.num_sampled) for sample in samples]
         return [
             self.options.kl_reward * (_sampler_logp(sample) - ref_logp_N)
-            for sample, ref_logp_N in zip(samples, signals.ref_logp, strict=True)
+            for sample, ref_logp_N in zip(samples, signals["ref_logp"], strict=True)
         ]
 
 
@@ -242,7 +222,7 @@ def _sampler_logp(sample: Sample) -> FloatArray:
     )
 
 
-def _metrics(keep_B: BoolArray, per_token: Mapping[str, list[FloatArray]]) -> dict[str, float]:
+def _metrics(keep_B: BoolArray, per_token: PerToken) -> dict[str, float]:
     """Compute diagnostics of the advantages and, with a value head, of the values."""
     kept = {
         name: np.concatenate([np.zeros(0), *(values[i] for i in np.flatnonzero(keep_B))])

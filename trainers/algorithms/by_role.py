@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainers.algorithms.algorithm import AlgorithmRun, ModelSignals, TokenTargets
+from trainers.algorithms.advantages import PerToken, select
+from trainers.algorithms.algorithm import AlgorithmRun, TokenTargets
 from trainers.array_types import FloatArray
 from trainers.samples import Sample
 
 
-def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
+def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals: PerToken) -> TokenTargets:
     """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role.
 
     The logged numbers are means over the roles and, with the suffix ``/{role}``, the numbers of each role.
@@ -25,7 +26,7 @@ def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals:
     means: dict[str, list[float]] = {}
     for role in roles:
         chosen = [index for index, sample in enumerate(samples) if sample.role == role]
-        targets = algorithm.targets([samples[index] for index in chosen], signals.select(chosen))
+        targets = algorithm.targets([samples[index] for index in chosen], select(signals, chosen))
         keep_B[chosen] = targets.keep_B
         for name, values in targets.per_token.items():
             column = per_token.setdefault(name, [np.zeros(0)] * len(samples))

@@ -285,7 +285,7 @@ def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -
     """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7),
     without gradient.
     """
-    _, index_N = sequence_N.unique(return_inverse=True)
+    index_N: Tensor = sequence_N.unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
     count_S = index_N.bincount().to(logp_N.dtype)
     total_S = count_S.new_zeros(len(count_S)).index_add_(0, index_N, (logp_N - sampler_logp_N).detach())
     return (total_S / count_S).exp()[index_N]
