@@ -102,12 +102,15 @@ def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
     """Return a factory of the configured agent.
 
     Raises:
-        ConfigError: The class does not exist.
+        ConfigError: The class does not exist, or does not accept the arguments.
     """
-    if not config.agent:
-        return default_agent(config.id)
-    agent = import_object(config.agent, "env.agent")
+    agent = import_object(config.agent, "env.agent") if config.agent else default_agent(config.id)
     kwargs = dict(config.agent_kwargs)
+    try:
+        agent(**kwargs)
+    except (TypeError, ValueError) as error:
+        name = config.agent or f"{agent.__name__} (the default of {config.id})"
+        raise ConfigError(f"env.agent={name} cannot be created with env.agent_kwargs={kwargs}: {error}") from error
     return lambda: agent(**kwargs)
 
 

@@ -316,7 +316,6 @@ def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"env": {"workflow": ""}, "roles": {"solver": {}}}, "roles without env.workflow"),
     ({"env": {"workflow": ""}, "roles": {"solver": {"copies": {}}}}, "roles without env.workflow"),
-    ({"env": {"workflow": "", "agent_kwargs": {"solvers": 3}}}, "agent_kwargs without env.agent or env.workflow"),
     ({"env": {"agent": "a:B"}}, r"env.agent='a:B' has no effect"),
     ({"model": {"tuning": "full"}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
     ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),
