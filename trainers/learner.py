@@ -157,7 +157,8 @@ class Learner:
         self.ranks = ranks
         self.version = 0
         self._head: list[torch.nn.Parameter] = []
-        self._value_targets: list[_ValueTargets] = []
+        # The states with a value target of each microbatch of a pass, their values before the update, their returns.
+        self._value_targets: list[tuple[Tensor, Tensor, Tensor]] = []
         further: list[dict[str, Any]] = []
         if value is not None:
             policy.activate(self.adapter)
@@ -406,7 +407,10 @@ class Learner:
             stats.value_loss += value_loss.item()
             weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
-            self._value_targets.append(_ValueTargets.of(outputs, batch))
+            assert outputs.state_ND is not None
+            at_M = batch.targets["decision"].nonzero().squeeze(-1)
+            old_value_M, return_M = batch.targets["value"][at_M], batch.targets["return"][at_M]
+            self._value_targets.append((outputs.state_ND[at_M], old_value_M, return_M))
         loss.backward()  # type: ignore[no-untyped-call]
 
         stats.entropy += entropy_N.detach().sum().item()
@@ -430,11 +434,11 @@ class Learner:
             return
         head = self._value_head
         assert head is not None
-        decisions = sum(self.ranks.all_gather(sum(len(judged.return_M) for judged in self._value_targets)))
+        decisions = sum(self.ranks.all_gather(sum(len(return_M) for _, _, return_M in self._value_targets)))
         for _ in range(_EXTRA_VALUE_STEPS):
             loss = 0.0
-            for judged in self._value_targets:
-                error_M = clipped_value_loss(head(judged.state_MD), judged.value_M, judged.return_M, clip=VALUE_CLIP)
+            for state_MD, old_value_M, return_M in self._value_targets:
+                error_M = clipped_value_loss(head(state_MD), old_value_M, return_M, clip=VALUE_CLIP)
                 part = error_M.sum() / decisions
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += part.item()
@@ -478,21 +482,6 @@ class Learner:
                 f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _ValueTargets:
-    """The M states of a microbatch that have a value target, with their targets."""
-
-    state_MD: Tensor
-    value_M: Tensor
-    return_M: Tensor
-
-    @classmethod
-    def of(cls, outputs: TokenOutputs, batch: MicroBatch) -> _ValueTargets:
-        assert outputs.state_ND is not None
-        at_M = batch.targets["decision"].nonzero().squeeze(-1)
-        return cls(outputs.state_ND[at_M], batch.targets["value"][at_M], batch.targets["return"][at_M])
 
 
 @dataclass(frozen=True, slots=True)
