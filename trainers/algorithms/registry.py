@@ -6,7 +6,6 @@ A name is one of this package, or ``my_module:MY_ALGORITHM`` for an object elsew
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
@@ -182,7 +181,8 @@ def _described(option: str, table: Mapping[str, Algorithm] | Mapping[str, Loss])
     lines = []
     for name, found in table.items():
         function = found.advantages if isinstance(found, Algorithm) else found.function
-        lines.append(f"{name}: {inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
+        first_line, _, _ = (function.__doc__ or "").partition("\n")
+        lines.append(f"{name}: {first_line}")
     kind = "algorithm" if option == "name" else "loss"
     text = (
         f"The {kind}, or my_module:MY_{kind.upper()} for one of your own. {' '.join(lines)} The other options depend "
