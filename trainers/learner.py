@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import AlgorithmRun, PerToken, SignalName, TokenTargets, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, SignalName, ValueOptions
+from trainers.algorithms.advantages import select
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
@@ -212,22 +213,22 @@ class Learner:
         self,
         step: int,
         samples: Sequence[Sample],
-        targets: TokenTargets,
+        targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weight: float,
     ) -> UpdateStats:
-        """Train on the kept samples: ``epochs`` passes of ``minibatches`` optimizer steps. If none are kept, only
-        measure.
+        """Train on the samples that the algorithm trains on: ``epochs`` passes of ``minibatches`` optimizer steps. If
+        there are none, only measure.
 
         Raises:
             TrainingDiverged: Too many consecutive steps were not finite.
         """
         self.policy.activate(self.adapter)
-        keep = [index for index, kept in enumerate(targets.keep_B) if kept]
+        keep = np.flatnonzero(algorithm.trainable_mask(samples)).tolist()
         if not keep:
             return self.measure([sample for sample in samples if not sample.greedy])
         kept = [samples[index] for index in keep]
-        per_token = targets.select(keep).per_token
+        per_token = select(targets, keep)
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
         for epoch in range(options.epochs):

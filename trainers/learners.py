@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import AlgorithmRun, PerToken, SignalName, TokenTargets, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, SignalName, ValueOptions
+from trainers.algorithms.advantages import select
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
@@ -72,7 +73,7 @@ class LearnerSet:
         self,
         step: int,
         samples: Sequence[Sample],
-        targets: TokenTargets,
+        targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weights: Mapping[str, float],
     ) -> dict[str, UpdateStats]:
@@ -86,7 +87,7 @@ class LearnerSet:
             chosen = _samples_of(samples, adapter)
             mine = [samples[index] for index in chosen]
             weight = entropy_weights[adapter]
-            updates[adapter] = learner.update(step, mine, targets.select(chosen), algorithm, weight)
+            updates[adapter] = learner.update(step, mine, select(targets, chosen), algorithm, weight)
         return updates
 
     def state_dict(self) -> dict[str, Any]:

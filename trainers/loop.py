@@ -17,7 +17,7 @@ from typing import Any
 from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import Algorithm
-from trainers.algorithms.by_role import targets_by_role
+from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
@@ -127,7 +127,8 @@ def _step(run: TrainingRun, step: int) -> None:
         with clock("weight_sync"):
             run.publisher.publish(step + 1)
 
-    row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples) | dict(targets.metrics)
+    row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples)
+    row |= target_metrics_by_role(algorithm, samples, targets)
     row |= {"optim/lr": learners.learning_rate(step)} | update_metrics(updates, algorithm)
     row |= entropy_metrics(state.entropy, step) | rollout_metrics(batch, run.config.asynchrony)
     row["tasks"] = run.train_env.task_ids(batch.tasks)

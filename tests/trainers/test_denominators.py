@@ -59,7 +59,7 @@ def test_the_loss_is_averaged_only_over_trained_tokens(policy: Policy, aggregati
     config = algorithm_options(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config, max_tokens=7)
     targets = algorithm.targets(samples, {})
-    assert targets.keep_B.tolist() == [True, True, True, True, False, False, True, False]
+    assert algorithm.trainable_mask(samples).tolist() == [True, True, True, True, False, False, True, False]
     learner = Learner(policy, OptimizerConfig(lr=1e-12, tokens_per_microbatch=budget), 10)
     stats = learner.update(0, samples, targets, algorithm, 0.0)
 

@@ -114,7 +114,6 @@ def test_cached_baselines_of_tasks_are_reused_also_after_a_resume() -> None:
     again = replace(played, group_id="t@1.0")
     samples = resumed.with_cached_baselines([again], {"t@1.0": 7}, version=3)
     assert samples[1] == replace(greedy, greedy=True, group_id="t@1.0")
-    targets = resumed.targets(samples, {})
-    assert targets.keep_B.tolist() == [True, False]
-    assert np.allclose(targets.per_token["adv"][0], 0.75)
+    assert resumed.trainable_mask(samples).tolist() == [True, False]
+    assert np.allclose(resumed.targets(samples, {})["adv"][0], 0.75)
     assert resumed.with_cached_baselines([again], {"t@1.0": 7}, version=4) == [again]

@@ -220,7 +220,7 @@ def test_what_an_outside_algorithm_returns_is_checked() -> None:
     def targets(returned: Any) -> list[list[float]]:
         mine = Algorithm("mine", GroupOptions, lambda batch, options: returned)
         run = make_algorithm(algorithm_options(mine))
-        return [value_N.tolist() for value_N in run.targets(samples, {}).per_token["adv"]]
+        return [value_N.tolist() for value_N in run.targets(samples, {})["adv"]]
 
     assert targets({"adv": [[1, True], np.float32([0.5, -1])]}) == [[1.0, 1.0], [0.5, -1.0]]
     for returned, expected in (

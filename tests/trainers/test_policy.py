@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import TokenSequence
 from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
-from trainers.algorithms import TokenTargets, algorithm_options, make_algorithm
+from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.algorithms.losses import ClipOptions
 from trainers.batching import Row, make_micro_batches
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
@@ -197,7 +197,7 @@ def test_samples_without_advantage_change_nothing(folder: Path) -> None:
     learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     config = algorithm_options()
-    stats = learner.update(0, [], TokenTargets(np.zeros(0, dtype=bool), {"adv": []}), make_algorithm(config), 0.1)
+    stats = learner.update(0, [], {"adv": []}, make_algorithm(config), 0.1)
     assert stats.tokens == 0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
 
@@ -206,9 +206,7 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_sta
     learner = learner_of(folder, max_bad_steps=2)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     samples, config = samples_with([1.0, 0.0]), algorithm_options()
-    targets = TokenTargets(
-        np.ones(len(samples), dtype=bool), {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
-    )
+    targets = {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
     stats = learner.update(0, samples, targets, make_algorithm(config), 0.0)
     assert stats.skipped == 1
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
@@ -220,14 +218,14 @@ def test_statistics_of_several_passes_and_minibatches(folder: Path) -> None:
     """Every token counts once, and only the first optimizer step compares the log-probs with the sampler's."""
     learner = learner_of(folder, lr=0.05, warmup_steps=0)
     samples = [
-        Sample(str(index), f"g{index // 4}/{role}", 0.0, (sequence,), role=role)
+        Sample(str(index), f"g{index // 4}/{role}", float(index % 4 < 2), (sequence,), role=role)
         for index, (sequence, role) in enumerate(zip(sequences(8), "ab" * 4, strict=True))
     ]
     first = {role: [sample for sample in samples[:4] if sample.role == role] for role in "ab"}
     expected = {role: learner.measure(own).logprob_difference_mean for role, own in first.items()}
     algorithm = make_algorithm(algorithm_options(epochs=2, minibatches=2))
     advantages = [np.full(sample.num_sampled, -1.0) for sample in samples]
-    stats = learner.update(0, samples, TokenTargets(np.ones(8, dtype=bool), {"adv": advantages}), algorithm, 0.0)
+    stats = learner.update(0, samples, {"adv": advantages}, algorithm, 0.0)
     assert learner.version == 4
     assert stats.tokens == sum(sample.num_sampled for sample in samples)
     for role in "ab":

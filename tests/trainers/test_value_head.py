@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms import AlgorithmRun, TokenTargets, algorithm_options, make_algorithm
+from trainers.algorithms import AlgorithmRun, PerToken, algorithm_options, make_algorithm
 from trainers.algorithms.gae import explained_variance
 from trainers.config import ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
@@ -86,10 +86,9 @@ def test_values_are_computed_from_the_state_before_each_token(
         assert value_N == pytest.approx(expected, abs=1e-4)
 
 
-def with_returns(samples: list[Sample], goal: float, adv: float) -> TokenTargets:
+def with_returns(samples: list[Sample], goal: float, adv: float) -> PerToken:
     values = {"adv": adv, "return": goal, "value": 0.0, "decision": 1.0}
-    per_token = {name: [np.full(sample.num_sampled, value) for sample in samples] for name, value in values.items()}
-    return TokenTargets(np.array([sample.num_sampled > 0 for sample in samples]), per_token)
+    return {name: [np.full(sample.num_sampled, value) for sample in samples] for name, value in values.items()}
 
 
 def weights(policy: Policy) -> torch.Tensor:
@@ -152,12 +151,12 @@ def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
     samples = some_samples(3, 6)
     targets = with_returns(samples, 0.0, 1.0)
     rng = np.random.default_rng(0)
-    for values in targets.per_token["return"]:
+    for values in targets["return"]:
         values[:] = rng.normal()
     for step in range(120):
         learner.update(step, samples, targets, algorithm, 0.0)
     signals = learner.signals(samples, {"values"})
-    explained = explained_variance(np.concatenate(signals["values"]), np.concatenate(targets.per_token["return"]))
+    explained = explained_variance(np.concatenate(signals["values"]), np.concatenate(targets["return"]))
     assert explained > 0.5
 
 

@@ -6,7 +6,6 @@ from trainers.algorithms.algorithm import (
     AlgorithmRun,
     RolloutRequest,
     SignalName,
-    TokenTargets,
 )
 from trainers.algorithms.losses import Loss
 from trainers.algorithms.options import (
@@ -34,7 +33,6 @@ __all__ = [
     "PerToken",
     "RolloutRequest",
     "SignalName",
-    "TokenTargets",
     "ValueOptions",
     "algorithm_options",
     "make_algorithm",

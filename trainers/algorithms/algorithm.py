@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,26 +35,6 @@ SignalName = Literal["values", "ref_logp"]
 head's value of the state in which it was sampled, or its log-prob under the reference model."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTargets:
-    """What an algorithm computes from a batch of samples.
-
-    Attributes:
-        keep_B: Which samples to train on.
-        per_token: Always ``"adv"``; with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0
-            at tokens with a value target.
-        metrics: Metrics to log.
-    """
-
-    keep_B: BoolArray
-    per_token: PerToken
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-    def select(self, chosen: Sequence[int]) -> TokenTargets:
-        """Return the targets of the chosen samples, without the numbers."""
-        return TokenTargets(self.keep_B[list(chosen)], select(self.per_token, chosen))
-
-
 def stochastic_rollouts(options: AlgorithmOptions) -> Sequence[RolloutRequest]:
     """Return ``group_size`` sampled episodes per task."""
     return [RolloutRequest()] * options.group_size
@@ -75,7 +55,8 @@ class Algorithm:
             :class:`ValueOptions`, the model gets a value head; see :mod:`trainers.algorithms.options` for all.
         advantages: Called with a batch of samples and the options. Returns ``{"adv": …}``, for each sample one value
             per sampled token (:func:`trainers.algorithms.advantages.per_episode` builds it from one value per
-            episode); with a value head also ``"value"``, ``"return"`` and ``"decision"``, see :class:`TokenTargets`.
+            episode); with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0 at tokens with
+            a value target.
         loss: The loss, unless the option ``algorithm.loss`` names another one.
         rollouts_per_prompt: Called with the options; returns the episodes to sample for a task. Greedy ones are never
             trained on, and reused as long as the weights do not change.
@@ -155,8 +136,8 @@ class AlgorithmRun:
             keep_B &= has_variance(reward_B, group_B)
         return keep_B
 
-    def targets(self, samples: Sequence[Sample], signals: PerToken) -> TokenTargets:
-        """Compute the targets of each sampled token from the rewards.
+    def targets(self, samples: Sequence[Sample], signals: PerToken) -> PerToken:
+        """Compute the targets of each sampled token from the rewards: what :attr:`Algorithm.advantages` returns.
 
         Args:
             samples: The samples.
@@ -175,8 +156,11 @@ class AlgorithmRun:
         batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.get("values"))
         names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
         returned = self.algorithm.advantages(batch, self.options)
-        per_token = checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
-        return TokenTargets(keep_B, per_token, _metrics(keep_B, per_token))
+        return checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
+
+    def target_metrics(self, samples: Sequence[Sample], targets: PerToken) -> dict[str, float]:
+        """Compute diagnostics of the advantages and, with a value head, of the values, over the trained samples."""
+        return _metrics(self.trainable_mask(samples), targets)
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
@@ -223,11 +207,8 @@ def _sampler_logp(sample: Sample) -> FloatArray:
 
 
 def _metrics(keep_B: BoolArray, per_token: PerToken) -> dict[str, float]:
-    """Compute diagnostics of the advantages and, with a value head, of the values."""
-    kept = {
-        name: np.concatenate([np.zeros(0), *(values[i] for i in np.flatnonzero(keep_B))])
-        for name, values in per_token.items()
-    }
+    chosen = np.flatnonzero(keep_B).tolist()
+    kept = {name: np.concatenate([np.zeros(0), *values]) for name, values in select(per_token, chosen).items()}
     adv_N = kept["adv"]
     if not len(adv_N):
         return {}
