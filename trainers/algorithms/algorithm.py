@@ -160,7 +160,25 @@ class AlgorithmRun:
 
     def target_metrics(self, samples: Sequence[Sample], targets: PerToken) -> dict[str, float]:
         """Compute diagnostics of the advantages and, with a value head, of the values, over the trained samples."""
-        return _metrics(self.trainable_mask(samples), targets)
+        chosen = np.flatnonzero(self.trainable_mask(samples)).tolist()
+        kept = {name: np.concatenate([np.zeros(0), *values]) for name, values in select(targets, chosen).items()}
+        adv_N = kept["adv"]
+        if not len(adv_N):
+            return {}
+        numbers = {
+            "advantages/mean": float(adv_N.mean()),
+            "advantages/std": float(adv_N.std()),
+            "advantages/max": float(np.abs(adv_N).max()),
+        }
+        if "value" in kept:
+            judged = kept["decision"] > 0
+            value_N, return_N = kept["value"][judged], kept["return"][judged]
+            numbers |= {
+                "value/mean": float(value_N.mean()),
+                "value/return_mean": float(return_N.mean()),
+                "value/explained_variance": explained_variance(value_N, return_N),
+            }
+        return numbers
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
@@ -204,25 +222,3 @@ def _sampler_logp(sample: Sample) -> FloatArray:
     return np.concatenate(
         [np.asarray(sequence.logprobs)[np.asarray(sequence.mask) == 1] for sequence in sample.sequences]
     )
-
-
-def _metrics(keep_B: BoolArray, per_token: PerToken) -> dict[str, float]:
-    chosen = np.flatnonzero(keep_B).tolist()
-    kept = {name: np.concatenate([np.zeros(0), *values]) for name, values in select(per_token, chosen).items()}
-    adv_N = kept["adv"]
-    if not len(adv_N):
-        return {}
-    numbers = {
-        "advantages/mean": float(adv_N.mean()),
-        "advantages/std": float(adv_N.std()),
-        "advantages/max": float(np.abs(adv_N).max()),
-    }
-    if "value" in kept:
-        judged = kept["decision"] > 0
-        value_N, return_N = kept["value"][judged], kept["return"][judged]
-        numbers |= {
-            "value/mean": float(value_N.mean()),
-            "value/return_mean": float(return_N.mean()),
-            "value/explained_variance": explained_variance(value_N, return_N),
-        }
-    return numbers
