@@ -37,7 +37,7 @@ from trainers.config_loading import load_yaml
 from trainers.fine_tuning.sft import sft
 from trainers.loop import train
 from trainers.model import load_causal_lm, load_tokenizer
-from trainers.rollouts import make_agent
+from trainers.train_env import make_agent
 
 TEST_MAPS = 256
 SAMPLED, GREEDY, TURNS = "success, sampled", "success, greedy", "turns"

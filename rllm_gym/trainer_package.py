@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import sys
 
 
 def check_trainer_package() -> None:
@@ -17,9 +18,13 @@ def check_trainer_package() -> None:
     ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "trainers", "__init__.py")
     if not os.path.isfile(ours):
         raise ImportError(f"rllm-gym's trainer is missing: there is no {ours}; reinstall rllm-gym", name="trainers")
-    spec = importlib.util.find_spec("trainers")
-    found = None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-    if found is None or not os.path.samefile(found, ours):
+    try:
+        spec = importlib.util.find_spec("trainers")
+        found = None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    except ValueError:  # a module without a spec has been put into sys.modules
+        found = getattr(sys.modules["trainers"], "__file__", None) or "a module that was created at run time"
+    # A path inside a zip archive is no file.
+    if found is None or not os.path.exists(found) or not os.path.samefile(found, ours):
         raise ImportError(
             f"`import trainers` finds {found} instead of rllm-gym's {ours}: rename the former, or remove its folder "
             "from sys.path (which contains the script's folder, PYTHONPATH and site-packages)",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from trainers.fine_tuning.dpo import DpoResult
     from trainers.fine_tuning.sft import SftResult
     from trainers.loop import TrainResult, train
-    from trainers.rollouts import TrainEnv
     from trainers.tiny_model import make_tiny_model
+    from trainers.train_env import TrainEnv
 
 __all__ = [
     "AgentTrainer",

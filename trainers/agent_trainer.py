@@ -15,7 +15,7 @@ from trainers.config import ConfigError, TrainConfig
 from trainers.config.mapping import from_mapping
 from trainers.config_loading import load_yaml
 from trainers.loop import TrainResult, train
-from trainers.rollouts import TaskSequence, TrainEnv, open_train_env, tasks_of
+from trainers.train_env import TaskSequence, TrainEnv, open_train_env, tasks_of
 
 
 class AgentTrainer:

@@ -92,8 +92,8 @@ def train(argv: Sequence[str] | None = None) -> int:
     from trainers.learner import TrainingDiverged
     from trainers.loop import NoTrainableEpisodes
     from trainers.loop import train as run
+    from trainers.process_group import ProcessLost
     from trainers.run.checkpoint import CheckpointError
-    from trainers.run.process_group import ProcessLost
 
     disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
     try:
@@ -128,8 +128,8 @@ def sft(argv: Sequence[str] | None = None) -> int:
     from rllm_gym.engine import EnvironmentUnavailable
     from trainers.fine_tuning.sft import sft as run
     from trainers.learner import TrainingDiverged
+    from trainers.process_group import ProcessLost
     from trainers.run.checkpoint import CheckpointError
-    from trainers.run.process_group import ProcessLost
 
     disable_progress_bar()
     try:
@@ -154,8 +154,8 @@ def dpo(argv: Sequence[str] | None = None) -> int:
 
     from trainers.fine_tuning.dpo import dpo as run
     from trainers.learner import TrainingDiverged
+    from trainers.process_group import ProcessLost
     from trainers.run.checkpoint import CheckpointError
-    from trainers.run.process_group import ProcessLost
 
     disable_progress_bar()
     try:

@@ -20,6 +20,7 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
+from trainers.batching.token_count import TokenCount
 from trainers.config import (
     ConfigError,
     OpenAISamplerConfig,
@@ -44,9 +45,8 @@ from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
 from trainers.preview import preview_rollouts
-from trainers.rollouts import TrainEnv, open_train_env
 from trainers.run.metrics import holds_run
-from trainers.run.throughput import TokenCount
+from trainers.train_env import TrainEnv, open_train_env
 
 # Number of training tasks whose lengths are measured.
 _TASKS = 8

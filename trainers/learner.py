@@ -7,25 +7,26 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
-from trainers.algorithms.estimators import FloatArray
+from trainers.algorithms import AlgorithmRun, PerToken, SignalName, ValueOptions
+from trainers.algorithms.advantages import select
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
+from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
+from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
-from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
-from trainers.run.throughput import TokenCount
+from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ _EXTRA_VALUE_STEPS = 10
 TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
 """Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
 
+_ROLE_MEANS = ("entropy", "clipped_low", "clipped_high", "kl")
+
 
 class TrainingDiverged(RuntimeError):
     """Loss or gradient were not finite in several consecutive steps."""
@@ -45,14 +48,15 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(slots=True)
 class UpdateStats:
-    """Statistics of one update, averaged over the sampled tokens that were trained on.
+    """Statistics of one update, averaged over the sampled tokens that were trained on and all passes over them.
 
     Attributes:
         loss: The total loss, including KL and entropy terms.
-        entropy: Entropy of the policy before the update, in nats per token.
-        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's before the update; its negative
-            estimates the KL divergence from the sampler to the trainer.
+        entropy: Entropy of the policy in nats per token.
+        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's in the first optimizer step, before
+            the weights change; its negative estimates the KL divergence from the sampler to the trainer.
         logprob_difference_max: Largest absolute value of this difference.
+        first_tokens: Number of sampled tokens in the first optimizer step.
         importance_ratio_mean: Mean ratio of the trainer's probability to the sampler's over all optimizer steps.
         importance_ratio_max: Largest such ratio.
         clipped_low: Fraction of tokens whose gradient was removed or weight limited because their ratio was too small.
@@ -61,7 +65,7 @@ class UpdateStats:
         grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
         value_loss: Mean over the decisions with a value target, and over the optimizer steps.
         value_grad_norm: Gradient norm of the value head before clipping.
-        tokens: Number of sampled tokens trained on.
+        tokens: Number of sampled tokens trained on, each counted once.
         forward: Number of tokens in forward passes.
         skipped: Number of optimizer steps skipped because loss or gradient were not finite.
         roles: Statistics of each role's tokens, if there are roles.
@@ -71,6 +75,7 @@ class UpdateStats:
     entropy: float = 0.0
     logprob_difference_mean: float = 0.0
     logprob_difference_max: float = 0.0
+    first_tokens: int = 0
     importance_ratio_mean: float = 0.0
     importance_ratio_max: float = 0.0
     clipped_low: float = 0.0
@@ -86,7 +91,7 @@ class UpdateStats:
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
         """Combine the statistics of the ranks' own microbatches, before averaging."""
-        for name in (*TOKEN_MEANS, "logprob_difference_mean", "value_loss", "tokens"):
+        for name in (*TOKEN_MEANS, "logprob_difference_mean", "first_tokens", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
         self.forward = sum((part.forward for part in parts), TokenCount())
         names = sorted({name for part in parts for name in part.roles})
@@ -100,6 +105,7 @@ class RoleStats:
     """Sums over a role's tokens that were trained on; fields as in :class:`UpdateStats`."""
 
     tokens: int = 0
+    first_tokens: int = 0
     entropy: float = 0.0
     logprob_difference_mean: float = 0.0
     clipped_low: float = 0.0
@@ -110,8 +116,14 @@ class RoleStats:
         return RoleStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def means(self) -> dict[str, float]:
-        """Return the means per token of all fields except the number of tokens."""
-        return {name: getattr(self, name) / max(1, self.tokens) for name in self.__slots__ if name != "tokens"}
+        """Return the means per token of all fields except the numbers of tokens."""
+        means = {name: getattr(self, name) / max(1, self.tokens) for name in _ROLE_MEANS}
+        return means | {"logprob_difference_mean": self.logprob_difference_mean / max(1, self.first_tokens)}
+
+    def per_pass(self, passes: int) -> RoleStats:
+        """Return the sums per pass over the batch."""
+        means = {name: getattr(self, name) / passes for name in _ROLE_MEANS}
+        return replace(self, tokens=self.tokens // passes, **means)
 
 
 class Learner:
@@ -146,7 +158,8 @@ class Learner:
         self.ranks = ranks
         self.version = 0
         self._head: list[torch.nn.Parameter] = []
-        self._value_targets: list[_ValueTargets] = []
+        # The states with a value target of each microbatch of a pass, their values before the update, their returns.
+        self._value_targets: list[tuple[Tensor, Tensor, Tensor]] = []
         further: list[dict[str, Any]] = []
         if value is not None:
             policy.activate(self.adapter)
@@ -171,10 +184,10 @@ class Learner:
         return learning_rate(self.config, step, self.steps)
 
     @torch.no_grad()
-    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> ModelSignals:
+    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> PerToken:
         """Compute the signals that an algorithm requests of the samples before the update."""
         if not asked:
-            return ModelSignals()
+            return {}
         self.policy.activate(self.adapter)
         rows = rows_of(samples, {})
         columns: dict[str, list[FloatArray]] = {
@@ -194,29 +207,28 @@ class Learner:
                     row = rows[index]
                     columns[name][row.sample][row.start : row.start + number] = sorted_N[begin : begin + number]
                     begin += number
-        columns = {name: self.ranks.all_reduce(values) for name, values in columns.items()}
-        return ModelSignals(**columns)
+        return {name: self.ranks.all_reduce(values) for name, values in columns.items()}
 
     def update(
         self,
         step: int,
         samples: Sequence[Sample],
-        targets: TokenTargets,
+        targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weight: float,
     ) -> UpdateStats:
-        """Train on the kept samples: ``epochs`` passes of ``minibatches`` optimizer steps. If none are kept, only
-        measure.
+        """Train on the samples that the algorithm trains on: ``epochs`` passes of ``minibatches`` optimizer steps. If
+        there are none, only measure.
 
         Raises:
             TrainingDiverged: Too many consecutive steps were not finite.
         """
         self.policy.activate(self.adapter)
-        keep = [index for index, kept in enumerate(targets.keep_B) if kept]
+        keep = np.flatnonzero(algorithm.trainable_mask(samples)).tolist()
         if not keep:
             return self.measure([sample for sample in samples if not sample.greedy])
         kept = [samples[index] for index in keep]
-        per_token = {name: [values[index] for index in keep] for name, values in targets.per_token.items()}
+        per_token = select(targets, keep)
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
         for epoch in range(options.epochs):
@@ -233,14 +245,22 @@ class Learner:
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 optimizer_steps += 1
                 if epoch == 0 and part == 0:
-                    first = (stats.logprob_difference_mean, stats.logprob_difference_max)
+                    first = replace(stats, roles=dict(stats.roles))
         self._fit_head(step, stats)
         # Later optimizer steps move away from the sampler on purpose: the mismatch is measured in the first.
-        stats.logprob_difference_mean, stats.logprob_difference_max = first
+        stats.logprob_difference_mean = first.logprob_difference_mean
+        stats.logprob_difference_max = first.logprob_difference_max
+        stats.first_tokens = first.tokens
+        for role, own in stats.roles.items():
+            was = first.roles.get(role, RoleStats())
+            gap = was.logprob_difference_mean
+            stats.roles[role] = replace(own, logprob_difference_mean=gap, first_tokens=was.tokens)
         stats.merge(self.ranks.all_gather(stats))
         stats.value_loss /= optimizer_steps
         for name in ("loss", *TOKEN_MEANS):
             setattr(stats, name, getattr(stats, name) / stats.tokens)
+        stats.tokens //= options.epochs
+        stats.roles = {role: own.per_pass(options.epochs) for role, own in stats.roles.items()}
         return stats
 
     @torch.no_grad()
@@ -388,7 +408,10 @@ class Learner:
             stats.value_loss += value_loss.item()
             weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
-            self._value_targets.append(_ValueTargets.of(outputs, batch))
+            assert outputs.state_ND is not None
+            at_M = batch.targets["decision"].nonzero().squeeze(-1)
+            old_value_M, return_M = batch.targets["value"][at_M], batch.targets["return"][at_M]
+            self._value_targets.append((outputs.state_ND[at_M], old_value_M, return_M))
         loss.backward()  # type: ignore[no-untyped-call]
 
         stats.entropy += entropy_N.detach().sum().item()
@@ -402,7 +425,7 @@ class Learner:
         stats.forward.add(batch)
         for role, number in shares.roles.items():
             mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
-            sums = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
+            sums: dict[str, Any] = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
             stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(int(mine_N.sum()), **sums)
         return loss.item()
 
@@ -412,25 +435,29 @@ class Learner:
             return
         head = self._value_head
         assert head is not None
-        decisions = sum(self.ranks.all_gather(sum(len(judged.return_M) for judged in self._value_targets)))
+        decisions = sum(self.ranks.all_gather(sum(len(return_M) for _, _, return_M in self._value_targets)))
         for _ in range(_EXTRA_VALUE_STEPS):
             loss = 0.0
-            for judged in self._value_targets:
-                error_M = clipped_value_loss(head(judged.state_MD), judged.value_M, judged.return_M, clip=VALUE_CLIP)
+            for state_MD, old_value_M, return_M in self._value_targets:
+                error_M = clipped_value_loss(head(state_MD), old_value_M, return_M, clip=VALUE_CLIP)
                 part = error_M.sum() / decisions
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += part.item()
             self.ranks.all_reduce_gradients(self._head)
-            self._step(step, sum(self.ranks.all_gather(loss)), stats, head_only=True)
+            self._step(step, sum(self.ranks.all_gather(loss)), stats, extra=True)
         self._value_targets.clear()
 
     def _warming_up(self, step: int) -> bool:
         return self.value is not None and step < self.value.value_warmup_steps
 
-    def _step(self, step: int, loss: float, stats: UpdateStats, *, head_only: bool = False) -> float:
-        """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping."""
+    def _step(self, step: int, loss: float, stats: UpdateStats, *, extra: bool = False) -> float:
+        """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping.
+
+        ``extra`` is an additional step of the value head. It says nothing about the policy's loss, so that it is not
+        counted among the consecutive steps that were not finite, and does not end them either.
+        """
         parameters = [parameter for _, parameter in self.policy.parameters_of(self.adapter)]
-        head_only = head_only or self._warming_up(step)
+        head_only = extra or self._warming_up(step)
         if head_only:  # the value loss may have added gradients to the model
             for parameter in parameters:
                 parameter.grad = None
@@ -438,38 +465,24 @@ class Learner:
         # Clipped separately: otherwise the large initial gradient of the value head would leave nothing for the
         # policy.
         value_norm = torch.nn.utils.clip_grad_norm_(self._head, self.config.max_grad_norm).item()
-        if math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss):
+        finite = math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss)
+        if finite:
             set_learning_rate(self.optimizer, self.learning_rate(step))
             self.optimizer.step()
-            self._bad_steps = 0
             self.version += not head_only
             stats.value_grad_norm = max(stats.value_grad_norm, value_norm)
         else:
             stats.skipped += 1
-            self._bad_steps += 1
             _log.warning("step %d: loss %s, gradient norm %s: skipped", step, loss, norm)
         self.optimizer.zero_grad(set_to_none=True)
+        if not extra:
+            self._bad_steps = 0 if finite else self._bad_steps + 1
         if self._bad_steps >= self.config.max_bad_steps:
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
                 f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _ValueTargets:
-    """The M states of a microbatch that have a value target, with their targets."""
-
-    state_MD: Tensor
-    value_M: Tensor
-    return_M: Tensor
-
-    @classmethod
-    def of(cls, outputs: TokenOutputs, batch: MicroBatch) -> _ValueTargets:
-        assert outputs.state_ND is not None
-        at_M = batch.targets["decision"].nonzero().squeeze(-1)
-        return cls(outputs.state_ND[at_M], batch.targets["value"][at_M], batch.targets["return"][at_M])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import AlgorithmRun, ModelSignals, SignalName, TokenTargets, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, SignalName, ValueOptions
+from trainers.algorithms.advantages import select
+from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
-from trainers.run.process_group import SINGLE_PROCESS, ProcessGroup
-from trainers.run.throughput import TokenCount
+from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
 
 
@@ -55,24 +56,24 @@ class LearnerSet:
         """Return the learning rate of a step, the same for all."""
         return next(iter(self.by_adapter.values())).learning_rate(step)
 
-    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> ModelSignals:
+    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> PerToken:
         """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
-            return ModelSignals()
+            return {}
         columns: dict[str, list[Any]] = {name: [np.zeros(0)] * len(samples) for name in asked}
         for adapter, learner in self.by_adapter.items():
             chosen = _samples_of(samples, adapter)
             signals = learner.signals([samples[index] for index in chosen], asked)
             for name, column in columns.items():
-                for index, value_N in zip(chosen, getattr(signals, name), strict=True):
+                for index, value_N in zip(chosen, signals[name], strict=True):
                     column[index] = value_N
-        return ModelSignals(**columns)
+        return columns
 
     def update(
         self,
         step: int,
         samples: Sequence[Sample],
-        targets: TokenTargets,
+        targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weights: Mapping[str, float],
     ) -> dict[str, UpdateStats]:
@@ -86,7 +87,7 @@ class LearnerSet:
             chosen = _samples_of(samples, adapter)
             mine = [samples[index] for index in chosen]
             weight = entropy_weights[adapter]
-            updates[adapter] = learner.update(step, mine, targets.select(chosen), algorithm, weight)
+            updates[adapter] = learner.update(step, mine, select(targets, chosen), algorithm, weight)
         return updates
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,12 +126,15 @@ def merge_updates(updates: Collection[UpdateStats]) -> UpdateStats:
     weights = [part.tokens for part in parts]
     if not any(weights):
         weights = [part.forward.padded for part in parts]
+    first = [part.first_tokens for part in parts] if any(part.first_tokens for part in parts) else weights
     for name in ("loss", "logprob_difference_mean", "value_loss", *TOKEN_MEANS):
-        values = [getattr(part, name) * weight for part, weight in zip(parts, weights, strict=True)]
-        setattr(total, name, sum(values) / max(1, sum(weights)))
+        weight_of = first if name == "logprob_difference_mean" else weights
+        values = [getattr(part, name) * weight for part, weight in zip(parts, weight_of, strict=True)]
+        setattr(total, name, sum(values) / max(1, sum(weight_of)))
     for name in ("logprob_difference_max", "importance_ratio_max", "grad_norm", "value_grad_norm"):
         setattr(total, name, max(getattr(part, name) for part in parts))
     total.tokens = sum(part.tokens for part in parts)
+    total.first_tokens = sum(part.first_tokens for part in parts)
     total.skipped = sum(part.skipped for part in parts)
     total.forward = sum((part.forward for part in parts), TokenCount())
     for part in parts:

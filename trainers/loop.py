@@ -10,24 +10,24 @@ additional forward pass). By design there is no replay of episodes beyond one st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import Algorithm
-from trainers.algorithms.by_role import targets_by_role
-from trainers.algorithms.registry import options_of
+from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
-from trainers.rollouts import RolloutAbandoned, RolloutBatch, TrainEnv
+from trainers.rollout_collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample
+from trainers.train_env import TrainEnv
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,7 @@ def train(
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
     """
-    if algorithm is not None:
-        config = replace(config, algorithm=options_of(algorithm, config.algorithm))
-    with open_run(config, env, sampler, callbacks) as run:
+    with open_run(config, env, sampler, algorithm, callbacks) as run:
         try:
             _validate_start(run)
             for step in range(run.state.step, config.steps):
@@ -129,7 +127,8 @@ def _step(run: TrainingRun, step: int) -> None:
         with clock("weight_sync"):
             run.publisher.publish(step + 1)
 
-    row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples) | dict(targets.metrics)
+    row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples)
+    row |= target_metrics_by_role(algorithm, samples, targets)
     row |= {"optim/lr": learners.learning_rate(step)} | update_metrics(updates, algorithm)
     row |= entropy_metrics(state.entropy, step) | rollout_metrics(batch, run.config.asynchrony)
     row["tasks"] = run.train_env.task_ids(batch.tasks)

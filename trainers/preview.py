@@ -11,7 +11,7 @@ from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec
 from rllm_gym.samplers import ScriptedSampler
 from trainers.config import ConfigError, RoleAssignment
 from trainers.fine_tuning.demonstrations import DemonstrationCollector, tokenize
-from trainers.rollouts import TrainEnv
+from trainers.train_env import TrainEnv
 
 
 @dataclass(frozen=True, slots=True)

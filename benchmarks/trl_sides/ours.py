@@ -19,7 +19,7 @@ from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Outcome, Task, TextEnv, TokenSequence
 from rllm_gym.data import Taskset
 from rllm_gym.samplers import Completion, SamplingRequest, TorchSampler, WeightUpdate
-from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
+from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.batching import make_micro_batches, rows_of
 from trainers.config import (
     CheckpointConfig,
@@ -34,8 +34,8 @@ from trainers.config import (
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.model import Policy, load_causal_lm, load_tokenizer
-from trainers.rollouts import TrainEnv
 from trainers.samples import Sample
+from trainers.train_env import TrainEnv
 
 
 def config_of(data: dict[str, Any], steps: int, output: str) -> TrainConfig:
@@ -92,7 +92,7 @@ class Update:
         self._steps = 0
 
     def step(self) -> float:
-        targets = self.algorithm.targets(self.samples, ModelSignals())
+        targets = self.algorithm.targets(self.samples, {})
         stats = self.learner.update(self._steps, self.samples, targets, self.algorithm, 0.0)
         self._steps += 1
         return stats.loss

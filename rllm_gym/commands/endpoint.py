@@ -28,7 +28,7 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--base-url",
         metavar="URL",
-        help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1; --model is then the name of the model there",
+        help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1; --model.path is then the model's name there",
     )
     group.add_argument(
         "--api-key-env", metavar="NAME", help=f"environment variable that contains the API key (default: {_KEY})"
@@ -63,7 +63,8 @@ def check_endpoint_arguments(options: argparse.Namespace) -> None:
     for name in _OTHERS if options.base_url is not None else _OWN:
         if getattr(options, name) is not None:
             need = "has no effect with --base-url" if name in _OTHERS else "requires --base-url"
-            raise CommandError(f"--{name.replace('_', '-')} {need}")
+            option = f"model.{name}" if name in ("device", "dtype") else name.replace("_", "-")
+            raise CommandError(f"--{option} {need}")
 
 
 def endpoint_sampler(options: argparse.Namespace) -> Sampler:

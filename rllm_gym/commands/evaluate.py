@@ -49,14 +49,19 @@ Engine = AgentExecutionEngine | AgentWorkflowEngine
 _SCRIPTED = "scripted:"
 # For smaller models a second thread costs more than it gains, and ten times more on a busy machine.
 _SMALL_MODEL = 50_000_000
+_RENAMED = {
+    **{f"--{name}": f"--sampling.{name}" for name in ("temperature", "top-p", "top-k", "max-tokens", "context-length")},
+    **{f"--{name}": f"--model.{name}" for name in ("device", "dtype")},
+    "--model": "--model.path",
+}
 _EXAMPLES = """examples:
-  rllm-gym eval rllm/Math-v0 --model Qwen/Qwen3-0.6B --n 4
-  rllm-gym eval rllm/FrozenLake-v0 --model runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
-  rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model ./model --sampling.temperature 0
-  rllm-gym eval rllm/FrozenLake-v0 --model scripted:replies.txt
-  rllm-gym eval rllm/Math-v0 --model BASE --workflow rllm_gym.engine.workflows:SolverJudge \\
+  rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --n 4
+  rllm-gym eval rllm/FrozenLake-v0 --model.path runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
+  rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
+  rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
+  rllm-gym eval rllm/Math-v0 --model.path BASE --workflow rllm_gym.engine.workflows:SolverJudge \\
       --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
-  rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model Qwen/Qwen3-0.6B
+  rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
 """
 
 
@@ -109,7 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_environment_arguments(parser)
     parser.add_argument(
-        "--model",
+        "--model.path",
+        dest="model",
         required=True,
         metavar="PATH",
         help="Hugging Face model directory or hub id, directory of a PEFT adapter, or scripted:FILE for replies from a "
@@ -157,9 +163,14 @@ def _parser() -> argparse.ArgumentParser:
         help="where environments run; processes isolate crashes (default: thread)",
     )
     execution.add_argument("--parallel", type=_positive, default=64, help="number of concurrent episodes (default: 64)")
-    execution.add_argument("--device", help="auto, cpu, cuda, cuda:1, ... (default: auto, the GPU if available)")
     execution.add_argument(
-        "--dtype", choices=["auto", "float32", "bfloat16"], help="dtype of the weights (default: auto, as saved)"
+        "--model.device", dest="device", help="auto, cpu, cuda, cuda:1, ... (default: auto, the GPU if available)"
+    )
+    execution.add_argument(
+        "--model.dtype",
+        dest="dtype",
+        choices=["auto", "float32", "bfloat16"],
+        help="dtype of the weights (default: auto, as saved)",
     )
     execution.add_argument(
         "--threads", type=_positive, help="number of torch threads (default: 1 for small models, else torch's default)"
@@ -280,7 +291,7 @@ def _sampler(options: argparse.Namespace) -> Sampler:
         try:
             return ScriptedSampler(Path(path), per_conversation=True, cycle=True)
         except (OSError, ValueError) as error:
-            raise CommandError(f"--model {options.model}: {error}") from error
+            raise CommandError(f"--model.path {options.model}: {error}") from error
     return _torch_sampler(options.model, options.device or "auto", options.dtype or "auto", options.threads)
 
 
@@ -292,7 +303,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
     from rllm_gym.samplers import TorchSampler
 
     if path.startswith((".", "/", "~")) and not Path(path).is_dir():
-        raise CommandError(f"--model {path}: no such directory")
+        raise CommandError(f"--model.path {path}: no such directory")
     logging.disable_progress_bar()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -301,7 +312,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise CommandError(
-            f"--device {device} is not available ({reason}); use --device auto to select an available device"
+            f"--model.device {device} is not available ({reason}); use auto to select an available device"
         ) from error
     weights = "auto" if dtype == "auto" else getattr(torch, dtype)
     try:
@@ -321,8 +332,8 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
     except (OSError, ValueError, RuntimeError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CommandError(
-            f"--model {path} cannot be loaded: {first_line} (expected a directory with config.json and weights, the "
-            "directory of an adapter, or a hub id, which needs network access)"
+            f"--model.path {path} cannot be loaded: {first_line} (expected a directory with config.json and weights, "
+            "the directory of an adapter, or a hub id, which needs network access)"
         ) from error
 
 
@@ -441,8 +452,8 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
 def _checked_names(argv: list[str]) -> list[str]:
     for word in argv:
         name = word.partition("=")[0]
-        if name in ("--temperature", "--top-p", "--top-k", "--max-tokens", "--context-length"):
-            raise CommandError(f"unknown option {name}; did you mean --sampling.{name.removeprefix('--')}?")
+        if name in _RENAMED:
+            raise CommandError(f"unknown option {name}; did you mean {_RENAMED[name]}?")
     return argv
 
 

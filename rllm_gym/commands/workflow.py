@@ -36,7 +36,7 @@ def add_workflow_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="adapter of a role, e.g. solver=runs/rl/model/solver; the other roles use --model (repeatable)",
+        help="adapter of a role, e.g. solver=runs/rl/model/solver; the other roles use --model.path (repeatable)",
     )
 
 
@@ -57,11 +57,11 @@ def check_workflow_arguments(options: argparse.Namespace) -> None:
                 f"--{name.replace('_', '-')} has no effect with --workflow, which creates its own agents"
             )
     if options.role and (options.base_url is not None or options.model.startswith("scripted:")):
-        raise CommandError("--role requires a local --model: a directory or a hub id")
+        raise CommandError("--role requires a local --model.path: a directory or a hub id")
     if options.role and (Path(options.model) / _ADAPTER).is_file():
         raise CommandError(
-            f"--model {options.model} is an adapter, but --role requires the base model of the adapters: pass the "
-            f"base model as --model, and --role NAME={options.model} for the roles that use this adapter"
+            f"--model.path {options.model} is an adapter, but --role requires the base model of the adapters: pass the "
+            f"base model as --model.path, and --role NAME={options.model} for the roles that use this adapter"
         )
 
 

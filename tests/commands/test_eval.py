@@ -27,7 +27,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
     command = (
         "eval",
         LAKE,
-        "--model",
+        "--model.path",
         f"scripted:{replies}",
         "--n",
         "4",
@@ -81,12 +81,12 @@ def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> None:
     command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--sampling.max-tokens", "8", "--system-prompt", "", "--json")
-    report = json.loads(rllm_gym(*command, "--model", str(tiny)).stdout)
+    report = json.loads(rllm_gym(*command, "--model.path", str(tiny)).stdout)
     assert report["episodes"] == 8
     assert report["sampled_tokens"] > 0
     assert report["tokens_per_second"] > 0
 
-    result = rllm_gym(*command, "--model", str(adapter))
+    result = rllm_gym(*command, "--model.path", str(adapter))
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["episodes"] == 8
 
@@ -109,7 +109,9 @@ def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Pa
         "        raise EnvironmentFault('the server is gone', kind='server_gone')\n"
         "gymnasium.register('test/Broken-v0', entry_point='server_is_gone:Broken')\n"
     )
-    result = rllm_gym("eval", "server_is_gone:test/Broken-v0", "--model", f"scripted:{replies}", "--json", cwd=tmp_path)
+    result = rllm_gym(
+        "eval", "server_is_gone:test/Broken-v0", "--model.path", f"scripted:{replies}", "--json", cwd=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["dropped"] == 2
@@ -119,16 +121,18 @@ def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Pa
 
 def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
     cases = [
-        (["--model", "/no/such/folder"], ["/no/such/folder"]),
-        (["--model", "scripted:/no/such/file"], ["/no/such/file"]),
-        (["--model", "scripted:{replies}", "--sampling.temperature", "0", "--n", "4"], ["temperature 0"]),
-        (["--model", "scripted:{replies}", "--sampling.temperature", "-1"], ["temperature"]),
-        (["--model", "scripted:{replies}", "--agent", "nowhere:Agent"], ["nowhere:Agent"]),
-        (["--model", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
-        (["--model", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["conflicts"]),
-        (["--model", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
-        (["--model", "hub/model", "--device", "cuda:99"], ["--device cuda:99", "auto"]),
-        (["--model", "scripted:{replies}", "--output", "."], ["--output", "is a directory"]),
+        (["--model.path", "/no/such/folder"], ["/no/such/folder"]),
+        (["--model", "hub/model"], ["did you mean --model.path?"]),
+        (["--model.path", "hub/model", "--dtype", "bfloat16"], ["did you mean --model.dtype?"]),
+        (["--model.path", "scripted:/no/such/file"], ["/no/such/file"]),
+        (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--n", "4"], ["temperature 0"]),
+        (["--model.path", "scripted:{replies}", "--sampling.temperature", "-1"], ["temperature"]),
+        (["--model.path", "scripted:{replies}", "--agent", "nowhere:Agent"], ["nowhere:Agent"]),
+        (["--model.path", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
+        (["--model.path", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["conflicts"]),
+        (["--model.path", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
+        (["--model.path", "hub/model", "--model.device", "cuda:99"], ["--model.device cuda:99", "auto"]),
+        (["--model.path", "scripted:{replies}", "--output", "."], ["--output", "is a directory"]),
     ]
     # Torch and transformers are imported here: they must not print anything either.
     assert_one_line_error(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
@@ -143,7 +147,7 @@ WORKFLOWS = "rllm_gym.engine.workflows"
 def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
     replies = tmp_path / "one.txt"
     replies.write_text("\\boxed{1}\n")
-    command = ("eval", "--model", f"scripted:{replies}", "--tasks", "3", "--json")
+    command = ("eval", "--model.path", f"scripted:{replies}", "--tasks", "3", "--json")
     judged = ("rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=2")
     result = rllm_gym(*command, *judged, "--output", str(tmp_path / "episodes.jsonl"))
     assert result.returncode == 0, result.stderr
@@ -167,16 +171,16 @@ def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: 
     text = {}
     for name, options in (("base", ()), ("adapted", ("--role", f"solver={adapter}"))):
         output = tmp_path / f"{name}.jsonl"
-        result = rllm_gym(*command, "--model", str(tiny), *options, "--output", str(output))
+        result = rllm_gym(*command, "--model.path", str(tiny), *options, "--output", str(output))
         assert result.returncode == 0, result.stderr
         text[name] = [
             {item.role: item.steps[0].tokens.ids for item in episode.trajectories} for episode in load_episodes(output)
         ]
     assert all(one["solver"] != other["solver"] for one, other in zip(text["base"], text["adapted"], strict=True))
 
-    result = rllm_gym(*command, "--model", str(adapter), "--role", f"judge={adapter}")
+    result = rllm_gym(*command, "--model.path", str(adapter), "--role", f"judge={adapter}")
     assert_one_line_error(result, "--role requires the base", str(adapter))
-    result = rllm_gym(*command, "--model", str(tiny), "--role", f"judge={tiny}")
+    result = rllm_gym(*command, "--model.path", str(tiny), "--role", f"judge={tiny}")
     assert_one_line_error(result, "--role", "contains no readable adapter", str(tiny))
 
 
@@ -187,8 +191,11 @@ def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: P
         (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--agent", "a:B"], ["--agent has no effect"]),
         (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "size=1"], ["invalid", "size"]),
         (["rllm/Math-v0", "--workflow", "json:loads"], ["invalid arguments"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"], ["requires a local --model"]),
+        (
+            ["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"],
+            ["requires a local --model.path"],
+        ),
         (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
     ]
     for options, words in cases:
-        assert_one_line_error(rllm_gym("eval", *options, "--model", f"scripted:{replies}"), *words)
+        assert_one_line_error(rllm_gym("eval", *options, "--model.path", f"scripted:{replies}"), *words)

@@ -19,7 +19,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
                 LAKE,
                 "--base-url",
                 server.url,
-                "--model",
+                "--model.path",
                 "some/model",
                 "--tasks",
                 "3",
@@ -39,14 +39,17 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
 
 def test_an_error_of_the_endpoint_is_one_line_without_the_key() -> None:
     with HostileEndpoint([refusal("Incorrect API key provided: sk-secret-0123456789", 401)]) as server:
-        result = rllm_gym("eval", LAKE, "--base-url", server.url, "--model", "m", "--tasks", "1", env=KEY)
+        result = rllm_gym("eval", LAKE, "--base-url", server.url, "--model.path", "m", "--tasks", "1", env=KEY)
     assert_one_line_error(result, "401", "OPENAI_API_KEY")
     assert "sk-secret" not in result.stderr + result.stdout
 
 
 def test_invalid_options_are_one_line_errors() -> None:
     cases = [
-        (["--base-url", "http://127.0.0.1:1/v1", "--device", "cpu"], ["--device", "has no effect with --base-url"]),
+        (
+            ["--base-url", "http://127.0.0.1:1/v1", "--model.device", "cpu"],
+            ["--model.device", "has no effect with --base-url"],
+        ),
         (["--request-timeout", "3"], ["--request-timeout", "requires --base-url"]),
         (["--token-ids"], ["--token-ids", "requires --base-url"]),
         (["--base-url", "http://127.0.0.1:1/v1", "--token-ids"], ["requires --tokenizer"]),
@@ -56,4 +59,4 @@ def test_invalid_options_are_one_line_errors() -> None:
         (["--base-url", "http://127.0.0.1:1/v1", "--sampling.context-length", "100"], ["tokenizer"]),
     ]
     for options, words in cases:
-        assert_one_line_error(rllm_gym("eval", LAKE, "--model", "m", "--tasks", "1", *options), *words)
+        assert_one_line_error(rllm_gym("eval", LAKE, "--model.path", "m", "--tasks", "1", *options), *words)

@@ -47,7 +47,7 @@ def test_a_missing_extra_is_named_with_the_install_command() -> None:
 
 
 def test_where_torch_is_not_installed_the_extra_is_named() -> None:
-    commands = (["train"], ["sft"], ["eval", "rllm/FrozenLake-v0", "--model", "some/model"])
+    commands = (["train"], ["sft"], ["eval", "rllm/FrozenLake-v0", "--model.path", "some/model"])
     # An import hook simulates a machine without torch; everything else is real.
     code = (
         "import contextlib, io, json, sys\n"

@@ -112,6 +112,28 @@ def test_no_modules_import_each_other() -> None:
         raise AssertionError("modules import each other:\n" + "\n".join(lines)) from None
 
 
+def test_no_parts_of_the_trainer_import_each_other() -> None:
+    """Its parts are the packages and modules directly in ``trainers``."""
+    parts: dict[str, set[str]] = {}
+    for module, targets in graph().items():
+        part = ".".join(module.split(".")[:2])
+        if module.startswith("trainers."):
+            imported = {".".join(target.split(".")[:2]) for target in targets if target.startswith("trainers.")}
+            parts.setdefault(part, set()).update(imported - {part})
+    try:
+        graphlib.TopologicalSorter(parts).prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1][::-1]
+        lines = [
+            place(module, target)
+            for part, other in itertools.pairwise(circle)
+            for module, targets in graph().items()
+            for target in targets
+            if f"{module}.".startswith(f"{part}.") and f"{target}.".startswith(f"{other}.")
+        ]
+        raise AssertionError("parts of the trainer import each other:\n" + "\n".join(lines)) from None
+
+
 def test_no_package_imports_a_higher_one() -> None:
     unknown = {layer(module) for module in graph()} - set(LAYERS)
     assert not unknown, f"add these packages to LAYERS: {sorted(unknown)}"

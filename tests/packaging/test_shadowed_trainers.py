@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,15 @@ def test_an_installed_package_that_overwrote_ours_is_named(tmp_path: Path) -> No
     result = run(tmp_path, "-c", "from rllm_gym.compat import AgentTrainer", path=str(site))
     assert f"{site / 'trainers' / '__init__.py'} is not rllm-gym's" in result.stderr, result.stderr
     assert "their_trainers" in result.stderr
+
+
+def test_other_trainers_without_a_file_are_named(tmp_path: Path) -> None:
+    """A module in a zip archive, and one without a spec, as tests of other projects put it into ``sys.modules``."""
+    with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as archive:
+        archive.writestr("trainers/__init__.py", "")
+    program = "from rllm_gym.compat import AgentTrainer"
+    result = run(tmp_path, "-c", program, path=f"{tmp_path / 'theirs.zip'}{os.pathsep}{ROOT}")
+    assert f"{tmp_path / 'theirs.zip' / 'trainers' / '__init__.py'} instead of rllm-gym's" in result.stderr
+    made = "import sys, types; sys.modules['trainers'] = types.ModuleType('trainers'); "
+    result = run(tmp_path, "-c", made + program)
+    assert "finds a module that was created at run time instead of rllm-gym's" in result.stderr, result.stderr

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
-from trainers.algorithms.estimators import group_relative
+from trainers.algorithms import algorithm_options, make_algorithm
+from trainers.algorithms.grpo import group_relative
 from trainers.algorithms.losses import (
     clipped_surrogate,
     importance_factor,
@@ -79,10 +79,10 @@ def test_grpo_equals_the_oracle_for_every_split_into_micro_batches(
     config = algorithm_options(normalize_std=std, clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config)
     samples = [sample(r, g, o) for r, g, o in zip(rewards, groups, old, strict=True)]
-    targets = algorithm.targets(samples, ModelSignals())
-    keep = targets.keep_B.nonzero()[0]
+    targets = algorithm.targets(samples, {})
+    keep = algorithm.trainable_mask(samples).nonzero()[0]
     # The new log-probs are passed as one more target, so that they are sorted and split like the others.
-    learnt = {"adv": targets.per_token["adv"], "new": new}
+    learnt = {"adv": targets["adv"], "new": new}
     kept = rows_of([samples[i] for i in keep], {name: [values[i] for i in keep] for name, values in learnt.items()})
     total, seen = 0.0, 0
     for batch in make_micro_batches(kept, tokens_per_microbatch=budget):
@@ -108,7 +108,7 @@ def test_a_group_with_equal_rewards_has_no_advantage_and_is_skipped() -> None:
 def test_rloo_is_the_reward_minus_the_mean_of_the_others(rows: list[tuple[float, int, int]]) -> None:
     samples = [sample(reward, group, np.zeros(n)) for reward, group, n in rows]
     config = algorithm_options("rloo")
-    for index, adv_N in enumerate(make_algorithm(config).targets(samples, ModelSignals()).per_token["adv"]):
+    for index, adv_N in enumerate(make_algorithm(config).targets(samples, {})["adv"]):
         others = [r for i, (r, g, _) in enumerate(rows) if g == rows[index][1] and i != index]
         expected = rows[index][0] - np.mean(others) if others else 0.0
         assert np.allclose(adv_N, expected)
@@ -122,7 +122,7 @@ def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> N
     stochastic, greedy = sample(1.0, 0, np.zeros(2)), sample(0.25, 0, np.zeros(2))
     greedy = Sample("e", greedy.group_id, greedy.reward, greedy.sequences, greedy=True)
     lonely = sample(1.0, 1, np.zeros(2))
-    adv = algorithm.targets([stochastic, greedy, lonely], ModelSignals()).per_token["adv"]
+    adv = algorithm.targets([stochastic, greedy, lonely], {})["adv"]
     assert [a.tolist() for a in adv] == [[0.75, 0.75], [0.0, 0.0], [0.0, 0.0]]
     assert algorithm.trainable_mask([stochastic, greedy, lonely]).tolist() == [True, False, False]
 
@@ -130,7 +130,7 @@ def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> N
 def test_reinforce_subtracts_the_mean_of_the_batch() -> None:
     config = algorithm_options("reinforce")
     samples = [sample(reward, index, np.zeros(1)) for index, reward in enumerate((0.0, 1.0, 0.5))]
-    adv = make_algorithm(config).targets(samples, ModelSignals()).per_token["adv"]
+    adv = make_algorithm(config).targets(samples, {})["adv"]
     assert np.allclose(np.concatenate(adv), [-0.5, 0.5, 0.0])
 
 

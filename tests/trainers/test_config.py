@@ -20,6 +20,7 @@ from trainers.algorithms.registry import ALGORITHMS, options_of
 from trainers.config import (
     ConfigError,
     DpoConfig,
+    EnvConfig,
     FullPolicyConfig,
     LoraConfig,
     LoraModelConfig,
@@ -32,6 +33,7 @@ from trainers.config import (
 from trainers.config.mapping import from_mapping, has_option, known_keys, to_mapping
 from trainers.config.other_names import OTHER_NAMES
 from trainers.config_loading import RECIPES, load_yaml, read_command_line, write_yaml
+from trainers.train_env import make_agent
 
 GOOD: dict[str, Any] = {"env": {"id": "rllm/Math-v0"}, "model": {"path": "somewhere"}}
 
@@ -88,7 +90,6 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"model": {"path": "x", "lora": {"plus_ratio": 0.0}}}, "model.lora.plus_ratio=0.0 must be above 0"),
     ({"model": {}}, "model.path is missing"),
     ({"env": {}}, "env.id is missing"),
-    ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent or env.workflow"),
     ({"steps": 0}, "steps=0 must be above 0"),
     ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
     ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
@@ -267,3 +268,12 @@ def test_help_explains_every_option_and_an_error_has_one_message(
     assert f"  rllm-gym {command.__name__} --" in shown, "an example"
     with pytest.raises(CommandError, match="is missing"):
         command([])
+
+
+def test_the_agents_arguments_are_also_those_of_the_default_agent() -> None:
+    agent = make_agent(EnvConfig(id="rllm/FrozenLake-v0", agent_kwargs={"system_prompt": "Walk."}))()
+    assert type(agent).__name__ == "FrozenLakeAgent"
+    agent.update_from_env("S", 0.0, False, {})
+    assert agent.chat_completions[0] == {"role": "system", "content": "Walk."}
+    with pytest.raises(ConfigError, match=r"env.agent=FrozenLakeAgent \(the default of .*'hsitory'"):
+        make_agent(EnvConfig(id="rllm/FrozenLake-v0", agent_kwargs={"hsitory": "latest"}))

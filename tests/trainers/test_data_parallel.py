@@ -27,8 +27,8 @@ from torch.testing import assert_close
 from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.loop import train
+from trainers.process_group import ProcessGroup
 from trainers.run.metrics import read_metrics
-from trainers.run.process_group import ProcessGroup
 
 HERE = Path(__file__).resolve().parent
 

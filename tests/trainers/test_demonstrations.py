@@ -259,17 +259,17 @@ def test_examples_that_are_too_long_are_counted() -> None:
     )
     sequences = tokenize(demonstration, RENDERERS["qwen3"])
     with pytest.raises(ConfigError, match=r"line 3 has \d+ tokens, but the limit is 20"):
-        LengthLimit(LengthConfig(max_tokens=20), None).fit(sequences, "line 3")
+        LengthLimit(LengthConfig(max_length=20), None).fit(sequences, "line 3")
     drop = LengthLimit(LengthConfig(too_long="drop"), 20)
     assert drop.fit(sequences, "") is None
     assert drop.note() == "1 of 1 examples have more than 20 tokens and were dropped"
-    left = LengthLimit(LengthConfig(max_tokens=20, too_long="cut_left"), 4096)
+    left = LengthLimit(LengthConfig(max_length=20, too_long="cut_left"), 4096)
     (kept,) = left.fit(sequences, "") or []
     assert len(kept) == 20
     assert sum(kept.mask) == sum(sequences[0].mask)
-    right = LengthLimit(LengthConfig(max_tokens=20, too_long="cut_right"), None)
+    right = LengthLimit(LengthConfig(max_length=20, too_long="cut_right"), None)
     assert right.fit(sequences, "") is None, "no reply is left of it"
-    fine = LengthLimit(LengthConfig(max_tokens=4000), None)
+    fine = LengthLimit(LengthConfig(max_length=4000), None)
     assert fine.fit(sequences, "") == sequences
     assert fine.note() == ""
 

@@ -11,7 +11,7 @@ import torch
 from test_value_head import some_samples
 
 from tests.chat.for_every import for_every
-from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
+from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.config import ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.model import Policy
@@ -58,8 +58,8 @@ def test_the_loss_is_averaged_only_over_trained_tokens(policy: Policy, aggregati
     samples = batch()
     config = algorithm_options(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config, max_tokens=7)
-    targets = algorithm.targets(samples, ModelSignals())
-    assert targets.keep_B.tolist() == [True, True, True, True, False, False, True, False]
+    targets = algorithm.targets(samples, {})
+    assert algorithm.trainable_mask(samples).tolist() == [True, True, True, True, False, False, True, False]
     learner = Learner(policy, OptimizerConfig(lr=1e-12, tokens_per_microbatch=budget), 10)
     stats = learner.update(0, samples, targets, algorithm, 0.0)
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
+import torch
+from echo_config import echo_config
 
 from tests.chat.for_every import for_every
 from trainers.run.divergence import DivergenceWatch
+from trainers.run.metrics import PhaseClock
+from trainers.run.peak_memory import PeakMemory
+from trainers.run.run_log import RunLog
 
 HEALTHY: dict[str, Any] = {
     "success": 0.5,
@@ -48,3 +56,12 @@ def test_healthy_rows_and_rows_without_an_update_give_no_warning() -> None:
     watch = DivergenceWatch()
     assert [warning for _ in range(10) for warning in watch.check({"episodes/count": 8})] == []
     assert [warning for _ in range(10) for warning in watch.check(HEALTHY)] == []
+
+
+def test_only_the_main_process_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for main in (True, False):
+        memory, config = PeakMemory(torch.device("cpu")), echo_config(tmp_path)
+        with RunLog(config, PhaseClock(), memory, done=0, keep_until=-1, is_main_process=main) as log:
+            for step in range(6):
+                log.warn(step, HEALTHY | {"policy/entropy": 1e-4, "success": 0.2})
+        assert len(caplog.records) == 1, "the other processes see the same metrics"

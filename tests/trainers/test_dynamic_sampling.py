@@ -18,10 +18,10 @@ from test_value_head import some_samples
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Outcome
 from rllm_gym.engine import load_episodes
-from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
+from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.loop import train
-from trainers.rollouts import TrainEnv
 from trainers.run.metrics import read_metrics
+from trainers.train_env import TrainEnv
 
 
 class ConstantRewardEnv(EchoEnv):
@@ -114,7 +114,6 @@ def test_cached_baselines_of_tasks_are_reused_also_after_a_resume() -> None:
     again = replace(played, group_id="t@1.0")
     samples = resumed.with_cached_baselines([again], {"t@1.0": 7}, version=3)
     assert samples[1] == replace(greedy, greedy=True, group_id="t@1.0")
-    targets = resumed.targets(samples, ModelSignals())
-    assert targets.keep_B.tolist() == [True, False]
-    assert np.allclose(targets.per_token["adv"][0], 0.75)
+    assert resumed.trainable_mask(samples).tolist() == [True, False]
+    assert np.allclose(resumed.targets(samples, {})["adv"][0], 0.75)
     assert resumed.with_cached_baselines([again], {"t@1.0": 7}, version=4) == [again]

@@ -12,7 +12,7 @@ from rllm_gym.agents import default_agent
 from rllm_gym.core import Task
 from rllm_gym.engine import load_episodes
 from trainers.loop import train
-from trainers.rollouts import TrainEnv
+from trainers.train_env import TrainEnv
 
 
 class OneName:

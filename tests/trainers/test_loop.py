@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from echo_config import echo_config
 from echo_env import EchoEnv
@@ -22,11 +24,12 @@ from rllm_gym.core import EnvironmentFault, Episode, Outcome, Step, StopReason, 
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import ScriptedSampler
 from trainers import AgentTrainer
+from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
-from trainers.rollouts import TrainEnv, open_train_env
-from trainers.run.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
+from trainers.run.metrics import MetricsLog, episode_metrics, group_metrics, read_metrics, validation_metrics
 from trainers.samples import TokensMissing, samples_of
+from trainers.train_env import TrainEnv, open_train_env
 
 
 @pytest.fixture(scope="module")
@@ -242,11 +245,66 @@ def test_a_sampler_without_tokens_is_an_error_with_the_reason(tmp_path: Path) ->
     assert not sampler.returns_tokens
     with pytest.raises(TokensMissing, match="evaluated but not trained on"):
         train(echo_config(tmp_path), sampler=sampler)
-    asyncio.run(sampler.close())
     textual = episode("a", 1.0)
     textual.trajectories[0].steps[0].tokens = None
     with pytest.raises(TokensMissing, match="no token ids"):
         samples_of([textual])
+
+
+class CountingSampler(ScriptedSampler):
+    """Counts how often it was closed."""
+
+    closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+        await super().close()
+
+
+def test_the_sampler_is_closed_if_the_run_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = echo_config(tmp_path)
+    broken = TrainEnv("test/Echo-v0", ChatAgent, train=range(4))
+    for options, error in (
+        ({"config": replace(config, steps=0)}, ConfigError),
+        ({"config": replace(config, model=replace(config.model, path=str(tmp_path / "missing")))}, Exception),
+        ({"config": config, "algorithm": Algorithm("mine", int, per_episode)}, ConfigError),  # type: ignore[arg-type]
+        ({"config": config}, TokensMissing),
+        ({"config": replace(config, env=replace(config.env, workflow="x:Y")), "env": broken}, ConfigError),
+    ):
+        sampler, threads = CountingSampler(["a"]), set(threading.enumerate())
+        with pytest.raises(error):
+            train(**options, sampler=sampler)
+        assert sampler.closed == 1, options
+        assert set(threading.enumerate()) == threads
+
+    sampler = CountingSampler(["a"])
+    monkeypatch.setattr("trainers.run.setup.make_sampler", lambda *_: sampler)
+    with pytest.raises(TokensMissing):
+        train(config)
+    assert sampler.closed == 1, "one that the run created"
+
+
+def test_reward_components_that_are_not_numbers_are_ignored() -> None:
+    components = {"hit": 0.5, "numpy": np.float32(0.5), "flag": np.True_, "integer": np.int64(2), 3: True}
+    junk = {
+        "text": "0.5",
+        "none": None,
+        "nan": np.nan,
+        "inf": -np.inf,
+        "huge": 10**400,
+        "money": Decimal(1),
+        "list": [1],
+    }
+    found = episode("a", 1.0)
+    found.trajectories[0].steps[0].info["reward_components"] = components | junk
+    row = episode_metrics([found])
+    assert {key: value for key, value in row.items() if key.startswith("reward/") and key.count("/") == 2} == {
+        "reward/hit/mean": 0.5,
+        "reward/numpy/mean": 0.5,
+        "reward/flag/mean": 1.0,
+        "reward/integer/mean": 2.0,
+        "reward/3/mean": 1.0,
+    }
 
 
 def test_metrics_survive_a_torn_line_and_drop_repeated_steps(tmp_path: Path) -> None:

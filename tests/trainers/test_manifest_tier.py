@@ -8,7 +8,7 @@ from pathlib import Path
 from commands.command_line import rllm_gym
 
 from rllm_gym.sandbox.probe import choose
-from trainers.rollouts import TrainEnv, sandbox_tier_of
+from trainers.train_env import TrainEnv, sandbox_tier_of
 
 
 def test_the_environment_reports_its_confinement_tier() -> None:
@@ -22,7 +22,9 @@ def test_an_evaluation_records_the_sandbox_tier(tmp_path: Path) -> None:
     replies = tmp_path / "replies.jsonl"
     replies.write_text(json.dumps("```python\nprint(1)\n```") + "\n")
     output = tmp_path / "episodes.jsonl"
-    done = rllm_gym("eval", "rllm/Code-v0", "--model", f"scripted:{replies}", "--tasks", "1", "--output", str(output))
+    done = rllm_gym(
+        "eval", "rllm/Code-v0", "--model.path", f"scripted:{replies}", "--tasks", "1", "--output", str(output)
+    )
     assert done.returncode == 0, done.stderr
     manifest = json.loads(output.with_suffix(".manifest.json").read_text())
     assert manifest["sandbox_tier"] == choose("auto").value

@@ -19,8 +19,8 @@ from trainers.config.mapping import from_mapping
 from trainers.fine_tuning.dpo import dpo
 from trainers.fine_tuning.sft import sft
 from trainers.loop import train
-from trainers.rollouts import open_train_env
 from trainers.run.metrics import read_metrics
+from trainers.train_env import open_train_env
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 WRITTEN_ON_A_GPU = {"memory/gpu_peak"}

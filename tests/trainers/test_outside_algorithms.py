@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -19,15 +20,26 @@ from outside.icepop import ICEPOP, ICEPOP_LOSS
 from outside.maxrl import MAXRL, MaxRLOptions
 from test_losses import draw, micro_batch
 
-from rllm_gym.core import Episode
+from rllm_gym.core import Episode, TokenSequence
 from rllm_gym.engine import load_episodes
-from trainers.algorithms import LOSSES, Algorithm, GroupOptions, Loss, LossOptions, algorithm_options, make_algorithm
+from trainers.algorithms import (
+    ALGORITHMS,
+    LOSSES,
+    Algorithm,
+    AlgorithmOptions,
+    GroupOptions,
+    Loss,
+    LossOptions,
+    algorithm_options,
+    make_algorithm,
+)
 from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
 from trainers.config_loading import load_yaml, write_yaml
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
+from trainers.samples import Sample
 
 HERE = Path(__file__).parent
 
@@ -198,3 +210,46 @@ def test_icepop_can_be_the_loss_of_another_algorithm() -> None:
     options = algorithm_options("rloo", loss="outside.icepop:ICEPOP_LOSS", most_ratio=3.0)
     assert options.loss == "outside.icepop:ICEPOP_LOSS"
     assert isinstance(options, ICEPOP_LOSS.options)
+
+
+def test_what_an_outside_algorithm_returns_is_checked() -> None:
+    """A wrong shape must not be broadcast, and a nan must not be skipped silently, step after step."""
+    sequence = TokenSequence((1, 2, 3), (0, 1, 1), (0.0, -1.0, -1.0), (-1, 0, 0), (0.0,) * 3, (-1, 0, 0))
+    samples = [Sample(name, "g", reward, (sequence,)) for name, reward in (("e0", 0.0), ("e1", 1.0))]
+
+    def targets(returned: Any) -> list[list[float]]:
+        mine = Algorithm("mine", GroupOptions, lambda batch, options: returned)
+        run = make_algorithm(algorithm_options(mine))
+        return [value_N.tolist() for value_N in run.targets(samples, {})["adv"]]
+
+    assert targets({"adv": [[1, True], np.float32([0.5, -1])]}) == [[1.0, 1.0], [0.5, -1.0]]
+    for returned, expected in (
+        (None, "algorithm 'mine' must be a mapping with the keys adv, not a NoneType"),
+        ({"advantages": []}, r"not the keys \['advantages'\]"),
+        ({"adv": 1.0}, "have a float under 'adv'"),
+        ({"adv": [np.zeros(2)]}, r"1 entries under 'adv'; expected one array per sample \(2\)"),
+        ({"adv": [np.zeros(2), 0.5]}, r"'adv' of episode 'e1' is an array of float64 with shape \(\)"),
+        ({"adv": [np.zeros(3), np.zeros(2)]}, r"'e0' is an array of float64 with shape \(3,\); expected .* \(2,\)"),
+        ({"adv": [np.zeros(2), ["a", "b"]]}, "'e1' is an array of <U1"),
+        ({"adv": [[[0.0], [0.0, 1.0]], np.zeros(2)]}, "'e0' cannot be converted to an array"),
+        ({"adv": [torch.zeros(2, requires_grad=True), np.zeros(2)]}, "'e0' cannot be converted to an array"),
+        ({"adv": [np.zeros(2), [0.0, np.nan]]}, "'e1' is nan, although all rewards are finite"),
+        ({"adv": [np.zeros(2)] * 2, "weight": [np.zeros(1)] * 2}, "'weight' of episode 'e0'"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            targets(returned)
+
+
+def test_options_of_no_algorithm_are_an_error_that_says_how_to_create_them() -> None:
+    with pytest.raises(ConfigError, match=r"AlgorithmOptions\(...\).*algorithm_options\(name"):
+        make_algorithm(AlgorithmOptions(group_size=4))
+    with pytest.raises(ConfigError, match="algorithm_options"):
+        options_of(MAXRL, AlgorithmOptions())
+
+
+def test_the_help_describes_every_algorithm_and_loss() -> None:
+    hints = get_type_hints(type(algorithm_options()), include_extras=True)
+    for option, table in (("name", ALGORITHMS), ("loss", LOSSES)):
+        (argument,) = hints[option].__metadata__
+        found = re.findall(r"(\S+): [A-Z][^.]+\.", argument.help)
+        assert found == list(table), argument.help

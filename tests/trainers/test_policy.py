@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import TokenSequence
 from rllm_gym.samplers import SamplingParams, SamplingRequest, TorchSampler
-from trainers.algorithms import TokenTargets, algorithm_options, make_algorithm
-from trainers.algorithms.loss import ClipOptions
+from trainers.algorithms import algorithm_options, make_algorithm
+from trainers.algorithms.losses import ClipOptions
 from trainers.batching import Row, make_micro_batches
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
@@ -197,7 +197,7 @@ def test_samples_without_advantage_change_nothing(folder: Path) -> None:
     learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     config = algorithm_options()
-    stats = learner.update(0, [], TokenTargets(np.zeros(0, dtype=bool), {"adv": []}), make_algorithm(config), 0.1)
+    stats = learner.update(0, [], {"adv": []}, make_algorithm(config), 0.1)
     assert stats.tokens == 0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
 
@@ -206,14 +206,38 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_sta
     learner = learner_of(folder, max_bad_steps=2)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     samples, config = samples_with([1.0, 0.0]), algorithm_options()
-    targets = TokenTargets(
-        np.ones(len(samples), dtype=bool), {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
-    )
+    targets = {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
     stats = learner.update(0, samples, targets, make_algorithm(config), 0.0)
     assert stats.skipped == 1
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
     with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
         learner.update(1, samples, targets, make_algorithm(config), 0.0)
+
+
+def test_statistics_of_several_passes_and_minibatches(folder: Path) -> None:
+    """Every token counts once, and only the first optimizer step compares the log-probs with the sampler's."""
+    learner = learner_of(folder, lr=0.05, warmup_steps=0)
+    samples = [
+        Sample(str(index), f"g{index // 4}/{role}", float(index % 4 < 2), (sequence,), role=role)
+        for index, (sequence, role) in enumerate(zip(sequences(8), "ab" * 4, strict=True))
+    ]
+    first = {role: [sample for sample in samples[:4] if sample.role == role] for role in "ab"}
+    expected = {role: learner.measure(own).logprob_difference_mean for role, own in first.items()}
+    algorithm = make_algorithm(algorithm_options(epochs=2, minibatches=2))
+    advantages = [np.full(sample.num_sampled, -1.0) for sample in samples]
+    stats = learner.update(0, samples, {"adv": advantages}, algorithm, 0.0)
+    assert learner.version == 4
+    assert stats.tokens == sum(sample.num_sampled for sample in samples)
+    for role in "ab":
+        assert stats.roles[role].tokens == sum(sample.num_sampled for sample in samples if sample.role == role)
+        means = stats.roles[role].means()
+        assert means["logprob_difference_mean"] == pytest.approx(expected[role], abs=1e-5)
+        assert 0 < means["entropy"] < 10
+    tokens = {role: sum(sample.num_sampled for sample in own) for role, own in first.items()}
+    mean = sum(expected[role] * tokens[role] for role in "ab") / sum(tokens.values())
+    assert stats.logprob_difference_mean == pytest.approx(mean, abs=1e-5)
+    entropies = [stats.roles[role].means()["entropy"] * stats.roles[role].tokens for role in "ab"]
+    assert stats.entropy == pytest.approx(sum(entropies) / stats.tokens)
 
 
 def test_kl_pulls_towards_the_reference_with_adapters_and_with_a_copy(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import random
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,10 +26,12 @@ from rllm_gym.core import Episode, StopReason
 from trainers.config import ConfigError, TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.loop import train
+from trainers.model import Policy
+from trainers.process_group import SINGLE_PROCESS
 from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from trainers.run.metrics import MetricsLog, read_metrics
 from trainers.run.resume import generator_states, set_generator_states
-from trainers.run.run_folder import lock_folder
+from trainers.run.run_folder import lock_folder, open_folder, save_model
 from trainers.run.validation import Validation
 from trainers.tiny_model import make_tiny_model
 
@@ -310,3 +313,42 @@ def test_two_runs_cannot_share_a_folder_and_a_killed_run_releases_it(tmp_path: P
         pass
     with lock_folder(folder):
         pass
+
+
+class Weights:
+    """Stands for a policy: saves one file."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "weights").write_text(self.text)
+
+
+@pytest.mark.parametrize("completed", [0, 1])
+def test_a_crash_while_a_model_is_replaced_does_not_lose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, completed: int
+) -> None:
+    class Crash(BaseException):
+        pass
+
+    replace_folder, renames = os.replace, itertools.count()
+
+    def crash(*paths: Any) -> None:
+        if next(renames) == completed:
+            raise Crash
+        replace_folder(*paths)
+
+    model = tmp_path / "run" / "best_model"
+    model.parent.mkdir()
+    save_model(cast(Policy, Weights("old")), model)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", crash)
+        with pytest.raises(Crash):
+            save_model(cast(Policy, Weights("new")), model)
+    with open_folder(echo_config(tmp_path, resume=True), SINGLE_PROCESS):
+        assert (model / "weights").read_text() == "old"
+    save_model(cast(Policy, Weights("last")), model)
+    assert (model / "weights").read_text() == "last"
+    assert [path.name for path in model.parent.iterdir() if path.is_dir()] == ["best_model"]

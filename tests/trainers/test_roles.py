@@ -26,10 +26,10 @@ from trainers.dry_run import dry_run, report
 from trainers.fine_tuning.demonstrations import read_demonstrations
 from trainers.loop import TrainResult, train
 from trainers.model import ModelUnusable, Policy
-from trainers.rollouts import open_train_env
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
 from trainers.run.setup import open_run
+from trainers.train_env import open_train_env
 
 ALGORITHMS = ["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"]
 LOSSES = ["gspo", "cispo", "dppo", "reinforce"]
@@ -316,7 +316,6 @@ def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"env": {"workflow": ""}, "roles": {"solver": {}}}, "roles without env.workflow"),
     ({"env": {"workflow": ""}, "roles": {"solver": {"copies": {}}}}, "roles without env.workflow"),
-    ({"env": {"workflow": "", "agent_kwargs": {"solvers": 3}}}, "agent_kwargs without env.agent or env.workflow"),
     ({"env": {"agent": "a:B"}}, r"env.agent='a:B' has no effect"),
     ({"model": {"tuning": "full"}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
     ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),

@@ -26,9 +26,9 @@ from trainers.fine_tuning.demonstrations import (
     tokenize,
 )
 from trainers.fine_tuning.sft import sft
-from trainers.rollouts import open_train_env
 from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
+from trainers.train_env import open_train_env
 
 
 def say_the_letter(env: EchoEnv, rng: random.Random, noise: float = 0.0) -> str:

@@ -205,11 +205,11 @@ def test_examples_that_are_too_long_are_an_error_or_reported(
 ) -> None:
     rows = [*ROWS, chat("long " * 60, "a")]
     with pytest.raises(ConfigError, match=r"rows.jsonl, line 8 has \d+ tokens, but the limit is 100"):
-        sft(options(model, tmp_path, rows, length={"max_tokens": 100}, steps=1))
-    length = {"max_tokens": 100, "too_long": "drop"}
+        sft(options(model, tmp_path, rows, length={"max_length": 100}, steps=1))
+    length = {"max_length": 100, "too_long": "drop"}
     sft(options(model, tmp_path, rows, length=length, epochs=1, progress=True, output=str(tmp_path / "b")))
     assert "1 of 8 examples have more than 100 tokens and were dropped" in capsys.readouterr().err
-    length["max_tokens"] = 2
+    length["max_length"] = 2
     with pytest.raises(ConfigError, match="every demonstration is longer than 2 tokens"):
         sft(options(model, tmp_path, rows, length=length, steps=1, output=str(tmp_path / "c")))
 
@@ -241,7 +241,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"validation": {"every": 5}}, "every=5 has no effect without"),
     ({"checkpoint": {"best": True}}, "best=True has no effect without"),
     ({"resume": True}, "could not be resumed again"),
-    ({"length": {"max_tokens": 0}}, "max_tokens=0 must be above 0"),
+    ({"length": {"max_length": 0}}, "length.max_length=0 must be above 0"),
     ({"model": {"reference": "cpu"}}, "unknown option model.reference"),
 ]
 

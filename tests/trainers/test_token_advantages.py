@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from tests.chat.for_every import for_every
-from trainers.algorithms import ModelSignals, algorithm_options, make_algorithm
-from trainers.algorithms.estimators import discounted_returns, gae
+from trainers.algorithms import PerToken, algorithm_options, make_algorithm
+from trainers.algorithms.gae import discounted_returns, gae
 from trainers.algorithms.turns import turns_of
 from trainers.samples import Sample, samples_of
 
@@ -45,11 +45,11 @@ class SampledEpisodes:
     ref: dict[int, float] = field(default_factory=dict)
     logp: dict[int, float] = field(default_factory=dict)
 
-    def signals(self, samples: list[Sample]) -> ModelSignals:
-        return ModelSignals(
-            values=[np.array([self.value[i] for i in sampled_ids(sample)]) for sample in samples],
-            ref_logp=[np.array([self.ref[i] for i in sampled_ids(sample)]) for sample in samples],
-        )
+    def signals(self, samples: list[Sample]) -> PerToken:
+        return {
+            "values": [np.array([self.value[i] for i in sampled_ids(sample)]) for sample in samples],
+            "ref_logp": [np.array([self.ref[i] for i in sampled_ids(sample)]) for sample in samples],
+        }
 
 
 def sample_episodes(batch: list[tuple[list[list[Turn]], StopReason]], seed: int) -> SampledEpisodes:
@@ -138,7 +138,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes, penalty)
     config = algorithm_options("ppo", gamma=gamma, gae_lambda=lam)
-    per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
+    per_token = make_algorithm(config).targets(samples, sampled.signals(samples))
     adv, goal, judged = {}, {}, set()
     for episode, turns in streams(sampled, penalty):
         values = [sampled.value[ids[0]] for ids, _ in turns]
@@ -161,7 +161,7 @@ def test_ppo_by_tokens_skips_environment_tokens(batch: list, seed: int, gamma: f
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
     config = algorithm_options("ppo", gae_level="token", gamma=gamma, gae_lambda=lam)
-    per_token = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token
+    per_token = make_algorithm(config).targets(samples, sampled.signals(samples))
     expected = {}
     for episode, turns in streams(sampled):
         tokens = [token for ids, _ in turns for token in ids]
@@ -185,7 +185,7 @@ def whitened(values: dict[int, float], decisions: list[int]) -> dict[int, float]
 def test_rebn_whitens_discounted_returns_of_turns(batch: list, seed: int, gamma: float) -> None:
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
-    adv = make_algorithm(algorithm_options("rebn", gamma=gamma)).targets(samples, ModelSignals()).per_token["adv"]
+    adv = make_algorithm(algorithm_options("rebn", gamma=gamma)).targets(samples, {})["adv"]
     expected, decisions = {}, []
     for _, turns in streams(sampled):
         for t, (ids, _) in enumerate(turns):
@@ -203,7 +203,7 @@ def test_reinforce_plus_plus_discounts_by_token_with_the_kl_in_the_reward(
     sampled = sample_episodes(batch, seed)
     samples = samples_of(sampled.episodes)
     config = algorithm_options("reinforce++", gamma=gamma, kl_reward=kl)
-    adv = make_algorithm(config).targets(samples, sampled.signals(samples) if kl else ModelSignals()).per_token["adv"]
+    adv = make_algorithm(config).targets(samples, sampled.signals(samples) if kl else {})["adv"]
     expected = {}
     for _, turns in streams(sampled):
         rewards = {
@@ -223,7 +223,7 @@ def test_kl_in_the_reward_is_taken_from_the_episodes_that_groups_compare() -> No
     )
     samples = samples_of(sampled.episodes)
     config = algorithm_options(kl_reward=0.5)
-    adv = make_algorithm(config).targets(samples, sampled.signals(samples)).per_token["adv"]
+    adv = make_algorithm(config).targets(samples, sampled.signals(samples))["adv"]
 
     def total_reward(sample: Sample) -> float:
         return sample.reward - 0.5 * sum(sampled.logp[token] - sampled.ref[token] for token in sampled_ids(sample))
@@ -237,11 +237,10 @@ def test_only_trained_samples_count_in_the_statistics_of_the_batch() -> None:
     batch = [([[Turn(1, 0, reward, False)]], end) for reward, end in
              ((1.0, StopReason.SUCCESS), (0.0, StopReason.FAILURE), (-50.0, StopReason.CONTEXT_LENGTH))]  # fmt: skip
     samples = samples_of(sample_episodes(batch, 0).episodes)
-    targets = make_algorithm(algorithm_options("rebn", overlong="mask")).targets(samples, ModelSignals())
-    assert targets.keep_B.tolist() == [True, True, False]
-    assert np.allclose(np.concatenate(targets.per_token["adv"])[:2], [1.0, -1.0], atol=1e-5)
-    kept = make_algorithm(algorithm_options("rebn")).targets(samples, ModelSignals())
-    assert kept.keep_B.all()
+    algorithm = make_algorithm(algorithm_options("rebn", overlong="mask"))
+    assert algorithm.trainable_mask(samples).tolist() == [True, True, False]
+    assert np.allclose(np.concatenate(algorithm.targets(samples, {})["adv"])[:2], [1.0, -1.0], atol=1e-5)
+    assert make_algorithm(algorithm_options("rebn")).trainable_mask(samples).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -252,9 +251,9 @@ def test_the_rewards_of_each_agents_turns_sum_to_the_episodes(batch: list, seed:
             [sample.reward] * len(sample.turn_rewards)
         )
         for turns in turns_of(sample):
-            if turns:
-                assert sum(turn.reward for turn in turns) == pytest.approx(sample.reward)
-        positions = [p for turns in turns_of(sample) for turn in turns for p in turn.tokens]
+            if turns.tokens:
+                assert sum(turns.reward_T) == pytest.approx(sample.reward)
+        positions = [p for turns in turns_of(sample) for tokens in turns.tokens for p in tokens]
         assert sorted(positions) == list(range(sample.num_sampled))
 
 

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms import AlgorithmRun, TokenTargets, algorithm_options, make_algorithm
-from trainers.algorithms.estimators import explained_variance
+from trainers.algorithms import AlgorithmRun, PerToken, algorithm_options, make_algorithm
+from trainers.algorithms.gae import explained_variance
 from trainers.config import ModelConfig, OptimizerConfig
-from trainers.learner import Learner
+from trainers.learner import Learner, TrainingDiverged
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
@@ -76,8 +76,7 @@ def test_values_are_computed_from_the_state_before_each_token(
     randomised(policy, learner)
     samples = some_samples(seed, count)
     signals = learner.signals(samples, {"values"})
-    assert signals.values is not None
-    for sample, value_N in zip(samples, signals.values, strict=True):
+    for sample, value_N in zip(samples, signals["values"], strict=True):
         expected = []
         for sequence in sample.sequences:
             with torch.no_grad():
@@ -87,10 +86,9 @@ def test_values_are_computed_from_the_state_before_each_token(
         assert value_N == pytest.approx(expected, abs=1e-4)
 
 
-def with_returns(samples: list[Sample], goal: float, adv: float) -> TokenTargets:
+def with_returns(samples: list[Sample], goal: float, adv: float) -> PerToken:
     values = {"adv": adv, "return": goal, "value": 0.0, "decision": 1.0}
-    per_token = {name: [np.full(sample.num_sampled, value) for sample in samples] for name, value in values.items()}
-    return TokenTargets(np.array([sample.num_sampled > 0 for sample in samples]), per_token)
+    return {name: [np.full(sample.num_sampled, value) for sample in samples] for name, value in values.items()}
 
 
 def weights(policy: Policy) -> torch.Tensor:
@@ -131,6 +129,21 @@ def test_a_large_value_loss_does_not_change_the_policy_gradient(folder: Path) ->
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
 
 
+def test_only_the_steps_of_the_policy_decide_whether_a_run_diverged(folder: Path) -> None:
+    """A value head that can still be fitted must not hide a policy loss that is never finite; nor may the additional
+    steps of the head turn one bad batch into a diverged run.
+    """
+    algorithm, config, samples = ppo(value_warmup_steps=0), OptimizerConfig(max_bad_steps=2), some_samples(1, 3)
+    learner = Learner(Policy(ModelConfig(path=str(folder), tuning="full")), config, 10, algorithm.value)
+    bad_policy, bad_batch = with_returns(samples, 1.0, np.inf), with_returns(samples, np.nan, np.nan)
+    learner.update(0, samples, bad_batch, algorithm, 0.0)
+    learner.update(1, samples, with_returns(samples, 1.0, 1.0), algorithm, 0.0)
+    learner.update(2, samples, bad_policy, algorithm, 0.0)
+    with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
+        learner.update(3, samples, bad_policy, algorithm, 0.0)
+    assert learner.version == 1
+
+
 def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
     algorithm = ppo(value_lr=0.02, value_warmup_steps=200)
@@ -138,13 +151,12 @@ def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
     samples = some_samples(3, 6)
     targets = with_returns(samples, 0.0, 1.0)
     rng = np.random.default_rng(0)
-    for values in targets.per_token["return"]:
+    for values in targets["return"]:
         values[:] = rng.normal()
     for step in range(120):
         learner.update(step, samples, targets, algorithm, 0.0)
     signals = learner.signals(samples, {"values"})
-    assert signals.values is not None
-    explained = explained_variance(np.concatenate(signals.values), np.concatenate(targets.per_token["return"]))
+    explained = explained_variance(np.concatenate(signals["values"]), np.concatenate(targets["return"]))
     assert explained > 0.5
 
 

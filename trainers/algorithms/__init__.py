@@ -4,12 +4,10 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import (
     Algorithm,
     AlgorithmRun,
-    ModelSignals,
     RolloutRequest,
     SignalName,
-    TokenTargets,
 )
-from trainers.algorithms.loss import Loss
+from trainers.algorithms.losses import Loss
 from trainers.algorithms.options import (
     AlgorithmOptions,
     ComparingOptions,
@@ -32,11 +30,9 @@ __all__ = [
     "GroupOptions",
     "Loss",
     "LossOptions",
-    "ModelSignals",
     "PerToken",
     "RolloutRequest",
     "SignalName",
-    "TokenTargets",
     "ValueOptions",
     "algorithm_options",
     "make_algorithm",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.algorithms.estimators import BoolArray, FloatArray, discounted_returns, whitening_stats
-from trainers.algorithms.turns import SampledTurn, turns_of
+from trainers.algorithms.gae import discounted_returns
+from trainers.algorithms.turns import Decisions, turns_of
+from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
+
+STD_EPSILON = 1e-6
+"""Added to a standard deviation before something is divided by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,12 @@ class AdvantageBatch:
 
 
 PerToken = Mapping[str, list[FloatArray]]
-"""By name, for each sample one value per sampled token, its sequences in order; see :class:`TokenTargets`."""
+"""By name, for each sample one value per sampled token, its sequences in order."""
+
+
+def select(per_token: PerToken, chosen: Sequence[int]) -> PerToken:
+    """Return the values of the chosen samples."""
+    return {name: [values[index] for index in chosen] for name, values in per_token.items()}
 
 
 def per_episode(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
@@ -54,45 +64,83 @@ def per_episode(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:
     return {"adv": [np.full(sample.num_sampled, adv) for sample, adv in zip(batch.samples, adv_B, strict=True)]}
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """The decisions of one agent in one episode, in order: its turns or its tokens.
+def checked_per_token(
+    returned: Any, names: Sequence[str], batch: AdvantageBatch, owner: str
+) -> dict[str, list[FloatArray]]:
+    """Return what an advantage function returned, as arrays of 64-bit floats.
 
-    Attributes:
-        sample: Index of the episode.
-        tokens: Sampled tokens of each decision, as indices into the sampled tokens of the sample.
-        reward_T: Reward after each decision, minus the cost of its tokens.
+    Args:
+        returned: What it returned.
+        names: What it must contain at least.
+        batch: What it was called with.
+        owner: Its algorithm, for messages.
+
+    Raises:
+        ValueError: A name is missing, or there is not one finite number per sampled token. Numbers that are not finite
+            are accepted if rewards or values are not finite either: the optimizer step is then skipped.
     """
+    owner = f"the advantages of {owner}"
+    if not isinstance(returned, Mapping) or not set(names) <= set(returned):
+        what = f"the keys {list(returned)}" if isinstance(returned, Mapping) else f"a {type(returned).__name__}"
+        raise ValueError(f"{owner} must be a mapping with the keys {', '.join(names)}, not {what}")
+    checked: dict[str, list[FloatArray]] = {}
+    for name, values in returned.items():
+        if not hasattr(values, "__len__") or len(values) != len(batch.samples):
+            what = f"{len(values)} entries" if hasattr(values, "__len__") else f"a {type(values).__name__}"
+            raise ValueError(
+                f"{owner} have {what} under {name!r}; expected one array per sample ({len(batch.samples)})"
+            )
+        checked[name] = [
+            _checked(value, sample.num_sampled, f"{owner}: {name!r} of episode {sample.episode_id!r}")
+            for value, sample in zip(values, batch.samples, strict=True)
+        ]
+        for value_N, sample, kept in zip(checked[name], batch.samples, batch.keep_B, strict=True):
+            if kept and not np.isfinite(value_N).all() and _is_finite(batch):
+                raise ValueError(
+                    f"{owner}: {name!r} of episode {sample.episode_id!r} is {value_N[~np.isfinite(value_N)][0]}, "
+                    "although all rewards are finite; check for a division by 0"
+                )
+    return checked
 
-    sample: int
-    tokens: list[NDArray[np.int64]]
-    reward_T: FloatArray
+
+def _checked(value: Any, length: int, what: str) -> FloatArray:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # e.g. a tensor that requires a gradient
+        raise ValueError(f"{what} cannot be converted to an array: {error}; expected {length} numbers") from error
+    if array.dtype.kind not in "fiub" or array.shape != (length,):
+        raise ValueError(
+            f"{what} is an array of {array.dtype} with shape {array.shape}; expected numbers with shape ({length},), "
+            "one per sampled token"
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def _is_finite(batch: AdvantageBatch) -> bool:
+    return all(np.isfinite(values).all() for values in (batch.reward_B, *batch.cost, *(batch.values or ())))
 
 
 def turn_decisions(batch: AdvantageBatch) -> list[Decisions]:
+    """Return the turns of each agent, with their costs subtracted."""
     return [
-        Decisions(
-            index,
-            [turn.tokens for turn in turns],
-            np.array([turn.reward - batch.cost[index][turn.tokens].sum() for turn in turns]),
-        )
-        for index, turns in _turns_by_agent(batch)
+        replace(turns, reward_T=turns.reward_T - [batch.cost[turns.sample][tokens].sum() for tokens in turns.tokens])
+        for turns in _turns_by_agent(batch)
     ]
 
 
 def token_decisions(batch: AdvantageBatch) -> list[Decisions]:
+    """Return the tokens of each agent, with their costs subtracted; the last one of a turn has the turn's reward."""
     decisions = []
-    for index, turns in _turns_by_agent(batch):
-        reward_T = np.concatenate([-batch.cost[index][turn.tokens] for turn in turns])
-        last = np.cumsum([len(turn.tokens) for turn in turns]) - 1
-        reward_T[last] += [turn.reward for turn in turns]
-        tokens = np.concatenate([turn.tokens for turn in turns])
-        decisions.append(Decisions(index, list(tokens[:, None]), reward_T))
+    for turns in _turns_by_agent(batch):
+        tokens = np.concatenate(turns.tokens)
+        reward_T = -batch.cost[turns.sample][tokens]
+        reward_T[np.cumsum([len(own) for own in turns.tokens]) - 1] += turns.reward_T
+        decisions.append(Decisions(turns.sample, list(tokens[:, None]), reward_T))
     return decisions
 
 
-def _turns_by_agent(batch: AdvantageBatch) -> list[tuple[int, list[SampledTurn]]]:
-    return [(index, turns) for index, sample in enumerate(batch.samples) for turns in turns_of(sample) if turns]
+def _turns_by_agent(batch: AdvantageBatch) -> list[Decisions]:
+    return [turns for index, sample in enumerate(batch.samples) for turns in turns_of(sample, index) if turns.tokens]
 
 
 def whitened_returns(batch: AdvantageBatch, decisions: list[Decisions], gamma: float) -> PerToken:
@@ -116,6 +164,9 @@ def scatter(per_token: list[FloatArray], decisions: Decisions, value_T: FloatArr
 
 
 def batch_whitening(batch: AdvantageBatch, decisions: list[Decisions], values: list[FloatArray]) -> tuple[float, float]:
-    """Return shift and scale over the decisions of the episodes that are trained on."""
+    """Return shift and scale that normalize the values of the episodes that are trained on to mean 0 and standard
+    deviation 1; constant values become 0.
+    """
     counted = [value_T for decision, value_T in zip(decisions, values, strict=True) if batch.keep_B[decision.sample]]
-    return whitening_stats(np.concatenate(counted) if counted else np.zeros(0))
+    value_N = np.concatenate([np.zeros(0), *counted])
+    return (float(value_N.mean()), 1.0 / (float(value_N.std()) + STD_EPSILON)) if len(value_N) else (0.0, 1.0)

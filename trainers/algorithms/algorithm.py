@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trainers.algorithms.advantages import AdvantageBatch, PerToken
-from trainers.algorithms.estimators import BoolArray, FloatArray, explained_variance, has_variance
+from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per_token, select
+from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
-from trainers.algorithms.loss import CLIP, Loss
+from trainers.algorithms.groups import has_variance
+from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, clipped_value_loss
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions
+from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
 
 if TYPE_CHECKING:  # torch is imported only when a loss is computed
@@ -28,53 +30,9 @@ class RolloutRequest:
     greedy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSignals:
-    """The model's outputs for the samples before the update, for algorithms that request them.
-
-    Lists have one entry per sample, arrays one value per sampled token, its sequences in order.
-
-    Attributes:
-        values: The value head's value of the state in which each token was sampled.
-        ref_logp: Log-probs under the reference model.
-    """
-
-    values: list[FloatArray] | None = None
-    ref_logp: list[FloatArray] | None = None
-
-    def select(self, chosen: Sequence[int]) -> ModelSignals:
-        """Return the signals of the chosen samples."""
-        return ModelSignals(_chosen(self.values, chosen), _chosen(self.ref_logp, chosen))
-
-
 SignalName = Literal["values", "ref_logp"]
-"""What an algorithm can request to be computed before the update; the fields of :class:`ModelSignals`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenTargets:
-    """What an algorithm computes from a batch of samples.
-
-    Attributes:
-        keep_B: Which samples to train on.
-        per_token: By name, for each sample one value per sampled token, its sequences in order. Always ``"adv"``;
-            with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0 at tokens with a value
-            target.
-        metrics: Metrics to log.
-    """
-
-    keep_B: BoolArray
-    per_token: Mapping[str, list[FloatArray]]
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-    def select(self, chosen: Sequence[int]) -> TokenTargets:
-        """Return the targets of the chosen samples, without the numbers."""
-        per_token = {name: [values[index] for index in chosen] for name, values in self.per_token.items()}
-        return TokenTargets(self.keep_B[list(chosen)], per_token)
-
-
-def _chosen(values: list[FloatArray] | None, chosen: Sequence[int]) -> list[FloatArray] | None:
-    return None if values is None else [values[index] for index in chosen]
+"""What an algorithm can request to be computed of the samples before the update, for each sampled token: the value
+head's value of the state in which it was sampled, or its log-prob under the reference model."""
 
 
 def stochastic_rollouts(options: AlgorithmOptions) -> Sequence[RolloutRequest]:
@@ -97,7 +55,8 @@ class Algorithm:
             :class:`ValueOptions`, the model gets a value head; see :mod:`trainers.algorithms.options` for all.
         advantages: Called with a batch of samples and the options. Returns ``{"adv": …}``, for each sample one value
             per sampled token (:func:`trainers.algorithms.advantages.per_episode` builds it from one value per
-            episode); with a value head also ``"value"``, ``"return"`` and ``"decision"``, see :class:`TokenTargets`.
+            episode); with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0 at tokens with
+            a value target.
         loss: The loss, unless the option ``algorithm.loss`` names another one.
         rollouts_per_prompt: Called with the options; returns the episodes to sample for a task. Greedy ones are never
             trained on, and reused as long as the weights do not change.
@@ -177,21 +136,49 @@ class AlgorithmRun:
             keep_B &= has_variance(reward_B, group_B)
         return keep_B
 
-    def targets(self, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
-        """Compute the targets of each sampled token from the rewards.
+    def targets(self, samples: Sequence[Sample], signals: PerToken) -> PerToken:
+        """Compute the targets of each sampled token from the rewards: what :attr:`Algorithm.advantages` returns.
+
+        Args:
+            samples: The samples.
+            signals: At least the :attr:`required_signals`.
 
         Raises:
-            ValueError: A signal that the algorithm needs is missing.
+            ValueError: A signal that the algorithm needs is missing, or its advantage function returned something else
+                than one finite number per sampled token.
         """
         for name in self.required_signals:
-            if getattr(signals, name) is None:
+            if name not in signals:
                 raise ValueError(
                     f"algorithm {self.algorithm.name!r} needs {name} of the samples, which were not computed"
                 )
         keep_B = self.trainable_mask(samples)
-        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.values)
-        per_token = self.algorithm.advantages(batch, self.options)
-        return TokenTargets(keep_B, per_token, _metrics(keep_B, per_token))
+        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.get("values"))
+        names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
+        returned = self.algorithm.advantages(batch, self.options)
+        return checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
+
+    def target_metrics(self, samples: Sequence[Sample], targets: PerToken) -> dict[str, float]:
+        """Compute diagnostics of the advantages and, with a value head, of the values, over the trained samples."""
+        chosen = np.flatnonzero(self.trainable_mask(samples)).tolist()
+        kept = {name: np.concatenate([np.zeros(0), *values]) for name, values in select(targets, chosen).items()}
+        adv_N = kept["adv"]
+        if not len(adv_N):
+            return {}
+        numbers = {
+            "advantages/mean": float(adv_N.mean()),
+            "advantages/std": float(adv_N.std()),
+            "advantages/max": float(np.abs(adv_N).max()),
+        }
+        if "value" in kept:
+            judged = kept["decision"] > 0
+            value_N, return_N = kept["value"][judged], kept["return"][judged]
+            numbers |= {
+                "value/mean": float(value_N.mean()),
+                "value/return_mean": float(return_N.mean()),
+                "value/explained_variance": explained_variance(value_N, return_N),
+            }
+        return numbers
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
@@ -208,8 +195,6 @@ class AlgorithmRun:
         """
         if self.value is None or value_N is None:
             raise ValueError(f"algorithm {self.algorithm.name!r} has no value head to train")
-        from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss  # imports torch
-
         targets = batch.targets
         error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=VALUE_CLIP)
         return targets["decision"] * error_N
@@ -221,13 +206,13 @@ class AlgorithmRun:
         if self._greedy is not None and state["greedy"] is not None:
             self._greedy.load_state_dict(state["greedy"])
 
-    def _cost(self, samples: Sequence[Sample], signals: ModelSignals) -> list[FloatArray]:
+    def _cost(self, samples: Sequence[Sample], signals: PerToken) -> list[FloatArray]:
         """Return the KL cost of each sampled token, if it is part of the reward."""
-        if signals.ref_logp is None:
+        if "ref_logp" not in signals:
             return [np.zeros(sample.num_sampled) for sample in samples]
         return [
             self.options.kl_reward * (_sampler_logp(sample) - ref_logp_N)
-            for sample, ref_logp_N in zip(samples, signals.ref_logp, strict=True)
+            for sample, ref_logp_N in zip(samples, signals["ref_logp"], strict=True)
         ]
 
 
@@ -237,28 +222,3 @@ def _sampler_logp(sample: Sample) -> FloatArray:
     return np.concatenate(
         [np.asarray(sequence.logprobs)[np.asarray(sequence.mask) == 1] for sequence in sample.sequences]
     )
-
-
-def _metrics(keep_B: BoolArray, per_token: Mapping[str, list[FloatArray]]) -> dict[str, float]:
-    """Compute diagnostics of the advantages and, with a value head, of the values."""
-    kept = {
-        name: np.concatenate([np.zeros(0), *(values[i] for i in np.flatnonzero(keep_B))])
-        for name, values in per_token.items()
-    }
-    adv_N = kept["adv"]
-    if not len(adv_N):
-        return {}
-    numbers = {
-        "advantages/mean": float(adv_N.mean()),
-        "advantages/std": float(adv_N.std()),
-        "advantages/max": float(np.abs(adv_N).max()),
-    }
-    if "value" in kept:
-        judged = kept["decision"] > 0
-        value_N, return_N = kept["value"][judged], kept["return"][judged]
-        numbers |= {
-            "value/mean": float(value_N.mean()),
-            "value/return_mean": float(return_N.mean()),
-            "value/explained_variance": explained_variance(value_N, return_N),
-        }
-    return numbers

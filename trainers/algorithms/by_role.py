@@ -6,32 +6,38 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainers.algorithms.algorithm import AlgorithmRun, ModelSignals, TokenTargets
-from trainers.algorithms.estimators import FloatArray
+from trainers.algorithms.advantages import PerToken, select
+from trainers.algorithms.algorithm import AlgorithmRun
+from trainers.array_types import FloatArray
 from trainers.samples import Sample
 
 
-def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals: ModelSignals) -> TokenTargets:
-    """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role.
-
-    The logged numbers are means over the roles and, with the suffix ``/{role}``, the numbers of each role.
-    """
-    roles = sorted({sample.role for sample in samples})
-    if len(roles) < 2:
-        return algorithm.targets(samples, signals)
-    keep_B = np.zeros(len(samples), dtype=bool)
-    per_token: dict[str, list[FloatArray]] = {}
-    numbers: dict[str, float] = {}
-    means: dict[str, list[float]] = {}
-    for role in roles:
-        chosen = [index for index, sample in enumerate(samples) if sample.role == role]
-        targets = algorithm.targets([samples[index] for index in chosen], signals.select(chosen))
-        keep_B[chosen] = targets.keep_B
-        for name, values in targets.per_token.items():
-            column = per_token.setdefault(name, [np.zeros(0)] * len(samples))
+def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals: PerToken) -> PerToken:
+    """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role."""
+    targets: dict[str, list[FloatArray]] = {}
+    for chosen in _by_role(samples).values():
+        own = algorithm.targets([samples[index] for index in chosen], select(signals, chosen))
+        for name, values in own.items():
+            column = targets.setdefault(name, [np.zeros(0)] * len(samples))
             for index, value_N in zip(chosen, values, strict=True):
                 column[index] = value_N
-        for name, number in targets.metrics.items():
-            numbers[f"{name}/{role}"] = number
-            means.setdefault(name, []).append(number)
-    return TokenTargets(keep_B, per_token, numbers | {name: float(np.mean(own)) for name, own in means.items()})
+    return targets
+
+
+def target_metrics_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], targets: PerToken) -> dict[str, float]:
+    """Return the metrics of the targets: means over the roles and, with the suffix ``/{role}``, those of each role."""
+    by_role = {
+        role: algorithm.target_metrics([samples[index] for index in chosen], select(targets, chosen))
+        for role, chosen in _by_role(samples).items()
+    }
+    if len(by_role) < 2:
+        return next(iter(by_role.values()), {})
+    suffixed = {f"{name}/{role}": value for role, metrics in by_role.items() for name, value in metrics.items()}
+    names = dict.fromkeys(name for metrics in by_role.values() for name in metrics)
+    means = {name: float(np.mean([metrics[name] for metrics in by_role.values() if name in metrics])) for name in names}
+    return suffixed | means
+
+
+def _by_role(samples: Sequence[Sample]) -> dict[str, list[int]]:
+    roles = sorted({sample.role for sample in samples})
+    return {role: [index for index, sample in enumerate(samples) if sample.role == role] for role in roles}

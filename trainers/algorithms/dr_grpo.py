@@ -1,14 +1,15 @@
-"""Dr. GRPO: the reward minus the mean of its group, with the same constant weight for every token (Liu et al. 2025)."""
+"""Dr. GRPO (Liu et al. 2025)."""
 
 from __future__ import annotations
 
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import Algorithm
-from trainers.algorithms.estimators import group_relative
+from trainers.algorithms.grpo import group_relative
 from trainers.algorithms.options import ComparingOptions
 
 
 def advantages(batch: AdvantageBatch, options: ComparingOptions) -> PerToken:
+    """Reward minus the mean of the group, with the same constant weight for every token."""
     return per_episode(batch, group_relative(batch.reward_B, batch.group_B))
 
 

@@ -1,16 +1,188 @@
-"""Losses per sampled token: pure functions of tensors, independent of how advantages are computed.
+"""``Loss``: a loss per sampled token with its options, and the losses of this package: PPO's clip, GSPO, CISPO, DPPO,
+REINFORCE, the loss of the value head and the KL divergence from the reference.
 
 N is the number of sampled tokens, S of sequences. Token weights are determined during batching; tokens without
 gradient (for example clipped ones) still count in the mean. The old log-probs are the sampler's.
 
-Besides the loss, a function returns which bound limited each token: 1.0 the upper bound (the ratio is too large), -1.0
-the lower bound, 0.0 none.
+The module only calls methods of tensors: importing torch takes seconds, and the options are also read without it.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainers.algorithms.options import Aggregation, LossOptions, at_least_0, ratio_above_1
+from trainers.option_checks import positive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainers.batching import MicroBatch
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """A loss per sampled token.
+
+    Attributes:
+        name: Its name in messages.
+        options: A dataclass of exactly the options that it reads; they are set as options of the algorithm.
+        function: Called with the policy's log-probs of the N sampled tokens of a microbatch, the microbatch
+            (``batch.targets["adv"]`` are the advantages, ``batch.sampler_logp_N`` the log-probs the tokens were
+            sampled with) and the options. Returns the loss per token, and which bound limited the token: 1.0 the upper
+            one (its ratio is too large), -1.0 the lower one, 0.0 none.
+        aggregation: How the tokens are weighted, unless the algorithm or the option ``aggregation`` decides.
+    """
+
+    name: str
+    options: type[LossOptions]
+    function: Callable[[Tensor, MicroBatch, Any], tuple[Tensor, Tensor]]
+    aggregation: Aggregation = "token-mean"
+
+
+@dataclass(frozen=True)
+class CappedOptions(LossOptions):
+    """Options of losses that are proportional to the ratio."""
+
+    importance_cap: float | None = None
+    """Largest ratio to the sampler's probabilities that is used in full; a larger one is truncated to it (truncated
+    importance sampling). None for no limit."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        ratio_above_1(self, ("importance_cap",), problems)
+
+
+@dataclass(frozen=True)
+class ClipOptions(CappedOptions):
+    """Options of PPO's clipped objective."""
+
+    clip_low: float = 0.2
+    """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
+    clip_high: float = 0.28
+    """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
+    dual_clip: float | None = None
+    """With a negative advantage, ratios above this value get no gradient either; 3 is common."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        _check_bounds(self, problems)
+        ratio_above_1(self, ("dual_clip",), problems)
+
+
+@dataclass(frozen=True)
+class GspoOptions(CappedOptions):
+    """Options of GSPO; the ratios are those of sequences."""
+
+    clip_low: float = 3e-4
+    """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
+    clip_high: float = 4e-4
+    """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        _check_bounds(self, problems)
+
+
+@dataclass(frozen=True)
+class CispoOptions(LossOptions):
+    """Options of CISPO."""
+
+    clip_low: float = 1.0
+    """The smallest weight of a token is 1 - clip_low; 1 for no bound."""
+    clip_high: float = 4.0
+    """The largest weight of a token is 1 + clip_high."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        at_least_0(self, ("clip_low", "clip_high"), problems)
+
+
+@dataclass(frozen=True)
+class DppoOptions(CappedOptions):
+    """Options of DPPO."""
+
+    dppo_threshold: float = 0.2
+    """Largest difference between a token's probability and the sampler's before the token is dropped."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        positive(self, "algorithm.", ("dppo_threshold",), problems)
+
+
+@dataclass(frozen=True)
+class ReinforceOptions(LossOptions):
+    """Options of REINFORCE with importance weights."""
+
+    importance_cap: float = 2.0
+    """Largest importance weight of a token; a larger one is truncated to it."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        ratio_above_1(self, ("importance_cap",), problems)
+
+
+def _check_bounds(options: ClipOptions | GspoOptions, problems: list[str]) -> None:
+    at_least_0(options, ("clip_low", "clip_high"), problems)
+    if options.clip_low >= 1:
+        problems.append(
+            f"algorithm.clip_low={options.clip_low} never clips, since ratios are positive; use a value below 1"
+        )
+
+
+def _clip(logp_N: Tensor, batch: MicroBatch, options: ClipOptions) -> tuple[Tensor, Tensor]:
+    """PPO's clipped ratio."""
+    old_N, adv_N = batch.sampler_logp_N, batch.targets["adv"]
+    found = clipped_surrogate(
+        logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high, dual=options.dual_clip
+    )
+    return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+
+
+def _gspo(logp_N: Tensor, batch: MicroBatch, options: GspoOptions) -> tuple[Tensor, Tensor]:
+    """The clipped ratio of the whole sequence."""
+    old_N, adv_N, sequence_N = batch.sampler_logp_N, batch.targets["adv"], batch.sequence_N
+    found = sequence_surrogate(logp_N, old_N, adv_N, sequence_N, low=options.clip_low, high=options.clip_high)
+    return _capped(found, sequence_ratio(logp_N, old_N, sequence_N), options.importance_cap)
+
+
+def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Tensor, Tensor]:
+    """The clipped ratio as a weight, so that every token keeps a gradient."""
+    old_N, adv_N = batch.sampler_logp_N, batch.targets["adv"]
+    return clipped_weight(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
+
+
+def _dppo(logp_N: Tensor, batch: MicroBatch, options: DppoOptions) -> tuple[Tensor, Tensor]:
+    """Drops tokens by how far their probability changed."""
+    old_N, adv_N = batch.sampler_logp_N, batch.targets["adv"]
+    found = divergence_masked(logp_N, old_N, adv_N, threshold=options.dppo_threshold)
+    return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+
+
+def _reinforce(logp_N: Tensor, batch: MicroBatch, options: ReinforceOptions) -> tuple[Tensor, Tensor]:
+    """The ratio as a truncated weight."""
+    old_N = batch.sampler_logp_N
+    found = weighted_reinforce(logp_N, old_N, batch.targets["adv"])
+    return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+
+
+def _capped(found: tuple[Tensor, Tensor], ratio_N: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
+    """Limit the ratio that a loss is proportional to."""
+    if cap is None:
+        return found
+    loss_N, bound_N = found
+    factor_N = importance_factor(ratio_N, cap)
+    capped_N = (factor_N < 1).to(factor_N.dtype)
+    return factor_N * loss_N, bound_N.where(bound_N != 0, capped_N)
+
+
+CLIP = Loss("clip", ClipOptions, _clip)
+GSPO = Loss("gspo", GspoOptions, _gspo, aggregation="sequence-mean")
+CISPO = Loss("cispo", CispoOptions, _cispo)
+DPPO = Loss("dppo", DppoOptions, _dppo)
+REINFORCE = Loss("reinforce", ReinforceOptions, _reinforce)
 
 
 def clipped_surrogate(
@@ -30,7 +202,7 @@ def clipped_surrogate(
     Returns:
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
-    return _clipped(torch.exp(logp_N - sampler_logp_N), adv_N, low, high, dual)
+    return _clipped((logp_N - sampler_logp_N).exp(), adv_N, low, high, dual)
 
 
 def sequence_surrogate(
@@ -46,7 +218,7 @@ def sequence_surrogate(
     Returns:
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
-    ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N) * torch.exp(logp_N - logp_N.detach())
+    ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N) * (logp_N - logp_N.detach()).exp()
     return _clipped(ratio_N, adv_N, low, high, None)
 
 
@@ -60,9 +232,9 @@ def clipped_weight(
     Returns:
         Loss per token, and the bound that clipped its weight: 1.0, -1.0 or 0.0.
     """
-    ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
+    ratio_N = (logp_N - sampler_logp_N).exp().detach()
     weight_N = ratio_N.clamp(1 - low, 1 + high)
-    return -weight_N * adv_N * logp_N, torch.sign(ratio_N - weight_N)
+    return -weight_N * adv_N * logp_N, (ratio_N - weight_N).sign()
 
 
 def divergence_masked(
@@ -76,12 +248,12 @@ def divergence_masked(
     Returns:
         Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.
     """
-    moved_N = (torch.exp(logp_N) - torch.exp(sampler_logp_N)).detach()
+    moved_N = (logp_N.exp() - sampler_logp_N.exp()).detach()
     dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
     # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
-    log_ratio_N = torch.where(dropped_N, 0.0, logp_N - sampler_logp_N)
-    loss_N = torch.where(dropped_N, 0.0, -torch.exp(log_ratio_N) * adv_N)
-    return loss_N, torch.where(dropped_N, torch.sign(moved_N), 0.0)
+    log_ratio_N = (logp_N - sampler_logp_N).masked_fill(dropped_N, 0.0)
+    loss_N = (-log_ratio_N.exp() * adv_N).masked_fill(dropped_N, 0.0)
+    return loss_N, moved_N.sign().masked_fill(~dropped_N, 0.0)
 
 
 def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,8 +264,8 @@ def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) ->
     Returns:
         Loss per token, and 0.0: nothing is clipped.
     """
-    weight_N = torch.exp(logp_N - sampler_logp_N).detach()
-    return -weight_N * adv_N * logp_N, torch.zeros_like(logp_N)
+    weight_N = (logp_N - sampler_logp_N).exp().detach()
+    return -weight_N * adv_N * logp_N, logp_N.new_zeros(len(logp_N))
 
 
 def importance_factor(ratio_N: Tensor, cap: float) -> Tensor:
@@ -106,16 +278,17 @@ def importance_factor(ratio_N: Tensor, cap: float) -> Tensor:
 
 def token_ratio(logp_N: Tensor, sampler_logp_N: Tensor) -> Tensor:
     """Return the ratio of each token's probability to the sampler's, without gradient."""
-    return torch.exp(logp_N - sampler_logp_N).detach()
+    return (logp_N - sampler_logp_N).exp().detach()
 
 
-@torch.no_grad()
 def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
-    """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7)."""
-    _, index_N = torch.unique(sequence_N, return_inverse=True)
-    count_S = torch.bincount(index_N).to(logp_N.dtype)
-    total_S = torch.zeros_like(count_S).index_add_(0, index_N, logp_N - sampler_logp_N)
-    return torch.exp(total_S / count_S)[index_N]
+    """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7),
+    without gradient.
+    """
+    index_N: Tensor = sequence_N.unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
+    count_S = index_N.bincount().to(logp_N.dtype)
+    total_S = count_S.new_zeros(len(count_S)).index_add_(0, index_N, (logp_N - sampler_logp_N).detach())
+    return (total_S / count_S).exp()[index_N]
 
 
 VALUE_CLIP = 0.2
@@ -132,7 +305,7 @@ def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *
     error_N = (value_N - return_N).square()
     if clip > 0:
         near_N = old_value_N + (value_N - old_value_N).clamp(-clip, clip)
-        error_N = torch.maximum(error_N, (near_N - return_N).square())
+        error_N = error_N.maximum((near_N - return_N).square())
     return 0.5 * error_N
 
 
@@ -141,13 +314,13 @@ def kl_to_reference(logp_N: Tensor, ref_logp_N: Tensor) -> Tensor:
     the log-ratio x ("Approximating KL", 2020). It is never negative, and what GRPO uses.
     """
     log_ratio_N = logp_N - ref_logp_N
-    return torch.exp(-log_ratio_N) - 1 + log_ratio_N
+    return (-log_ratio_N).exp() - 1 + log_ratio_N
 
 
 def _clipped(ratio_N: Tensor, adv_N: Tensor, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor]:
-    loss_N = -torch.minimum(ratio_N * adv_N, ratio_N.clamp(1 - low, 1 + high) * adv_N)
+    loss_N = -(ratio_N * adv_N).minimum(ratio_N.clamp(1 - low, 1 + high) * adv_N)
     too_high_N, too_low_N = (ratio_N > 1 + high) & (adv_N > 0), (ratio_N < 1 - low) & (adv_N < 0)
     if dual is not None:
-        loss_N = torch.where(adv_N < 0, torch.minimum(loss_N, -dual * adv_N), loss_N)
+        loss_N = loss_N.minimum(-dual * adv_N).where(adv_N < 0, loss_N)
         too_high_N = too_high_N | ((adv_N < 0) & (ratio_N > dual))
     return loss_N, too_high_N.to(ratio_N.dtype) - too_low_N.to(ratio_N.dtype)

@@ -32,18 +32,10 @@ class AlgorithmOptions(Options):
     """
 
     name: str = ""
-    """``grpo``: reward minus the mean of the group. ``dr-grpo``: the same, never divided by the standard deviation, and
-    with the same constant weight for every token. ``rloo``: reward minus the mean of the other episodes of the group.
-    ``remax``: reward minus the reward of the greedy episode. ``reinforce``: reward minus the mean of the batch.
-    ``reinforce++``: discounted returns per token, whitened over the batch. ``rebn``: discounted returns per turn,
-    whitened over the batch. ``ppo``: generalized advantage estimation with a value head. ``my_module:MY_ALGORITHM``:
-    your own :class:`trainers.algorithms.Algorithm`. The other options depend on it and on the loss: for those of PPO,
-    use ``--algorithm.name ppo --help``."""
+    """The algorithm, or ``my_module:MY_ALGORITHM`` for a :class:`trainers.algorithms.Algorithm` of your own. The other
+    options depend on it and on the loss; ``--algorithm.name NAME --help`` shows them."""
     loss: str = ""
-    """``clip``: PPO's clipped ratio. ``gspo``: the clipped ratio of the whole sequence. ``cispo``: the clipped ratio as
-    a weight, so that every token keeps a gradient. ``dppo``: drops tokens by how far their probability changed.
-    ``reinforce``: the ratio as a truncated weight. ``my_module:MY_LOSS``: your own
-    :class:`trainers.algorithms.Loss`."""
+    """The loss, or ``my_module:MY_LOSS`` for a :class:`trainers.algorithms.Loss` of your own."""
     group_size: int = 8
     """Stochastic episodes per task."""
     groups_per_step: int = 16
@@ -51,8 +43,7 @@ class AlgorithmOptions(Options):
     aggregation: Aggregation = "token-mean"
     """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` the sequence of every
     episode; ``constant`` divides each sequence's sum by the maximum number of tokens (``sampling.max_response_tokens``,
-    else ``sampling.max_tokens``). The default is ``constant`` with ``dr-grpo``, ``sequence-mean`` with ``gspo``, else
-    ``token-mean``."""
+    else ``sampling.max_tokens``). The default is that of the algorithm or, if it has none, of the loss."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1
@@ -123,7 +114,7 @@ class DiscountOptions(AlgorithmOptions):
     """Options of algorithms that assign credit to single turns or tokens."""
 
     gamma: float = 1.0
-    """Discount per turn (``rebn``, ``ppo`` by turns) or per token (``reinforce++``, ``ppo`` by tokens)."""
+    """Discount per decision: per turn or per token, whichever the algorithm assigns credit to."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)

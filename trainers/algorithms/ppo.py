@@ -1,7 +1,4 @@
-"""PPO: generalized advantage estimation with a value head, per turn or per token.
-
-Schulman et al. 2015 and 2017; with turns as decisions: Turn-PPO (2025).
-"""
+"""PPO: Schulman et al. 2015 and 2017; with turns as decisions: Turn-PPO (2025)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from trainers.algorithms.advantages import (
     zeros,
 )
 from trainers.algorithms.algorithm import Algorithm
-from trainers.algorithms.estimators import gae
+from trainers.algorithms.gae import gae
 from trainers.algorithms.options import DiscountOptions, ValueOptions, within_0_and_1
 
 
@@ -38,6 +35,7 @@ class PpoOptions(ValueOptions, DiscountOptions):
 
 
 def advantages(batch: AdvantageBatch, options: PpoOptions) -> PerToken:
+    """Generalized advantage estimation with a value head, per turn or per token."""
     assert batch.values is not None
     decisions = turn_decisions(batch) if options.gae_level == "turn" else token_decisions(batch)
     estimates, values = [], []

@@ -1,4 +1,4 @@
-"""ReBN: discounted returns per turn, whitened over the batch (GEM, Liu et al. 2025)."""
+"""ReBN (GEM, Liu et al. 2025)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from trainers.algorithms.options import DiscountOptions
 
 
 def advantages(batch: AdvantageBatch, options: DiscountOptions) -> PerToken:
+    """Discounted returns per turn, whitened over the batch."""
     return whitened_returns(batch, turn_decisions(batch), options.gamma)
 
 

@@ -9,13 +9,15 @@ import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import tyro
 
 from trainers.algorithms.algorithm import Algorithm, AlgorithmRun
 from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
-from trainers.algorithms.loss import CISPO, CLIP, DPPO, GSPO, Loss
-from trainers.algorithms.loss import REINFORCE as REINFORCE_LOSS
+from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
+from trainers.algorithms.losses import REINFORCE as REINFORCE_LOSS
 from trainers.algorithms.options import Aggregation, AlgorithmOptions
 from trainers.algorithms.ppo import PPO
 from trainers.algorithms.rebn import REBN
@@ -65,9 +67,10 @@ def options_of(algorithm: Algorithm, options: AlgorithmOptions) -> AlgorithmOpti
     """Return ``options`` as options of ``algorithm``; those that differ from their defaults are taken over.
 
     Raises:
-        ConfigError: The algorithm does not have one of these.
+        ConfigError: The algorithm does not have one of these, or ``options`` were not created by
+            :func:`algorithm_options`.
     """
-    previous, loss = _COMBINATIONS[type(options)]
+    previous, loss = _combination(options)
     if previous is algorithm:
         return options
     before = type(options)()
@@ -87,9 +90,21 @@ def make_algorithm(options: AlgorithmOptions, max_tokens: int = 1) -> AlgorithmR
     Args:
         options: Created by :func:`algorithm_options`, or read from a configuration.
         max_tokens: Maximum number of sampled tokens per episode: the constant of ``aggregation=constant``.
+
+    Raises:
+        ConfigError: The options are of another type.
     """
-    algorithm, loss = _COMBINATIONS[type(options)]
+    algorithm, loss = _combination(options)
     return AlgorithmRun(algorithm, loss, options, max_tokens)
+
+
+def _combination(options: AlgorithmOptions) -> tuple[Algorithm, Loss]:
+    if type(options) not in _COMBINATIONS:
+        raise ConfigError(
+            f"{type(options).__name__}(...) are not the options of an algorithm with its loss; create them with "
+            "algorithm_options(name, ...)"
+        )
+    return _COMBINATIONS[type(options)]
 
 
 def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
@@ -149,8 +164,8 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
     kind = make_dataclass(
         "AlgorithmOptions",
         [
-            ("name", str, field(default=name)),
-            ("loss", str, field(default=loss_name)),
+            ("name", _described("name", ALGORITHMS), field(default=name)),
+            ("loss", _described("loss", LOSSES), field(default=loss_name)),
             ("aggregation", Aggregation, field(default=algorithm.aggregation or loss.aggregation)),
         ],
         bases=(loss.options, algorithm.options),
@@ -159,6 +174,21 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
     )
     _COMBINATIONS[kind] = algorithm, loss
     return kind
+
+
+def _described(option: str, table: Mapping[str, Algorithm] | Mapping[str, Loss]) -> Any:
+    """Return the type of an option that names an object, with the objects of this package in the text of --help."""
+    lines = []
+    for name, found in table.items():
+        function = found.advantages if isinstance(found, Algorithm) else found.function
+        first_line, _, _ = (function.__doc__ or "").partition("\n")
+        lines.append(f"{name}: {first_line}")
+    kind = "algorithm" if option == "name" else "loss"
+    text = (
+        f"The {kind}, or my_module:MY_{kind.upper()} for one of your own. {' '.join(lines)} The other options depend "
+        "on algorithm.name and algorithm.loss; see, for example, --algorithm.name ppo --help."
+    )
+    return Annotated[str, tyro.conf.arg(help=text)]
 
 
 def _check_options(owner: Algorithm | Loss) -> None:

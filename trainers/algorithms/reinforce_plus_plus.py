@@ -1,4 +1,4 @@
-"""REINFORCE++: discounted returns per token, whitened over the batch (Hu 2025)."""
+"""REINFORCE++ (Hu 2025)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from trainers.algorithms.options import DiscountOptions
 
 
 def advantages(batch: AdvantageBatch, options: DiscountOptions) -> PerToken:
+    """Discounted returns per token, whitened over the batch."""
     return whitened_returns(batch, token_decisions(batch), options.gamma)
 
 

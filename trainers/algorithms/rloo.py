@@ -1,15 +1,24 @@
-"""RLOO: the reward minus the mean reward of the other episodes of its group (Ahmadian et al. 2024)."""
+"""RLOO: Ahmadian et al. 2024."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import Algorithm
-from trainers.algorithms.estimators import leave_one_out
+from trainers.algorithms.groups import groups
 from trainers.algorithms.options import ComparingOptions
 
 
 def advantages(batch: AdvantageBatch, options: ComparingOptions) -> PerToken:
-    return per_episode(batch, leave_one_out(batch.reward_B, batch.group_B))
+    """Reward minus the mean reward of the other episodes of the group."""
+    reward_B = batch.reward_B
+    adv_B = np.zeros(len(reward_B))
+    for members in groups(batch.group_B):
+        reward_G = reward_B[members]
+        if len(reward_G) > 1:  # equal to the difference from the mean of the others
+            adv_B[members] = len(reward_G) / (len(reward_G) - 1) * (reward_G - reward_G.mean())
+    return per_episode(batch, adv_B)
 
 
 RLOO = Algorithm("rloo", ComparingOptions, advantages)

@@ -5,28 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trainers.array_types import FloatArray, IntArray
 from trainers.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)
-class SampledTurn:
-    """One decision: the tokens sampled in it and their reward.
+class Decisions:
+    """The decisions of one agent in one episode, in order: its turns or its tokens.
 
     Attributes:
-        tokens: Indices of its tokens among the sampled tokens of the sample, in the order they were sampled.
-        reward: The environment's reward for it, including shaping.
+        sample: Index of the episode.
+        tokens: Sampled tokens of each decision, as indices into the sampled tokens of the sample.
+        reward_T: Reward after each decision, including shaping.
     """
 
-    tokens: NDArray[np.int64]
-    reward: float
+    sample: int
+    tokens: list[IntArray]
+    reward_T: FloatArray
 
 
-def turns_of(sample: Sample) -> list[list[SampledTurn]]:
-    """Return the turns of each agent in order. The reward of a turn without sampled tokens is added to the previous
-    turn or, if there is none, to the next one."""
-    tokens: dict[tuple[int, int], NDArray[np.int64]] = {}
+def turns_of(sample: Sample, index: int = 0) -> list[Decisions]:
+    """Return the turns of each agent in order, of the sample with this index in the batch.
+
+    The reward of a turn without sampled tokens is added to the previous turn or, if there is none, to the next one.
+    """
+    tokens: dict[tuple[int, int], IntArray] = {}
     start = 0
     for sequence, trajectory in zip(sample.sequences, sample.trajectory_S, strict=True):
         turn_N = np.asarray(sequence.turns)[np.asarray(sequence.mask) == 1]
@@ -41,5 +45,6 @@ def turns_of(sample: Sample) -> list[list[SampledTurn]]:
             recipient = max((other for other in decided if other <= turn), default=decided[0] if decided else None)
             if recipient is not None:
                 reward_of[recipient] += reward
-        turns.append([SampledTurn(tokens[trajectory, turn], reward_of[turn]) for turn in decided])
+        rewards_T = np.array([reward_of[turn] for turn in decided])
+        turns.append(Decisions(index, [tokens[trajectory, turn] for turn in decided], rewards_T))
     return turns

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms.estimators import FloatArray
+from trainers.array_types import FloatArray, IntArray
 from trainers.batching.cost_model import GENERIC, CostModel
 from trainers.batching.layout import Layout, Padded, plan_layouts
-from trainers.batching.prefix_tree import IntArray, PrefixForest
+from trainers.batching.prefix_tree import PrefixForest
 from trainers.batching.rows import Row
 
 Aggregation = Literal["token-mean", "sequence-mean"]

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trainers.array_types import IntArray
 from trainers.batching.rows import Row
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(slots=True)

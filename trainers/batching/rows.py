@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rllm_gym.core import TokenSequence
-from trainers.algorithms.estimators import FloatArray
+from trainers.array_types import FloatArray
 from trainers.samples import Sample
 
 

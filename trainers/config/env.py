@@ -29,7 +29,7 @@ class EnvConfig:
     agent: str = ""
     """Agent class as ``module:Class``; empty for the default agent of the environment."""
     agent_kwargs: JsonObject = field(default_factory=dict)
-    """Keyword arguments of the agent or the workflow."""
+    """Keyword arguments of the agent (also of the default one) or of the workflow."""
     workers: Literal["thread", "process", "ray"] = "thread"
     """Where environments run. Threads are faster; processes isolate crashes and hangs; ray distributes such
     processes over the Ray cluster at RAY_ADDRESS."""
@@ -63,10 +63,6 @@ def check_env(env: EnvConfig, problems: list[str]) -> None:
         problems.append("env.id is missing: set the id of an environment (`rllm-gym list` shows them)")
     if env.agent and ":" not in env.agent:
         problems.append(f"env.agent={env.agent!r} must have the form module:Class")
-    if env.agent_kwargs and not (env.agent or env.workflow):
-        problems.append(
-            "env.agent_kwargs without env.agent or env.workflow: set one of them to the class that takes them"
-        )
     if env.workflow:
         if ":" not in env.workflow:
             problems.append(f"env.workflow={env.workflow!r} must have the form module:Class")

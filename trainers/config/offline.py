@@ -17,8 +17,9 @@ class LengthConfig:
     reported.
     """
 
-    max_tokens: int | None = None
-    """Maximum length of an example in tokens, prompt and replies together; none for the context length of the model."""
+    max_length: int | None = None
+    """Maximum length of a sequence in tokens, prompt and replies together; none for the context length of the model.
+    Each branch of a saved episode is a sequence, and so are the chosen and the rejected response of a pair."""
     too_long: Literal["error", "drop", "cut_left", "cut_right"] = "error"
     """Raise an error, drop the example, or cut tokens at its beginning or its end."""
 
@@ -48,7 +49,7 @@ class KeepConfig:
 
 
 def check_length(length: LengthConfig, problems: list[str]) -> None:
-    positive(length, "length.", ("max_tokens",), problems)
+    positive(length, "length.", ("max_length",), problems)
 
 
 def check_held_out(validation: HeldOutConfig, problems: list[str]) -> None:

@@ -23,7 +23,7 @@ from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Traje
 from rllm_gym.engine.episodes_file import episode_from_json
 from trainers.config import ConfigError, Files
 from trainers.fine_tuning.row_files import rows_of_files
-from trainers.rollouts import TrainEnv
+from trainers.train_env import TrainEnv
 
 DemonstrationPolicy = Callable[..., str]
 """``policy(env, rng, **kwargs)`` returns the reply to train on in the current state of the unwrapped environment."""

@@ -26,7 +26,7 @@ from trainers.fine_tuning.preferences import Pair, Preferences, TokenPair, read_
 from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, split_held_out
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
-from trainers.run.process_group import limit_threads, open_process_group
+from trainers.process_group import limit_threads, open_process_group
 from trainers.run.run_folder import open_folder
 
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class _Data:
                 if (tokenized_pairs := tokenize_pair(pair, renderer, limit)) is not None
             ]
             if not tokenized_pairs:
-                raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_tokens)")
+                raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_length)")
             return tokenized_pairs
 
         train, held_out = read.pairs, []

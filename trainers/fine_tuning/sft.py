@@ -23,12 +23,13 @@ from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, S
 from trainers.fine_tuning.tokenized import LengthLimit, context_length
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy, TokenOutputs
-from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_of
+from trainers.process_group import limit_threads, open_process_group
+from trainers.rollout_collector import RolloutCollector
 from trainers.run.metrics import validation_metrics
-from trainers.run.process_group import limit_threads, open_process_group
 from trainers.run.run_folder import open_folder
 from trainers.sampler_factory import make_sampler
 from trainers.tiny_model import make_tiny_model
+from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class _StopRule:
             )
         self._stop = config.stop
         self._policy = policy
-        self._rollouts = Rollouts(
+        self._collector = RolloutCollector(
             env,
             make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=config.sampling)),
             policy.tokenizer,
@@ -230,15 +231,15 @@ class _StopRule:
 
     def measure(self, step: int) -> tuple[dict[str, float], bool]:
         """Return the metrics, and whether training can stop."""
-        self._rollouts.sync_weights([self._policy.weight_update()])
+        self._collector.sync_weights([self._policy.weight_update()])
         greedy = self._stop.metric == "greedy_success"
-        episodes = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
+        episodes = self._collector.validate(step, self._stop.tasks, 1, greedy=greedy)
         measured = validation_metrics(episodes, 1)
         key = "validation/greedy_success" if greedy else "validation/success"
         return measured, measured[key] >= self._stop.at_least
 
     def close(self) -> None:
-        self._rollouts.close()
+        self._collector.close()
 
 
 def _collective_timeout(config: SftConfig) -> float:

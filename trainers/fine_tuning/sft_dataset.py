@@ -20,7 +20,7 @@ from trainers.fine_tuning.demonstrations import (
 from trainers.fine_tuning.offline_run import EpochOrder
 from trainers.fine_tuning.tokenized import LengthLimit, TokenizedSequence, fingerprint, split_held_out
 from trainers.option_checks import import_object
-from trainers.rollouts import TrainEnv
+from trainers.train_env import TrainEnv
 
 SftExample = tuple[TokenizedSequence, ...]
 """One demonstration as token sequences, one per branch of the conversation, each with tokens to train on."""
@@ -174,7 +174,7 @@ class FileSftDataset:
                 seen.add(content)
                 examples.append(example)
             if source and not examples:
-                raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_tokens)")
+                raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_length)")
         if options.distinct:
             self.notes.append(f"{len(self._examples)} distinct demonstrations")
         self._demonstrations, self._held_out = [], []
@@ -236,7 +236,7 @@ class PolicySftDataset:
                 return chosen
             if attempts > 100 * number:
                 raise ConfigError(
-                    f"demonstrations.policy solved {len(chosen)} of {attempts} tasks within length.max_tokens: too few "
+                    f"demonstrations.policy solved {len(chosen)} of {attempts} tasks within length.max_length: too few "
                     "for demonstrations.successful_only; use a better policy, or include failed episodes"
                 )
             demonstration = self._collect(self.position)

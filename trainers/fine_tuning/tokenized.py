@@ -81,7 +81,7 @@ class LengthLimit:
     """
 
     def __init__(self, config: LengthConfig, context: int | None) -> None:
-        limits = [limit for limit in (config.max_tokens, context) if limit is not None]
+        limits = [limit for limit in (config.max_length, context) if limit is not None]
         self.limit: int | None = min(limits, default=None)
         self._config = config
         self.seen = 0
@@ -101,7 +101,7 @@ class LengthLimit:
         self.too_long += 1
         if self._config.too_long == "error":
             raise ConfigError(
-                f"{where or 'a demonstration'} has {longest} tokens, but the limit is {limit} (length.max_tokens, or "
+                f"{where or 'a demonstration'} has {longest} tokens, but the limit is {limit} (length.max_length, or "
                 "the model's context length); use length.too_long=drop to drop such examples, or cut_left or cut_right "
                 "to truncate them"
             )

@@ -6,13 +6,14 @@ model before training and has only validation metrics.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import numbers
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,11 @@ class MetricsLog:
         if self._path.exists():
             _drop_later(self._path, keep_until)
         self._file = open(self._path, "a")  # noqa: SIM115 - closed by close()
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
+        try:
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
+        except BaseException:
+            self._file.close()
+            raise
 
     def write(self, step: int, row: Mapping[str, Any]) -> None:
         """Write one row. Non-finite numbers become null; values that are not numbers are omitted from TensorBoard."""
@@ -89,7 +94,7 @@ class PhaseClock:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._began = time.perf_counter()
 
-    @contextmanager
+    @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         began = time.perf_counter()
         try:
@@ -188,8 +193,17 @@ def _component_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
             components = step.info.get("reward_components")
             # An environment that is not ours may use the key for something else.
             for name, value in components.items() if isinstance(components, Mapping) else ():
-                totals[name] += float(value)
+                if (number := _finite_number(value)) is not None:
+                    totals[str(name)] += number
     return {f"reward/{name}/mean": total / len(trajectories) for name, total in sorted(totals.items())}
+
+
+def _finite_number(value: object) -> float | None:
+    if isinstance(value, numbers.Real | np.bool_):
+        with contextlib.suppress(OverflowError):  # an integer above the largest float
+            if math.isfinite(number := float(value)):
+                return number
+    return None
 
 
 def _completion_metrics(episodes: Sequence[Episode]) -> dict[str, float]:

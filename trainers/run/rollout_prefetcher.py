@@ -15,8 +15,8 @@ from rllm_gym.samplers.protocol import SamplerError
 from trainers.algorithms import AlgorithmRun
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.curriculum import TaskCurriculum
-from trainers.rollouts import RolloutAbandoned, RolloutBatch, Rollouts, concatenate
-from trainers.run.process_group import ProcessGroup
+from trainers.process_group import ProcessGroup
+from trainers.rollout_collector import RolloutAbandoned, RolloutBatch, RolloutCollector, concatenate
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.samples import Sample, samples_of
 
@@ -33,7 +33,7 @@ class RolloutPrefetcher:
     """Selects tasks and collects their episodes. Selected tasks that were not trained on yet are stored in checkpoints.
 
     Args:
-        rollouts: Runs the episodes.
+        collector: Runs the episodes.
         publisher: Replaces a sampler that died.
         curriculum: Selects the tasks.
         algorithm: Defines the episodes of each task.
@@ -44,7 +44,7 @@ class RolloutPrefetcher:
 
     def __init__(
         self,
-        rollouts: Rollouts,
+        collector: RolloutCollector,
         publisher: WeightPublisher,
         curriculum: TaskCurriculum,
         algorithm: AlgorithmRun,
@@ -52,7 +52,7 @@ class RolloutPrefetcher:
         config: TrainConfig,
         ranks: ProcessGroup,
     ) -> None:
-        self._rollouts = rollouts
+        self._collector = collector
         self._publisher = publisher
         self._curriculum = curriculum
         self._algorithm = algorithm
@@ -88,7 +88,7 @@ class RolloutPrefetcher:
     def samples(self, batch: RolloutBatch) -> list[Sample]:
         """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
         not collect again."""
-        adapter_of = self._assignment.weights if self._rollouts.train_env.workflow is not None else None
+        adapter_of = self._assignment.weights if self._collector.train_env.workflow is not None else None
         samples = samples_of(batch.fresh, self._config.algorithm.format_penalty, adapter_of)
         if self._config.opponents.role:
             return samples
@@ -117,7 +117,7 @@ class RolloutPrefetcher:
             plans = [self._algorithm.rollout_plan() for _ in mine]
         else:
             plans = self._algorithm.rollout_plans(mine, self._publisher.version)
-        pending.future = self._rollouts.start(pending.step, mine, plans, first=pending.first + span.start)
+        pending.future = self._collector.start(pending.step, mine, plans, first=pending.first + span.start)
         return pending.future
 
     def _collect(self, pending: _PendingRollout) -> RolloutBatch:
@@ -129,7 +129,7 @@ class RolloutPrefetcher:
         batch = concatenate(complete, at_once=True)
         if not self._config.asynchrony.steps_ahead:
             return batch
-        return replace(batch, min_weight_sync=self._rollouts.weight_syncs - self._config.asynchrony.steps_ahead)
+        return replace(batch, min_weight_sync=self._collector.weight_syncs - self._config.asynchrony.steps_ahead)
 
     def _finish(self, pending: _PendingRollout) -> RolloutBatch | None:
         """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""

@@ -18,10 +18,11 @@ from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import to_mapping
 from trainers.config_loading import write_yaml
 from trainers.model import Policy
+from trainers.process_group import ProcessGroup
 from trainers.run.metrics import holds_run
-from trainers.run.process_group import ProcessGroup
 
 _LOCK = ".lock"
+_PREVIOUS = ".previous"
 # The system's lock belongs to the process and does not separate two runs in the same process.
 _held: set[Path] = set()
 
@@ -42,6 +43,8 @@ def open_folder(config: TrainConfig | SftConfig | DpoConfig, ranks: ProcessGroup
             f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
         )
     with lock_folder(folder):
+        for previous in folder.glob(f"*{_PREVIOUS}"):
+            _restore(previous.with_name(previous.name.removesuffix(_PREVIOUS)))
         yield
 
 
@@ -63,7 +66,8 @@ def write_settings(config: TrainConfig | SftConfig | DpoConfig, sandbox_tier: st
 
 
 def save_model(policy: Policy, folder: Path, best: Mapping[str, Any] | None = None) -> None:
-    """Save the model; an existing folder is replaced once the new one is complete.
+    """Save the model; an existing folder is replaced once the new one is complete. If the process dies in between, a
+    resumed run restores it.
 
     Args:
         policy: The model.
@@ -75,8 +79,20 @@ def save_model(policy: Policy, folder: Path, best: Mapping[str, Any] | None = No
     policy.save(partial)
     if best is not None:
         (partial / "best.json").write_text(json.dumps(best))
-    shutil.rmtree(folder, ignore_errors=True)
+    _restore(folder)
+    previous = folder.with_name(folder.name + _PREVIOUS)
+    if folder.exists():
+        os.replace(folder, previous)  # a folder cannot replace one that is not empty
     os.replace(partial, folder)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _restore(folder: Path) -> None:
+    """Undo the replacement of a model's folder that was not completed, and delete what a completed one left."""
+    previous = folder.with_name(folder.name + _PREVIOUS)
+    if not folder.exists() and previous.exists():
+        os.replace(previous, folder)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from trainers.config import TrainConfig
 from trainers.run.display import Display
 from trainers.run.divergence import DivergenceWatch
 from trainers.run.metrics import MetricsLog, PhaseClock
-from trainers.run.throughput import PeakMemory
+from trainers.run.peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class RunLog:
         self._memory = memory
         self._output = Path(config.output)
         self._is_main_process = is_main_process
-        self._metrics = MetricsLog(self._output, keep_until=keep_until) if is_main_process else None
         shown = config.progress and is_main_process
         self._display = Display("training", config.steps, columns=_COLUMNS, done=done, enabled=shown)
         self._watch = DivergenceWatch()
+        self._metrics = MetricsLog(self._output, keep_until=keep_until) if is_main_process else None
 
     def write(self, step: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Write the metrics of a step with its duration and peak memory, and return them."""
@@ -77,7 +77,7 @@ class RunLog:
 
     def warn(self, step: int, row: Mapping[str, Any]) -> None:
         """Warn if the metrics show that the run diverges."""
-        for warning in self._watch.check(row):
+        for warning in self._watch.check(row) if self._is_main_process else ():
             _log.warning("step %d: %s", step, warning)
 
     def note(self, text: str) -> None:
@@ -90,11 +90,12 @@ class RunLog:
             save_episodes(self._output / "episodes" / f"{name}.jsonl", episodes)
 
     def __enter__(self) -> Self:
-        self._display.__enter__()
+        with contextlib.ExitStack() as opened:
+            if self._metrics is not None:
+                opened.callback(self._metrics.close)
+            opened.enter_context(self._display)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.ExitStack() as closing:
-            if self._metrics is not None:
-                closing.callback(self._metrics.close)
-            self._display.__exit__(*error)
+        self._opened.close()

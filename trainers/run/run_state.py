@@ -15,7 +15,7 @@ from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
 from trainers.learners import LearnerSet
 from trainers.opponents import OpponentPool
-from trainers.rollouts import RolloutBatch
+from trainers.rollout_collector import RolloutBatch
 from trainers.run.metrics import success_by_group
 from trainers.run.resume import generator_states, set_generator_states
 from trainers.run.rollout_prefetcher import RolloutPrefetcher

@@ -8,8 +8,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
-from trainers.algorithms import make_algorithm
+from trainers.algorithms import Algorithm, make_algorithm
+from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
@@ -18,20 +20,21 @@ from trainers.entropy import EntropyBonus
 from trainers.learners import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
-from trainers.rollouts import Rollouts, TrainEnv, open_train_env, sandbox_tier_of
+from trainers.process_group import ProcessGroup, limit_threads, open_process_group
+from trainers.rollout_collector import RolloutCollector
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.metrics import PhaseClock
-from trainers.run.process_group import ProcessGroup, limit_threads, open_process_group
+from trainers.run.peak_memory import PeakMemory
 from trainers.run.resume import fingerprints
 from trainers.run.rollout_prefetcher import RolloutPrefetcher
 from trainers.run.run_folder import open_folder, write_settings
 from trainers.run.run_log import RunLog
 from trainers.run.run_state import RunState
 from trainers.run.sigterm import on_sigterm
-from trainers.run.throughput import PeakMemory
 from trainers.run.validation import Validation
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.sampler_factory import make_sampler
+from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
 _log = logging.getLogger(__name__)
 
@@ -72,16 +75,19 @@ def open_run(
     config: TrainConfig,
     env: TrainEnv | None = None,
     sampler: Sampler | None = None,
+    algorithm: Algorithm | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
 
-    After SIGTERM, the parts raise :class:`~trainers.rollouts.RolloutAbandoned`.
+    After SIGTERM, the parts raise :class:`~trainers.rollout_collector.RolloutAbandoned`.
 
     Args:
         config: All options.
         env: The environment as objects, instead of ``config.env.id``.
-        sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
+        sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end, also if the run cannot
+            be opened.
+        algorithm: The algorithm, instead of ``config.algorithm.name``.
         callbacks: Their methods are called during the run, in the main process.
 
     Raises:
@@ -89,11 +95,16 @@ def open_run(
         CheckpointError: There are checkpoints to resume from, but none is complete.
     """
     clock = PhaseClock()
-    if env is not None:
-        config = replace(config, env=env.named(config.env))
-    for warning in validate(config):
-        _log.warning("%s", warning)
     with contextlib.ExitStack() as opened:
+        until_collector = opened.enter_context(contextlib.ExitStack())
+        if sampler is not None:
+            until_collector.callback(_close, sampler)
+        if algorithm is not None:
+            config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+        if env is not None:
+            config = replace(config, env=env.named(config.env))
+        for warning in validate(config):
+            _log.warning("%s", warning)
         ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
         if ranks.size > 1 and config.sampler.backend == "vllm":
             raise ConfigError(
@@ -117,13 +128,15 @@ def open_run(
             adapters=assignment.adapters(roles) if roles else ("",),
         )
         memory = PeakMemory(policy.device)
-        algorithm = make_algorithm(config.algorithm, config.sampling.max_response_tokens or config.sampling.max_tokens)
-        learners = LearnerSet(policy, config.optimizer, config.steps, algorithm.value, ranks)
+        most = config.sampling.max_response_tokens or config.sampling.max_tokens
+        algorithm_run = make_algorithm(config.algorithm, most)
+        learners = LearnerSet(policy, config.optimizer, config.steps, algorithm_run.value, ranks)
         curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
         opponents = OpponentPool(config.opponents) if config.opponents.role else None
         new_sampler = functools.partial(make_sampler, policy, config)
-        rollouts = Rollouts(
+        until_collector.pop_all()  # from here on the collector closes the sampler
+        collector = RolloutCollector(
             train_env,
             new_sampler() if sampler is None else sampler,
             policy.tokenizer,
@@ -133,11 +146,11 @@ def open_run(
             seed=config.seed,
             deterministic=config.deterministic,
         )
-        opened.callback(rollouts.close)
+        opened.callback(collector.close)
         replacement = new_sampler if sampler is None else None
-        publisher = WeightPublisher(policy, learners, rollouts, opponents, assignment, config, replacement)
-        prefetcher = RolloutPrefetcher(rollouts, publisher, curriculum, algorithm, assignment, config, ranks)
-        state = RunState(learners, algorithm, curriculum, entropy, opponents, prefetcher)
+        publisher = WeightPublisher(policy, learners, collector, opponents, assignment, config, replacement)
+        prefetcher = RolloutPrefetcher(collector, publisher, curriculum, algorithm_run, assignment, config, ranks)
+        state = RunState(learners, algorithm_run, curriculum, entropy, opponents, prefetcher)
         main = ranks.is_main_process
         callbacks = callbacks if main else ()
         unchanged = fingerprints(policy, train_env.train)
@@ -154,13 +167,18 @@ def open_run(
         log = opened.enter_context(
             RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
         )
-        opened.enter_context(on_sigterm(rollouts.abandon))
+        opened.enter_context(on_sigterm(collector.abandon))
         for note in notes:
             log.note(note)
-        validation = Validation(config, rollouts, publisher, state, log, ranks, callbacks)
+        validation = Validation(config, collector, publisher, state, log, ranks, callbacks)
         yield TrainingRun(
             config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation, callbacks
         )
+
+
+def _close(sampler: Sampler) -> None:
+    with contextlib.closing(BackgroundLoop("close-sampler")) as loop:
+        loop.run(sampler.close())
 
 
 def _collective_timeout(config: TrainConfig) -> float:

@@ -11,7 +11,7 @@ from trainers.config import AsynchronyConfig
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
 from trainers.learners import merge_updates
-from trainers.rollouts import RolloutBatch
+from trainers.rollout_collector import RolloutBatch
 
 _OF_ROLES = {
     "entropy": "policy/entropy",

@@ -8,9 +8,9 @@ from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import SamplerError
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
-from trainers.rollouts import RolloutAbandoned, Rollouts
+from trainers.process_group import ProcessGroup
+from trainers.rollout_collector import RolloutAbandoned, RolloutCollector
 from trainers.run.metrics import validation_metrics
-from trainers.run.process_group import ProcessGroup
 from trainers.run.run_log import RunLog
 from trainers.run.run_state import RunState
 from trainers.run.weight_publisher import WeightPublisher
@@ -21,7 +21,7 @@ class Validation:
 
     Args:
         config: Options of the run.
-        rollouts: Runs the episodes.
+        collector: Runs the episodes.
         publisher: Replaces a sampler that died.
         state: Gets the metrics, and the best step.
         log: Writes the episodes.
@@ -32,7 +32,7 @@ class Validation:
     def __init__(
         self,
         config: TrainConfig,
-        rollouts: Rollouts,
+        collector: RolloutCollector,
         publisher: WeightPublisher,
         state: RunState,
         log: RunLog,
@@ -40,7 +40,7 @@ class Validation:
         callbacks: Sequence[Callback],
     ) -> None:
         self._config = config
-        self._rollouts = rollouts
+        self._collector = collector
         self._publisher = publisher
         self._state = state
         self._log = log
@@ -57,7 +57,7 @@ class Validation:
         """
         options = self._config.validation
         due = options.every > 0 and (step % options.every == 0 or step == self._config.steps)
-        if not due or self._rollouts.train_env.validation is None:
+        if not due or self._collector.train_env.validation is None:
             return {}
         with self._log.clock("validation"):
             episodes = self._episodes(step)
@@ -70,13 +70,13 @@ class Validation:
 
     def _episodes(self, step: int) -> list[Episode]:
         """Run the validation episodes on all ranks."""
-        assert self._rollouts.train_env.validation is not None
+        assert self._collector.train_env.validation is not None
         options = self._config.validation
-        span = self._ranks.local_range(min(options.tasks, len(self._rollouts.train_env.validation)))
+        span = self._ranks.local_range(min(options.tasks, len(self._collector.train_env.validation)))
         mine: list[Episode] | None = None
         while mine is None:
             try:
-                mine = self._rollouts.validate(step, options.tasks, options.samples, greedy=options.greedy, span=span)
+                mine = self._collector.validate(step, options.tasks, options.samples, greedy=options.greedy, span=span)
             except SamplerError as error:
                 self._publisher.replace_sampler(error)
             except RolloutAbandoned:

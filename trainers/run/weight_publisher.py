@@ -14,7 +14,7 @@ from trainers.config.roles import BASE
 from trainers.learners import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
-from trainers.rollouts import Rollouts
+from trainers.rollout_collector import RolloutCollector
 from trainers.sampler_factory import base_weights, weights_for
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class WeightPublisher:
     Args:
         policy: The trained model.
         learners: Its learners, which count the versions of its weights.
-        rollouts: Owner of the sampler.
+        collector: Owner of the sampler.
         opponents: The frozen opponents, if there are any.
         assignment: Roles of the run.
         config: Options of the run.
@@ -41,7 +41,7 @@ class WeightPublisher:
         self,
         policy: Policy,
         learners: LearnerSet,
-        rollouts: Rollouts,
+        collector: RolloutCollector,
         opponents: OpponentPool | None,
         assignment: RoleAssignment,
         config: TrainConfig,
@@ -49,12 +49,12 @@ class WeightPublisher:
     ) -> None:
         self._policy = policy
         self._learners = learners
-        self._rollouts = rollouts
+        self._collector = collector
         self._opponents = opponents
         self._assignment = assignment
         self._config = config
         self._make_sampler = make_sampler
-        self._uses_base = BASE in assignment.served(rollouts.train_env.roles)
+        self._uses_base = BASE in assignment.served(collector.train_env.roles)
         self._frozen: set[str] = set()  # names of the frozen weights that the sampler has
         self._version_by_sync: dict[int, int] = {}  # weight sync to weight version
         self._replaced = 0
@@ -89,7 +89,7 @@ class WeightPublisher:
             self._replaced += 1
             _log.warning("the sampler died and is replaced: %s", error)
             try:
-                self._rollouts.replace_sampler(self._make_sampler)
+                self._collector.replace_sampler(self._make_sampler)
                 self._frozen.clear()
                 self._sync()
                 return
@@ -110,21 +110,21 @@ class WeightPublisher:
             self._serve(base_weights())
         if self._opponents is not None:
             for name in sorted(self._frozen - {BASE, *self._opponents.names}):  # drop first to make room
-                self._rollouts.drop(name)
+                self._collector.drop(name)
                 self._frozen.discard(name)
             for name in self._opponents.names:
                 if name not in self._frozen:
                     self._serve(self._opponents.update(name, self._copied()))
-            self._rollouts.set_opponents(self._opponents.names)
-        self._rollouts.sync_weights(weights_for(self._policy, self._config))
+            self._collector.set_opponents(self._opponents.names)
+        self._collector.sync_weights(weights_for(self._policy, self._config))
         self.version = self._learners.version
         # Keep two versions: that of the episodes being trained on, and that of the next episodes, sampled meanwhile.
         before = dict(list(self._version_by_sync.items())[-1:])
-        self._version_by_sync = {**before, self._rollouts.weight_syncs: self.version}
+        self._version_by_sync = {**before, self._collector.weight_syncs: self.version}
 
     def _serve(self, update: WeightUpdate) -> None:
         if update.name not in self._frozen:
-            self._rollouts.serve_frozen(update)
+            self._collector.serve_frozen(update)
             self._frozen.add(update.name)
 
     def _copied(self) -> WeightUpdate:

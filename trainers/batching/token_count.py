@@ -1,18 +1,12 @@
-"""Costs of a step: tokens of the forward passes in three counts, and peak memory."""
+"""``TokenCount``: the tokens of the forward passes of a step, in three counts."""
 
 from __future__ import annotations
 
-import contextlib
-import resource
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from trainers.batching import MicroBatch
-
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from trainers.batching.microbatch import MicroBatch
 
 
 @dataclass(slots=True)
@@ -51,34 +45,3 @@ class TokenCount:
             "batch/padding_fraction": 1.0 - self.computed / self.padded if self.padded else 0.0,
             "batch/shared_prefix_fraction": 1.0 - self.computed / self.sequences if self.sequences else 0.0,
         }
-
-
-class PeakMemory:
-    """Peak memory in bytes since the last :meth:`lap`.
-
-    ``memory/process_peak`` is the peak of the process: on Linux since the last lap, if the kernel allows resetting it,
-    otherwise since the start. ``memory/gpu_peak`` is the peak of tensors on the GPU, if the model is on one.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.lap()
-
-    def lap(self) -> dict[str, float]:
-        """Return the peaks and reset them."""
-        row: dict[str, float] = {"memory/process_peak": _process_peak()}
-        with contextlib.suppress(OSError):
-            _CLEAR.write_text("5")  # resets the high-water mark: proc(5)
-        if self._device.type == "cuda":
-            row["memory/gpu_peak"] = torch.cuda.max_memory_allocated(self._device)
-            torch.cuda.reset_peak_memory_stats(self._device)
-        return row
-
-
-def _process_peak() -> int:
-    with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

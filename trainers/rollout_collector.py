@@ -1,21 +1,15 @@
-"""Collection of episodes during training: the environments, engines and sampler of a run, and their shutdown."""
+"""``RolloutCollector``: collects the episodes of a run with its engines and sampler, and shuts them down."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-import gymnasium
-from gymnasium.envs.registration import load_env_creator
-
-from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Task, stream_seed
 from rllm_gym.engine import (
@@ -25,169 +19,15 @@ from rllm_gym.engine import (
     EngineStats,
     EpisodeSpec,
     Role,
-    Workflow,
 )
-from rllm_gym.engine.game_host import is_game
 from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import RolloutRequest
-from trainers.config import ConfigError, EnvConfig, RoleAssignment, SamplingConfig
-from trainers.option_checks import import_object
+from trainers.config import EnvConfig, RoleAssignment, SamplingConfig
 from trainers.samples import TokensMissing
+from trainers.train_env import TrainEnv
 
 _log = logging.getLogger(__name__)
-
-
-class TaskSequence(Protocol):
-    """The interface of a task set: rows, ids or :class:`~rllm_gym.core.Task` by index."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class TrainEnv:
-    """The environment of a run as objects.
-
-    Attributes:
-        env: Id, class or function that creates the environment, or the game of a workflow.
-        agent: Creates an agent; ``None`` for the environment's default agent, and with a workflow, which creates its
-            own agents.
-        train: Training tasks.
-        validation: Validation tasks, or ``None`` if there are none.
-        train_kwargs: Keyword arguments of the environment for training.
-        validation_kwargs: Keyword arguments of the environment for validation.
-        workflow: Creates the workflow that runs the episodes; ``None`` for a single agent in the environment.
-    """
-
-    env: str | Callable[..., Any]
-    agent: Callable[[], BaseAgent] | None
-    train: TaskSequence
-    validation: TaskSequence | None = None
-    train_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    workflow: Callable[[], Workflow] | None = None
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """The roles of the workflow; empty without a workflow."""
-        return () if self.workflow is None else tuple(self.workflow().roles)
-
-    def task_ids(self, tasks: Sequence[int]) -> list[str]:
-        """Return the ids of training tasks; the index of a task that has none."""
-        return [str(getattr(self.train[index], "task_id", index)) for index in tasks]
-
-    def named(self, config: EnvConfig) -> EnvConfig:
-        """Return options with placeholder names for the parts given as objects.
-
-        Raises:
-            ConfigError: The options name a workflow, but this object has none.
-        """
-        if config.workflow and self.workflow is None:
-            raise ConfigError(
-                f"env.workflow={config.workflow!r} has no effect on a TrainEnv without a workflow; set "
-                "TrainEnv.workflow, or remove the option"
-            )
-        workflow = config.workflow or ("" if self.workflow is None else "given:workflow")
-        return replace(config, id=config.id or "given", workflow=workflow)
-
-
-def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> TrainEnv:
-    """Create the environment, tasks and agent of a configuration; ``env`` replaces its id.
-
-    Raises:
-        ConfigError: The id or the agent cannot be found, or the environment has no task set.
-    """
-    train_kwargs, validation_kwargs = dict(config.kwargs), dict(config.kwargs)
-    env = config.id if env is None else env
-    takes_split = "split" in _parameters(env)
-    if takes_split:
-        train_kwargs["split"], validation_kwargs["split"] = "train", "validation"
-    train_kwargs |= config.train_kwargs
-    validation_kwargs |= config.validation_kwargs
-    validated = takes_split or bool(config.validation_kwargs)
-    return TrainEnv(
-        env,
-        None if config.workflow else make_agent(config),
-        tasks_of(env, train_kwargs),
-        tasks_of(env, validation_kwargs) if validated else None,
-        train_kwargs,
-        validation_kwargs,
-        make_workflow(config) if config.workflow else None,
-    )
-
-
-def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
-    """Return a factory of the configured agent.
-
-    Raises:
-        ConfigError: The class does not exist.
-    """
-    if not config.agent:
-        return default_agent(config.id)
-    agent = import_object(config.agent, "env.agent")
-    kwargs = dict(config.agent_kwargs)
-    return lambda: agent(**kwargs)
-
-
-def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
-    """Return a factory of the configured workflow.
-
-    Raises:
-        ConfigError: The class does not exist, or does not accept the arguments.
-    """
-    workflow = import_object(config.workflow, "env.workflow")
-    kwargs = dict(config.agent_kwargs)
-    try:
-        instance = workflow(**kwargs)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.workflow={config.workflow!r} cannot be created with {kwargs}: {error}") from error
-    if not isinstance(instance, Workflow):
-        raise ConfigError(
-            f"env.workflow={config.workflow!r} creates a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
-        )
-    return lambda: workflow(**kwargs)
-
-
-def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> TaskSequence:
-    """Return the task set of an environment.
-
-    Raises:
-        ConfigError: The environment cannot be created, or has no task set.
-    """
-    env = _make(source, kwargs)
-    try:
-        tasks: TaskSequence | None = getattr(env.unwrapped, "tasks", None)
-        if tasks is None:
-            raise ConfigError(
-                f"{source!r} has no `tasks`, so there is nothing to train on; subclass rllm_gym.core.TextEnv, or "
-                "pass task rows to trainers.AgentTrainer"
-            )
-        return tasks
-    finally:
-        env.close()
-
-
-def sandbox_tier_of(train_env: TrainEnv) -> str:
-    """Return the sandbox tier of programs run by the training environments; ``"none"`` if they run none."""
-    env = _make(train_env.env, train_env.train_kwargs)
-    try:
-        return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
-    finally:
-        env.close()
-
-
-def _make(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-    try:
-        if not isinstance(source, str):
-            return source(**kwargs)
-        if is_game(source):
-            return importlib.import_module("pettingzoo").make("aec", source.rpartition(":")[2], **kwargs)
-        return gymnasium.make(source, **kwargs)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.id={source!r} cannot be created with {dict(kwargs)}: {error}") from error
-
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
@@ -252,8 +92,9 @@ def concatenate(parts: Sequence[RolloutBatch], *, at_once: bool) -> RolloutBatch
     )
 
 
-class Rollouts:
-    """Collects episodes and serves the newest weights. Owns the engines and the sampler; call :meth:`close`.
+class RolloutCollector:
+    """Collects episodes and serves the newest weights. Owns the engines and the sampler, which it also closes if it
+    cannot be created; call :meth:`close`.
 
     Episodes run in a background thread: :meth:`start` returns immediately.
 
@@ -287,11 +128,6 @@ class Rollouts:
         seed: int,
         deterministic: bool,
     ) -> None:
-        if not sampler.returns_tokens:
-            raise TokensMissing(
-                f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated but "
-                "not trained on; use the torch or vLLM sampler"
-            )
         self.train_env = train_env
         self.sampler = sampler
         self._seed = seed
@@ -300,8 +136,6 @@ class Rollouts:
         self._synced: dict[int, int] = {}  # weight version to number of its weight sync
         self._running: set[asyncio.Task[Any]] = set()
         self._abandoned = False
-        self._closed = False
-
         self._sampling = sampling
         self._assignment = assignment
         options: dict[str, Any] = {
@@ -326,10 +160,20 @@ class Rollouts:
                 return AgentExecutionEngine(env_kwargs=kwargs, agent=train_env.agent, **options)
             return AgentWorkflowEngine(train_env.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
 
-        self._train = engine(train_env.train_kwargs)
-        self._validation = engine(train_env.validation_kwargs)
-        for item in (self._train, self._validation):
-            self._loop.run(item.__aenter__())
+        with contextlib.ExitStack() as opened:  # each callback runs even if others fail
+            opened.callback(self._loop.close)
+            opened.callback(lambda: self._loop.run(self.sampler.close()))
+            if not sampler.returns_tokens:
+                raise TokensMissing(
+                    f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated "
+                    "but not trained on; use the torch or vLLM sampler"
+                )
+            self._train, self._validation = engine(train_env.train_kwargs), engine(train_env.validation_kwargs)
+            for item in (self._train, self._validation):
+                self._loop.run(item.__aenter__())
+                opened.callback(self._close_engine, item)
+            opened.callback(self._stop)
+            self._opened = opened.pop_all()
 
     def _params(self, max_tokens: int) -> SamplingParams:
         return SamplingParams(temperature=self._sampling.temperature, max_tokens=max_tokens)
@@ -427,16 +271,7 @@ class Rollouts:
 
     def close(self) -> None:
         """Stop all workers and free the sampler. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.ExitStack() as closing:  # each callback runs even if others fail
-            closing.callback(self._loop.close)
-            closing.callback(lambda: self._loop.run(self.sampler.close()))
-            closing.callback(lambda: self._loop.run(self._validation.aclose()))
-            closing.callback(lambda: self._loop.run(self._train.aclose()))
-            self.abandon()
-            closing.callback(lambda: self._loop.run(self._wait_until_idle()))
+        self._opened.close()
 
     def abandon(self) -> None:
         """End all current and future episodes with :class:`RolloutAbandoned`. Safe to call in a signal handler."""
@@ -455,6 +290,14 @@ class Rollouts:
             if trajectory.trainable and step.tokens is not None
         }
         return min((self._synced.get(version, 0) for version in versions), default=self.weight_syncs)
+
+    def _close_engine(self, engine: Engine) -> None:
+        self._loop.run(engine.aclose())
+
+    def _stop(self) -> None:
+        """Abandon all episodes and wait for their end."""
+        self.abandon()
+        self._loop.run(self._wait_until_idle())
 
     async def _wait_until_idle(self) -> None:
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -476,28 +319,3 @@ class Rollouts:
             raise RolloutAbandoned("the run was asked to stop") from None
         finally:
             self._running.discard(task)
-
-
-def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the constructor parameters of an environment.
-
-    Raises:
-        ConfigError: The environment does not exist.
-    """
-    if not isinstance(env_id, str):
-        return inspect.signature(env_id).parameters
-    module, colon, name = env_id.partition(":")
-    try:
-        if colon:
-            importlib.import_module(module)
-        name = name if colon else env_id
-        spec = importlib.import_module("pettingzoo").spec("aec", name) if is_game(name) else gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise ConfigError(f"env.id={env_id!r}: {error}") from error
-    entry_point = spec.entry_point
-    if entry_point is None:
-        raise ConfigError(
-            f"env.id={env_id!r} is registered without an entry point, so it can only be created as a vector environment"
-        )
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return inspect.signature(creator).parameters

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
 from trainers.batching import Row, make_micro_batches
-from trainers.run.throughput import PeakMemory, TokenCount
+from trainers.batching.token_count import TokenCount
+from trainers.run.peak_memory import PeakMemory
 
 
 def row(prompt: tuple[int, ...], reply: tuple[int, ...]) -> Row:
