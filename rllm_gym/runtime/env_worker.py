@@ -125,7 +125,7 @@ class EnvWorker:
         actor = self._actor
         if actor is None or not actor.alive:
             return None
-        return actor.start(method, *args, timeout=getattr(self.deadlines, method))
+        return actor.start(method, args, getattr(self.deadlines, method))
 
     async def finish(self, phase: str, call: PendingCall) -> Any:
         """Return the result of a call that :meth:`start` began, and that has ended. Raises as :meth:`step`."""

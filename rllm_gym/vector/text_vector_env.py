@@ -24,9 +24,9 @@ from rllm_gym.runtime.env_host import EnvDescription, StepResult
 from rllm_gym.vector.batching import (
     Options,
     Seeds,
-    batch_flags,
     batch_infos,
     batch_observations,
+    batch_results,
     checked_mask,
     empty_observation,
     format_indices,
@@ -39,6 +39,8 @@ from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult, ch
 from rllm_gym.vector.env_source import Env, common_space, resolve
 from rllm_gym.vector.errors import VectorTimeout
 from rllm_gym.vector.executors import open_executor
+
+_INDEX = operator.attrgetter("index")
 
 
 class RecvResult(NamedTuple):
@@ -134,6 +136,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
         self._mode = AutoresetMode(autoreset_mode)
+        self._disabled = self._mode is AutoresetMode.DISABLED
         self.num_envs = int(num_envs)
         self._pid = os.getpid()
         self._deadlines = deadlines
@@ -201,12 +204,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Raises:
             VectorTimeout: ``timeout`` seconds were not enough; call again.
         """
-        results = self._finish("reset", timeout)
+        results = dict(self._finish("reset", timeout))
         faults = [self._states[index].fault for index in results]
         if faults[0] is not None and None not in faults:
             raise faults[0]
         infos = batch_infos([results[index][4] if index in results else {} for index in range(self.num_envs)])
-        return self._batched_observations(), infos
+        observations = [slot.observation for slot in self._states]
+        return batch_observations(self.single_observation_space, observations), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step every environment with one action each.
@@ -238,9 +242,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             VectorTimeout: ``timeout`` seconds were not enough. The message names the environments still in progress;
                 they continue, arrived results are kept, and another call returns all.
         """
-        results = self._finish("step", timeout)
-        ordered = [results[index] for index in range(self.num_envs)]
-        return (self._batched_observations(), *batch_flags(ordered), batch_infos([result[4] for result in ordered]))
+        results = [result for _, result in self._finish("step", timeout)]
+        return batch_results(self.single_observation_space, results)
 
     def render(self) -> tuple[Any, ...]:
         """Return the rendering of each environment."""
@@ -389,10 +392,9 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         results: list[StepResult] = [result for _, result in arrived]  # type: ignore[misc]
         for index in indices:
             self._states[index].busy = ""
-        infos = batch_infos([result[4] for result in results])
-        infos["env_id"] = np.array(indices, dtype=np.int32)
-        observations = batch_observations(self.single_observation_space, [result[0] for result in results])
-        return RecvResult(observations, *batch_flags(results), infos)
+        received = RecvResult(*batch_results(self.single_observation_space, results))
+        received.infos["env_id"] = np.array(indices, dtype=np.int32)
+        return received
 
     # Used by both interfaces
 
@@ -438,12 +440,12 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         commands = [request for request in requests if isinstance(request, EnvCommand)]
         if commands:
             self._executor.submit(commands)
-        if len(commands) < len(requests):
-            for request in requests:
-                if isinstance(request, EnvResult):
-                    self._executor.put(request)
+        for request in requests if len(commands) < len(requests) else ():
+            if isinstance(request, EnvResult):
+                self._executor.put(request)
 
-    def _finish(self, what: str, timeout: float | None) -> dict[int, StepResult]:
+    def _finish(self, what: str, timeout: float | None) -> list[tuple[int, StepResult]]:
+        """Wait for the requested results, and return them by index."""
         self._assert_open()
         if self._pending != what:
             raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
@@ -454,7 +456,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         for _, result in arrived:
             if isinstance(result, Exception):
                 raise result
-        return dict(arrived)  # type: ignore[arg-type]
+        return sorted(arrived)  # type: ignore[arg-type]
 
     def _gather(self, count: int, timeout: float | None) -> None:
         """Wait until ``count`` results have arrived."""
@@ -462,12 +464,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         shown = self._pending != "reset"
         while (missing := count - len(self._arrived)) > 0:
             left = None if give_up is None else max(0.0, give_up - time.monotonic())
-            outcomes = self._executor.take(missing - len(self._unresolved), left)
-            self._unresolved += outcomes
+            self._unresolved += self._executor.take(missing - len(self._unresolved), left)
             if not self._pending or len(self._unresolved) >= missing:
                 ready, self._unresolved = self._unresolved, []
                 if self._pending:  # in order, so that nothing depends on the order of arrival
-                    ready.sort(key=lambda outcome: outcome.index)
+                    ready.sort(key=_INDEX)
                 for outcome in ready:
                     result = self._bookkeeping.resolve(outcome, reported=shown)
                     if result is not None:
@@ -499,10 +500,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             error = outcome.fault or outcome.error
             if error is not None:
                 raise error
-        return sorted(outcomes, key=lambda outcome: outcome.index)
-
-    def _batched_observations(self) -> Any:
-        return batch_observations(self.single_observation_space, [slot.observation for slot in self._states])
+        return sorted(outcomes, key=_INDEX)
 
     def _named(self, env_ids: Iterable[int] | None, what: str) -> list[int]:
         self._assert_open()
@@ -531,10 +529,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return indices
 
     def _assert_steppable(self, indices: Iterable[int]) -> None:
-        never = [index for index in indices if not self._states[index].started]
+        states = self._states
+        never = [index for index in indices if not states[index].started]
         if never:
             raise ResetNeeded(f"not reset yet: {format_indices(never)}; call reset() first")
-        if self._mode is AutoresetMode.DISABLED:
+        if self._disabled:
             over = [index for index in indices if self._states[index].done]
             if over:
                 raise ResetNeeded(
