@@ -13,6 +13,7 @@ MAX_FRAME = 512 * 1024 * 1024
 """Maximum size in bytes of an argument or result. A larger one raises an error."""
 
 _HEADER = struct.Struct("!Q")
+_HEADER_SIZE = _HEADER.size
 _CHUNK = 1 << 16
 _MAX_POLL_MS = 2**31 - 1
 
@@ -28,6 +29,7 @@ class FramedConnection:
         # A worker has nothing else to wait for: a blocking socket saves two system calls per frame.
         sock.setblocking(blocking)
         self._sock = sock
+        self.fileno = sock.fileno()
         self._buffer = bytearray()
 
     def close(self) -> None:
@@ -41,9 +43,6 @@ class FramedConnection:
     def is_idle(self) -> bool:
         """Return whether there is nothing to read and the other end is open, as for an idle worker."""
         return not _poll(self._sock, select.POLLIN, 0)
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
 
     def send(self, payload: bytes, deadline: float | None) -> None:
         rest: bytes | memoryview = frame(payload)
@@ -70,7 +69,7 @@ class FramedConnection:
         """Return the payload of the next frame if it has arrived, without waiting."""
         while not self._buffer or (payload := self._frame()) is None:
             try:
-                data = self._sock.recv(self._missing())
+                data = self._sock.recv(self._missing() if self._buffer else _CHUNK)
             except BlockingIOError:
                 return None
             except OSError as error:

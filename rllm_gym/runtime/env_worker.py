@@ -122,10 +122,12 @@ class EnvWorker:
 
     def start(self, method: str, *args: Any) -> PendingCall | None:
         """Send a reset or a step to the process of the worker without waiting; ``None`` if there is none."""
-        actor = self._actor
-        if actor is None or not actor.alive:
+        if self._actor is None:
             return None
-        return actor.start(method, args, getattr(self.deadlines, method))
+        try:
+            return self._actor.start(method, args, getattr(self.deadlines, method))
+        except WorkerDied:
+            return None
 
     async def finish(self, phase: str, call: PendingCall) -> Any:
         """Return the result of a call that :meth:`start` began, and that has ended. Raises as :meth:`step`."""

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -288,29 +289,25 @@ class PendingCall:
     ) -> None:
         self._worker = worker
         self._connection = worker._connection
+        self.fileno = self._connection.fileno
         self._method = method
         self._timeout = timeout
         self._on_end: Callable[[], None] | None = on_end
         self._reply: bytes | None = None
         self._hung_up = False
-        self.unsent: bytes | memoryview = frame(encode_call(method, args))
+        data = frame(encode_call(method, args))
         worker._request_pending = True
         self.deadline = time.monotonic() + timeout
         # The reply is not read here: the caller polls the socket, which would not become readable again.
+        self.unsent: bytes | memoryview = b""
         try:
-            self.unsent = self._connection.try_send(self.unsent)
+            self.unsent = self._connection.try_send(data)
         except EOFError:
             self._hung_up = True
-        self.fileno = worker._connection.fileno()
 
     @property
     def events(self) -> int:
         return select.POLLIN | select.POLLOUT if self.unsent else select.POLLIN
-
-    @property
-    def returned(self) -> bool:
-        """Whether the worker has returned a result, and not an exception."""
-        return self._reply is not None and self._reply[0] == RESULT[0]
 
     def advance(self) -> bool:
         """Send and read what is possible without waiting. Returns whether the call has ended or is late."""
@@ -325,6 +322,17 @@ class PendingCall:
             except EOFError:
                 self._hung_up = True
         return self._reply is not None or self._hung_up or time.monotonic() >= self.deadline
+
+    def value(self) -> Any:
+        """Return the result of a call that has ended, or ``None`` if it failed: then :meth:`aresult` says why."""
+        if self._reply is None or self._reply[0] != RESULT[0]:
+            return None
+        try:
+            value = pickle.loads(memoryview(self._reply)[1:])  # noqa: S301 - from our own worker process
+        except Exception:
+            return None
+        self._end()
+        return value
 
     def result(self) -> Any:
         """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.ask`."""
@@ -347,9 +355,9 @@ class PendingCall:
         self._end()
 
     def _end(self) -> None:
-        self._worker._answered()
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
+            self._worker._answered()
             on_end()
 
 

@@ -7,6 +7,7 @@ where those would fail or lose something (values of several types under one key)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -54,8 +55,7 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if count > 1 and any(tuple(info) != keys for info in infos):
         return _batch_different_infos(infos)
     batched: dict[str, Any] = {}
-    masks = np.empty((len(keys), count), np.bool_)  # one array: they cost more than the values
-    masks.fill(True)
+    masks = _masks(len(keys), count).copy()  # one array: they cost more than the values
     for key, mask, values in zip(keys, masks, zip(*[info.values() for info in infos])):
         kind = type(values[0])
         if key == "final_obs" or (count > 1 and len(set(map(type, values))) > 1):
@@ -69,6 +69,11 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             batched[key] = batch_infos(values) if kind is dict else _batch_values(key, values, None, count)
         batched[f"_{key}"] = mask
     return batched
+
+
+@lru_cache(16)
+def _masks(keys: int, count: int) -> np.ndarray:
+    return np.ones((keys, count), np.bool_)
 
 
 def _batch_different_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

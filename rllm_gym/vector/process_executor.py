@@ -50,9 +50,9 @@ class ProcessExecutor(AsyncExecutor):
         self._one_worker.register(self._wake_reader, select.POLLIN)
 
     def submit(self, commands: Sequence[EnvCommand]) -> None:
-        others = [command for command in commands if not self._send(command)]
-        if others:
-            super().submit(others)
+        for command in commands:
+            if not self._send(command):
+                super().submit([command])
         if self._taking:
             self._wake()
 
@@ -190,11 +190,8 @@ class ProcessExecutor(AsyncExecutor):
         descriptor, call, command = item
         if self._calls.pop(descriptor, None) is None:
             return  # closed meanwhile
-        try:
-            value = call.result() if call.returned else None
-        except Exception:
-            value = None  # the event loop deals with it
-        if value is None:
+        value = call.value()
+        if value is None:  # the event loop deals with it
             self._loop.call_soon(partial(self._begin, [command], call))
         elif command.op == "reset":
             results.append(EnvResult(command.index, command.final, value, replacements=command.replacements))

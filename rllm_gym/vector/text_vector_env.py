@@ -138,13 +138,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._mode = AutoresetMode(autoreset_mode)
         self._disabled = self._mode is AutoresetMode.DISABLED
         self.num_envs = int(num_envs)
+        self._all = range(self.num_envs)
         self._pid = os.getpid()
         self._deadlines = deadlines
         self._receiving = threading.Lock()
         self._unresolved: list[EnvResult] = []
         self._arrived: list[tuple[int, StepResult | Exception]] = []
         self._pending = ""
-        self._requested: list[int] = []
+        self._requested: Sequence[int] = ()
         self._executor = open_executor(workers, build_specs, self.num_envs, deadlines)
         self._bookkeeping = Bookkeeping(self.num_envs, self._mode, schedule, self._executor.submit)
         self._states = self._bookkeeping.states
@@ -204,6 +205,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Raises:
             VectorTimeout: ``timeout`` seconds were not enough; call again.
         """
+        self._assert_open()
         results = dict(self._finish("reset", timeout))
         faults = [self._states[index].fault for index in results]
         if faults[0] is not None and None not in faults:
@@ -225,15 +227,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             AlreadyPendingCallError: A call is in progress.
         """
         self.step_async(actions)
-        return self.step_wait()
+        return self._step_results(None)
 
     def step_async(self, actions: Any) -> None:
         """Start :meth:`step` without waiting; :meth:`step_wait` returns the result."""
         self._assert_free("step_async")
         listed = split_actions(self.single_action_space, self.action_space, actions, self.num_envs)
-        self._assert_steppable(range(self.num_envs))
-        step_command = self._bookkeeping.step_command
-        self._begin("step", range(self.num_envs), [step_command(index, action) for index, action in enumerate(listed)])
+        self._assert_steppable(self._all)
+        self._begin("step", self._all, list(map(self._bookkeeping.step_command, self._all, listed)))
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Return the result of :meth:`step_async`.
@@ -242,6 +243,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             VectorTimeout: ``timeout`` seconds were not enough. The message names the environments still in progress;
                 they continue, arrived results are kept, and another call returns all.
         """
+        self._assert_open()
+        return self._step_results(timeout)
+
+    def _step_results(self, timeout: float | None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         results = [result for _, result in self._finish("step", timeout)]
         return batch_results(self.single_observation_space, results)
 
@@ -432,27 +437,28 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._bookkeeping.empty_observation = empty_observation(self.single_observation_space)
 
-    def _begin(self, what: str, indices: Iterable[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
-        self._pending, self._requested = what, list(indices)
+    def _begin(self, what: str, indices: Sequence[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
+        self._pending, self._requested = what, indices
         self._submit(requests)
 
     def _submit(self, requests: Sequence[EnvCommand | EnvResult]) -> None:
-        commands = [request for request in requests if isinstance(request, EnvCommand)]
-        if commands:
-            self._executor.submit(commands)
-        for request in requests if len(commands) < len(requests) else ():
-            if isinstance(request, EnvResult):
-                self._executor.put(request)
+        known = [request for request in requests if isinstance(request, EnvResult)]
+        if len(known) < len(requests):
+            self._executor.submit(
+                [request for request in requests if isinstance(request, EnvCommand)] if known else requests
+            )
+        for result in known:
+            self._executor.put(result)
 
     def _finish(self, what: str, timeout: float | None) -> list[tuple[int, StepResult]]:
         """Wait for the requested results, and return them by index."""
-        self._assert_open()
         if self._pending != what:
             raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
         self._gather(len(self._requested), timeout)
         arrived, self._arrived, self._pending = self._arrived, [], ""
+        states = self._states
         for index in self._requested:
-            self._states[index].busy = ""
+            states[index].busy = ""
         for _, result in arrived:
             if isinstance(result, Exception):
                 raise result
@@ -528,18 +534,22 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise ValueError(f"env_ids={indices} {wanted}")
         return indices
 
-    def _assert_steppable(self, indices: Iterable[int]) -> None:
+    def _assert_steppable(self, indices: Sequence[int]) -> None:
         states = self._states
+        for index in indices:
+            state = states[index]
+            if not state.started or (state.done and self._disabled):
+                break
+        else:
+            return
         never = [index for index in indices if not states[index].started]
         if never:
             raise ResetNeeded(f"not reset yet: {format_indices(never)}; call reset() first")
-        if self._disabled:
-            over = [index for index in indices if self._states[index].done]
-            if over:
-                raise ResetNeeded(
-                    f"the episode of {format_indices(over)} is over; with autoreset_mode='Disabled' call "
-                    "reset(options={'reset_mask': terminations | truncations})"
-                )
+        over = [index for index in indices if states[index].done]
+        raise ResetNeeded(
+            f"the episode of {format_indices(over)} is over; with autoreset_mode='Disabled' call "
+            "reset(options={'reset_mask': terminations | truncations})"
+        )
 
     def _assert_free(self, what: str) -> None:
         self._assert_open()
@@ -547,9 +557,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise AlreadyPendingCallError(
                 f"Calling `{what}` while waiting for a pending call to `{self._pending}` to complete.", self._pending
             )
-        busy = [index for index, slot in enumerate(self._states) if slot.busy]
-        if busy:
-            raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
+        for slot in self._states:
+            if slot.busy:
+                busy = [index for index, slot in enumerate(self._states) if slot.busy]
+                raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
 
     def _assert_open(self) -> None:
         if self.closed:
