@@ -1,4 +1,4 @@
-"""Split batched actions, seeds and options into single ones, and batch observations and infos.
+"""Split batched actions, seeds and options into single ones, and batch spaces, observations and infos.
 
 Infos have the same form as in Gymnasium's own vector environments: an array per key and a mask under ``_key``. Only
 where those would fail or lose something (values of several types under one key) is the array one of objects.
@@ -12,9 +12,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Text
+from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from rllm_gym.core import Text
 from rllm_gym.runtime.env_host import StepResult
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
@@ -23,9 +24,19 @@ Seeds = int | Sequence[int | None] | np.ndarray | None
 _DTYPES = {kind: np.dtype(kind) for kind in (int, float, bool)} | {str: np.dtype(object)}
 
 
+def common_space(what: str, found: Mapping[str, gymnasium.Space[Any]]) -> gymnasium.Space[Any]:
+    """Return one space for all: the one they share, or for texts the one with the greatest length."""
+    first, *others = found.values()
+    if all(space == first for space in others):
+        return first
+    if all(isinstance(space, Text) for space in found.values()):
+        return Text(max(space.max_length for space in found.values()))  # type: ignore[attr-defined]
+    raise RuntimeError(f"the {what} spaces of the environments are incompatible: {dict(found)}")
+
+
 def batch_observations(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
     """Batch observations as Gymnasium's ``concatenate`` does; texts become a tuple."""
-    if isinstance(space, Text):
+    if isinstance(space, spaces.Text):
         return tuple(observations)
     return concatenate(space, observations, create_empty_array(space, n=len(observations)))  # type: ignore[arg-type]
 
@@ -35,9 +46,9 @@ def empty_observation(space: gymnasium.Space[Any]) -> Any:
 
     ``None`` for a custom space of the user.
     """
-    if isinstance(space, Text):
+    if isinstance(space, spaces.Text):
         return ""
-    if isinstance(space, gymnasium.spaces.Dict):
+    if isinstance(space, spaces.Dict):
         return {key: empty_observation(part) for key, part in space.items()}
     empty = create_empty_array(space, n=1)
     return None if empty is None else next(iter(iterate(batch_space(space, 1), empty)))
@@ -131,7 +142,7 @@ def split_actions(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], ac
         TypeError: The actions are one string, or one of them is not a string.
         ValueError: There are too many or too few.
     """
-    text = isinstance(space, Text)
+    text = isinstance(space, spaces.Text)
     if text and isinstance(actions, (str, bytes)):
         raise TypeError(
             f"actions must be a sequence of {count} strings, one per environment; got one {type(actions).__name__}"

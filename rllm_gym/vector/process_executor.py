@@ -17,9 +17,10 @@ from contextlib import suppress
 from functools import partial
 
 from rllm_gym.runtime import WorkerPool
+from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.runtime.process_worker import PendingCall
 from rllm_gym.vector.async_executor import AsyncExecutor, VectorEnvWorker
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult
+from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 
 _MAX_POLL_MS = 2**31 - 1
 

@@ -19,8 +19,9 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_building import Env, EnvBuildSpec, resolve
 from rllm_gym.runtime.env_host import EnvDescription, StepResult
+from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.batching import (
     Options,
     Seeds,
@@ -28,6 +29,7 @@ from rllm_gym.vector.batching import (
     batch_observations,
     batch_results,
     checked_mask,
+    common_space,
     empty_observation,
     format_indices,
     split_actions,
@@ -35,8 +37,7 @@ from rllm_gym.vector.batching import (
     split_seeds,
 )
 from rllm_gym.vector.bookkeeping import Bookkeeping, EnvSchedule, VectorStats
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult, checked_wrappers
-from rllm_gym.vector.env_source import Env, common_space, resolve
+from rllm_gym.vector.env_commands import EnvCommand, EnvResult, checked_wrappers
 from rllm_gym.vector.errors import VectorTimeout
 from rllm_gym.vector.executors import open_executor
 
@@ -442,13 +443,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._submit(requests)
 
     def _submit(self, requests: Sequence[EnvCommand | EnvResult]) -> None:
-        known = [request for request in requests if isinstance(request, EnvResult)]
-        if len(known) < len(requests):
-            self._executor.submit(
-                [request for request in requests if isinstance(request, EnvCommand)] if known else requests
-            )
-        for result in known:
-            self._executor.put(result)
+        commands = [request for request in requests if isinstance(request, EnvCommand)]
+        if commands:
+            self._executor.submit(commands)
+        if len(commands) < len(requests):
+            for request in requests:
+                if isinstance(request, EnvResult):
+                    self._executor.put(request)
 
     def _finish(self, what: str, timeout: float | None) -> list[tuple[int, StepResult]]:
         """Wait for the requested results, and return them by index."""
