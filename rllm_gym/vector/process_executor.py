@@ -76,7 +76,7 @@ class ProcessExecutor(AsyncExecutor):
                     if self._calls and not polled:
                         self._read_ready(results, 0.0)
                     return results
-                polled = not missing >= len(self._calls) > 0
+                polled = not missing >= len(self._calls) > 1
                 if polled:
                     self._read_ready(results, until)
                 else:

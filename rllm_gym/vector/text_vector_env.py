@@ -144,7 +144,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._deadlines = deadlines
         self._receiving = threading.Lock()
         self._unresolved: list[EnvResult] = []
-        self._arrived: list[tuple[int, StepResult | Exception]] = []
+        self._arrived: dict[int, StepResult | Exception] = {}  # in the order of arrival
         self._pending = ""
         self._requested: Sequence[int] = ()
         self._executor = open_executor(workers, build_specs, self.num_envs, deadlines)
@@ -207,7 +207,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             VectorTimeout: ``timeout`` seconds were not enough; call again.
         """
         self._assert_open()
-        results = dict(self._finish("reset", timeout))
+        indices = self._requested
+        results = dict(zip(indices, self._finish("reset", timeout)))
         faults = [self._states[index].fault for index in results]
         if faults[0] is not None and None not in faults:
             raise faults[0]
@@ -248,8 +249,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._step_results(timeout)
 
     def _step_results(self, timeout: float | None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        results = [result for _, result in self._finish("step", timeout)]
-        return batch_results(self.single_observation_space, results)
+        return batch_results(self.single_observation_space, self._finish("step", timeout))
 
     def render(self) -> tuple[Any, ...]:
         """Return the rendering of each environment."""
@@ -388,14 +388,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._gather(min_envs, timeout)
         finally:
             self._receiving.release()
-        for position, (index, result) in enumerate(self._arrived):
+        for index, result in self._arrived.items():
             if isinstance(result, Exception):
-                del self._arrived[position]
+                del self._arrived[index]
                 self._states[index].busy = ""
                 raise result
-        arrived, self._arrived = self._arrived, []
-        indices = [index for index, _ in arrived]
-        results: list[StepResult] = [result for _, result in arrived]  # type: ignore[misc]
+        arrived, self._arrived = self._arrived, {}
+        indices = list(arrived)
+        results: list[StepResult] = list(arrived.values())  # type: ignore[arg-type]
         for index in indices:
             self._states[index].busy = ""
         received = RecvResult(*batch_results(self.single_observation_space, results))
@@ -451,19 +451,24 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 if isinstance(request, EnvResult):
                     self._executor.put(request)
 
-    def _finish(self, what: str, timeout: float | None) -> list[tuple[int, StepResult]]:
-        """Wait for the requested results, and return them by index."""
+    def _finish(self, what: str, timeout: float | None) -> list[StepResult]:
+        """Wait for the requested results, and return them in the requested order."""
         if self._pending != what:
             raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
         self._gather(len(self._requested), timeout)
-        arrived, self._arrived, self._pending = self._arrived, [], ""
-        states = self._states
+        arrived, self._arrived, self._pending = self._arrived, {}, ""
+        results: list[StepResult] = []
+        errors: list[Exception] = []
         for index in self._requested:
-            states[index].busy = ""
-        for _, result in arrived:
+            self._states[index].busy = ""
+            result = arrived[index]
             if isinstance(result, Exception):
-                raise result
-        return sorted(arrived)  # type: ignore[arg-type]
+                errors.append(result)
+            else:
+                results.append(result)
+        if errors:
+            raise errors[0]
+        return results
 
     def _gather(self, count: int, timeout: float | None) -> None:
         """Wait until ``count`` results have arrived."""
@@ -479,9 +484,9 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 for outcome in ready:
                     result = self._bookkeeping.resolve(outcome, reported=shown)
                     if result is not None:
-                        self._arrived.append((outcome.index, result))
+                        self._arrived[outcome.index] = result
             if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
-                here = {index for index, _ in self._arrived} | {outcome.index for outcome in self._unresolved}
+                here = set(self._arrived) | {outcome.index for outcome in self._unresolved}
                 late = [index for index, slot in enumerate(self._states) if slot.busy and index not in here]
                 what = {self._states[index].busy for index in late}
                 raise VectorTimeout(
