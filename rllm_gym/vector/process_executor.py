@@ -42,7 +42,7 @@ class ProcessExecutor(AsyncExecutor):
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
-        self._woken = (self._wake_reader.fileno(), select.POLLIN)
+        self._woken = self._wake_reader.fileno()
         self._taking = False
         self._any_worker = select.poll()
         self._any_worker.register(self._wake_reader, select.POLLIN)
@@ -134,24 +134,26 @@ class ProcessExecutor(AsyncExecutor):
                     ready = self._poll(self._one_worker, until)
                 finally:
                     self._one_worker.unregister(descriptor)
-                if not ready:
+                if len(ready) != 1 or ready[0] != descriptor:
                     self._end_late(results)
                     return
             self._finish(item, results)
 
     def _read_ready(self, results: list[EnvResult], until: float) -> None:
         """Wait for any of the calls, and read the replies that have arrived."""
-        for descriptor, _ in self._poll(self._any_worker, until):
+        for descriptor in self._poll(self._any_worker, until):
             item = self._calls.get(descriptor)
-            if item is None:  # an idle worker has died: its next call will say so
+            if descriptor == self._woken:
+                pass
+            elif item is None:  # an idle worker has died: its next call will say so
                 self._any_worker.unregister(descriptor)
                 self._registered.discard(descriptor)
                 if item := self._calls.get(descriptor):  # sent by another thread meanwhile
                     self._register(descriptor, item[1])
             elif item[1].advance():
                 self._finish(item, results)
-            elif item[1].unsent:
-                self._register(descriptor, item[1])
+            else:
+                self._register(descriptor, item[1])  # its events may have changed
         self._end_late(results)
 
     def _end_late(self, results: list[EnvResult]) -> None:
@@ -167,18 +169,17 @@ class ProcessExecutor(AsyncExecutor):
         ):
             self._first_deadline = first
 
-    def _poll(self, poller: select.poll, until: float) -> list[tuple[int, int]]:
+    def _poll(self, poller: select.poll, until: float) -> list[int]:
         """Wait until a worker or another thread has something, or a deadline passes.
 
         Returns:
-            The file descriptors of the workers that are ready, with their events.
+            The file descriptors that are ready.
         """
         if until > self._first_deadline:
             until = self._first_deadline
         left = (until - time.monotonic()) * 1000
-        ready = poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)
+        ready = [event[0] for event in poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)]
         if self._woken in ready:
-            ready.remove(self._woken)
             with suppress(BlockingIOError):
                 self._wake_reader.recv(4096)
         return ready
