@@ -400,14 +400,16 @@ def main() -> None:
     if options.worker:
         work_for(options.worker)
         return
+    begin_load = os.getloadavg()[0]
+    slow = uneven(options.rounds, options.asleep)
+    print("\n".join(slow), flush=True)
+    quick = cheap(options.rounds, options.seconds, tuple(options.sizes))
     head = (
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, load average "
-        f"{os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds."
+        f"{begin_load:.1f} at the start and {os.getloadavg()[0]:.1f} at the end; medians of {options.rounds} "
+        "interleaved rounds."
     )
-    slow = uneven(options.rounds, options.asleep)
-    print("\n".join([head, "", *slow]), flush=True)
-    quick = cheap(options.rounds, options.seconds, tuple(options.sizes))
-    print("\n".join(quick))
+    print("\n".join([*quick, "", head]))
     if options.write:
         title = (
             "# Vector environments\n\nBy `python benchmarks/vector.py --write`, whose docstring "

@@ -8,12 +8,12 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from rllm_gym.core import EnvironmentFault
 from rllm_gym.engine.env_host import TaskEnvHost
 from rllm_gym.engine.env_worker import EpisodeEnvWorker
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
-from rllm_gym.runtime import DeadlineExceeded, Kind, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.runtime import Kind, WorkerError, WorkerPool
+from rllm_gym.runtime.env_worker import worker_faults
 
 
 class EnvPool:
@@ -83,16 +83,8 @@ class EnvPool:
         """
         self.env_made.set()  # a fault in a call must not be reported as EnvironmentUnavailable
         try:
-            return await self._workers().arun(function, *args, timeout=timeout)
-        except DeadlineExceeded:
-            self._count_lost_worker()
-            raise EnvironmentFault(f"{name} did not finish within {timeout:g} s", kind="call_deadline") from None
-        except MemoryExceeded as error:
-            self._count_lost_worker()
-            raise EnvironmentFault(f"{name} exceeded its memory limit: {error}", kind="memory") from error
-        except WorkerDied as error:
-            self._count_lost_worker()
-            raise EnvironmentFault(f"the worker died during {name}: {error}", kind="worker_died") from error
+            with worker_faults(name, "call_deadline", timeout, self._count_lost_worker):
+                return await self._workers().arun(function, *args, timeout=timeout)
         except WorkerError as error:
             raise RuntimeError(f"{name}: {error}") from error
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rllm_gym.core import Task, stream_seed
+from rllm_gym.runtime.env_worker import EnvDeadlines
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _seed(*parts: int | str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class Deadlines(EnvDeadlines):
     """Maximum duration of each phase of an episode, in seconds. All values are finite.
 
     Attributes:
@@ -84,18 +84,8 @@ class Deadlines:
         call: A function that a workflow runs in a worker.
     """
 
-    make: float = 120.0
-    reset: float = 120.0
-    step: float = 60.0
-    close: float = 10.0
     episode: float = 1800.0
     call: float = 60.0
-
-    def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"deadline {entry.name}={value!r} must be a finite number of seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)

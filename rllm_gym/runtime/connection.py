@@ -13,6 +13,7 @@ MAX_FRAME = 512 * 1024 * 1024
 """Maximum size in bytes of an argument or result. A larger one raises an error."""
 
 _HEADER = struct.Struct("!Q")
+_HEADER_SIZE = _HEADER.size
 _CHUNK = 1 << 16
 _MAX_POLL_MS = 2**31 - 1
 
@@ -28,6 +29,7 @@ class FramedConnection:
         # A worker has nothing else to wait for: a blocking socket saves two system calls per frame.
         sock.setblocking(blocking)
         self._sock = sock
+        self.fileno = sock.fileno()
         self._buffer = bytearray()
 
     def close(self) -> None:
@@ -42,11 +44,8 @@ class FramedConnection:
         """Return whether there is nothing to read and the other end is open, as for an idle worker."""
         return not _poll(self._sock, select.POLLIN, 0)
 
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
     def send(self, payload: bytes, deadline: float | None) -> None:
-        rest = frame(payload)
+        rest: bytes | memoryview = frame(payload)
         while rest := self.try_send(rest):
             _wait(self._sock, select.POLLOUT, deadline)
 
@@ -55,26 +54,32 @@ class FramedConnection:
             _wait(self._sock, select.POLLIN, deadline)
         return payload
 
-    def try_send(self, data: memoryview) -> memoryview:
+    def try_send(self, data: bytes | memoryview) -> bytes | memoryview:
         """Send what is possible without waiting, and return the rest."""
         try:
-            while data:
-                data = data[self._sock.send(data) :]
+            while (sent := self._sock.send(data)) < len(data):
+                data = memoryview(data)[sent:]
         except BlockingIOError:
-            pass
+            return data
         except OSError as error:
             raise EOFError(str(error)) from error
-        return data
+        return b""
 
     def try_recv(self) -> bytes | None:
         """Return the payload of the next frame if it has arrived, without waiting."""
-        while (payload := self._frame()) is None:
+        while not self._buffer or (payload := self._frame()) is None:
             try:
-                data = self._sock.recv(self._missing())
+                data = self._sock.recv(self._missing() if self._buffer else _CHUNK)
             except BlockingIOError:
                 return None
             except OSError as error:
                 raise EOFError(str(error)) from error
+            if (
+                not self._buffer
+                and len(data) >= _HEADER.size
+                and _HEADER.unpack_from(data)[0] == len(data) - _HEADER.size
+            ):
+                return data[_HEADER.size :]  # mostly, one read gets one whole frame
             self._feed(data)
         return payload
 
@@ -119,9 +124,9 @@ class FramedConnection:
         return payload
 
 
-def frame(payload: bytes) -> memoryview:
+def frame(payload: bytes) -> bytes:
     """Return the bytes to send for a payload."""
-    return memoryview(_HEADER.pack(len(payload)) + payload)
+    return _HEADER.pack(len(payload)) + payload
 
 
 def _poll(sock: socket.socket, event: int, timeout_ms: float | None) -> bool:

@@ -11,6 +11,9 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
+Env = str | EnvSpec | Callable[..., Any]
+"""A registered id, a spec, or a callable that returns an environment."""
+
 
 @dataclass(frozen=True, slots=True)
 class EnvBuildSpec:
@@ -29,8 +32,8 @@ class EnvBuildSpec:
     max_episode_steps: int | None = None
 
 
-def resolve(env: str | EnvSpec | Callable[..., Any]) -> EnvSpec | Callable[..., Any]:
-    """Return the registered spec of an id (``"module:id"`` imports the module first), or the callable itself.
+def resolve(env: Env) -> EnvSpec | Callable[..., Any]:
+    """Return the registered spec of an id (``"module:id"`` imports the module first), or the argument itself.
 
     Raises:
         gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest one.
@@ -45,7 +48,7 @@ def resolve(env: str | EnvSpec | Callable[..., Any]) -> EnvSpec | Callable[..., 
     if isinstance(env, EnvSpec) or callable(env):
         return env
     raise TypeError(
-        f"env must be an id, an EnvSpec or a callable that returns an environment; got {type(env).__name__}"
+        f"the environment must be an id, an EnvSpec or a callable that returns one; got {type(env).__name__}"
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import math
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypeVar
 
 from rllm_gym.core.errors import EnvironmentFault
 from rllm_gym.runtime.env_checks import as_fault
@@ -17,17 +19,49 @@ from rllm_gym.runtime.process_worker import PendingCall
 T = TypeVar("T")
 
 
-class PhaseDeadlines(Protocol):
-    """Seconds that each call of an environment may take."""
+@dataclass(frozen=True, slots=True)
+class EnvDeadlines:
+    """Maximum duration of each call into an environment, in seconds. All values are finite.
 
-    @property
-    def make(self) -> float: ...
-    @property
-    def reset(self) -> float: ...
-    @property
-    def step(self) -> float: ...
-    @property
-    def close(self) -> float: ...
+    Attributes:
+        make: Constructing the environment.
+        reset: ``reset``.
+        step: ``step``, including the reward.
+        close: ``close``.
+    """
+
+    make: float = 120.0
+    reset: float = 120.0
+    step: float = 60.0
+    close: float = 10.0
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (math.isfinite(value) and value > 0)
+            ):
+                raise ValueError(f"deadline {entry.name}={value!r} must be a finite number of seconds above 0")
+
+    @classmethod
+    def of(cls, deadlines: Mapping[str, float] | Self | None) -> Self:
+        """Return the deadlines from a mapping or from an instance.
+
+        Raises:
+            TypeError: It is neither.
+            ValueError: A name is unknown, or a value is not a finite number above 0.
+        """
+        if isinstance(deadlines, cls):
+            return deadlines
+        if deadlines is not None and not isinstance(deadlines, Mapping):
+            raise TypeError(f"deadlines={deadlines!r} must be a mapping, such as {{'step': 5.0}}, or an EnvDeadlines")
+        names = [entry.name for entry in fields(cls)]
+        unknown = sorted(set(deadlines or ()) - set(names))
+        if unknown:
+            raise ValueError(f"unknown deadline(s) {unknown}; the deadlines are {names}")
+        return cls(**(deadlines or {}))
 
 
 class EnvWorker:
@@ -46,7 +80,7 @@ class EnvWorker:
     needs_coroutines = False
     """Whether an environment without coroutines is an error."""
 
-    def __init__(self, pool: WorkerPool, new_host: Callable[[], Any], deadlines: PhaseDeadlines) -> None:
+    def __init__(self, pool: WorkerPool, new_host: Callable[[], Any], deadlines: EnvDeadlines) -> None:
         self.deadlines = deadlines
         self._pool = pool
         self._new_host = new_host
@@ -122,10 +156,12 @@ class EnvWorker:
 
     def start(self, method: str, *args: Any) -> PendingCall | None:
         """Send a reset or a step to the process of the worker without waiting; ``None`` if there is none."""
-        actor = self._actor
-        if actor is None or not actor.alive:
+        if self._actor is None:
             return None
-        return actor.start(method, *args, timeout=getattr(self.deadlines, method))
+        try:
+            return self._actor.start(method, args, getattr(self.deadlines, method))
+        except WorkerDied:
+            return None
 
     async def finish(self, phase: str, call: PendingCall) -> Any:
         """Return the result of a call that :meth:`start` began, and that has ended. Raises as :meth:`step`."""
@@ -207,20 +243,11 @@ class EnvWorker:
     @contextmanager
     def _faults(self, phase: str) -> Iterator[None]:
         """Convert errors of the worker to faults."""
-        seconds = getattr(self.deadlines, phase)
         try:
-            yield
-        except DeadlineExceeded:
-            self._on_lost_worker()
-            raise EnvironmentFault(f"{phase} did not finish within {seconds:g} s", kind=f"{phase}_deadline") from None
-        except MemoryExceeded as error:
-            self._on_lost_worker()
-            raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
+            with worker_faults(phase, f"{phase}_deadline", getattr(self.deadlines, phase), self._on_lost_worker):
+                yield
         except MemoryError as error:
             raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
-        except WorkerDied as error:
-            self._on_lost_worker()
-            raise EnvironmentFault(f"the worker died during {phase}: {error}", kind="worker_died") from error
         except WorkerError as error:
             raise EnvironmentFault(
                 f"the result of {phase} cannot be sent between processes: {error}", kind="invalid_result"
@@ -256,3 +283,25 @@ async def close_quietly(worker: EnvWorker) -> None:
     """Close a worker whose environment has failed. Further failures are of no interest."""
     with suppress(Exception):
         await worker.aclose()
+
+
+@contextmanager
+def worker_faults(what: str, late: str, seconds: float, on_lost_worker: Callable[[], None]) -> Iterator[None]:
+    """Convert the loss of a worker to a fault.
+
+    Args:
+        what: What the worker does, for the message.
+        late: Kind of the fault when it takes longer than ``seconds``.
+        on_lost_worker: Called when the worker was killed, died, or was abandoned.
+    """
+    try:
+        yield
+    except DeadlineExceeded:
+        on_lost_worker()
+        raise EnvironmentFault(f"{what} did not finish within {seconds:g} s", kind=late) from None
+    except MemoryExceeded as error:
+        on_lost_worker()
+        raise EnvironmentFault(f"{what} exceeded its memory limit: {error}", kind="memory") from error
+    except WorkerDied as error:
+        on_lost_worker()
+        raise EnvironmentFault(f"the worker died during {what}: {error}", kind="worker_died") from error

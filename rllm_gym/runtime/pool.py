@@ -407,16 +407,15 @@ class Actor:
         finally:
             self._end()
 
-    def start(self, method: str, *args: Any, timeout: float) -> PendingCall:
+    def start(self, method: str, args: tuple[Any, ...], timeout: float) -> PendingCall:
         """As :meth:`call`, without waiting. Only for the actor of a process, and not for its first call.
 
         The actor is busy until the result was fetched, or the call cancelled.
         """
-        _check_timeout(timeout)
         assert isinstance(self._worker, ProcessWorker)
         self._begin(method)
         try:
-            return PendingCall(self._worker, WorkRequest("call", method, args), timeout, self._end)
+            return PendingCall(self._worker, method, args, timeout, self._end)
         except BaseException:
             self._end()
             raise
@@ -457,14 +456,14 @@ class Actor:
         self._finalizer()
 
     def _begin(self, method: str) -> None:
-        if not self.alive:
+        if not self._worker.alive:
             raise WorkerDied(f"the actor {self._name!r} has ended, so {method!r} cannot be called; create a new actor")
-        if not self._busy.acquire(blocking=False):
+        if not self._busy.acquire(False):
             raise RuntimeError(f"the actor {self._name!r} is busy; an actor runs one call at a time")
 
     def _end(self) -> None:
         self._busy.release()
-        if not self.alive:
+        if not self._worker.alive:
             self.kill()
 
 

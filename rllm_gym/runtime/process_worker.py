@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -19,7 +20,7 @@ from typing import Any
 
 from rllm_gym.runtime.connection import FramedConnection, frame
 from rllm_gym.runtime.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
-from rllm_gym.runtime.request_handler import HELLO, RESULT, WorkRequest, decode_reply, encode_request
+from rllm_gym.runtime.request_handler import HELLO, RESULT, WorkRequest, decode_reply, encode_call, encode_request
 
 START_TIMEOUT = 120.0
 """Seconds that a worker may take to start, including the import of its modules. Generous, for busy machines."""
@@ -192,15 +193,15 @@ class ProcessWorker:
             self._connection.send(data, deadline)
             reply = self._connection.recv(deadline)
         except TimeoutError:
-            raise self._deadline_error(request, timeout) from None
+            raise self._deadline_error(request.name, timeout) from None
         except EOFError:
-            raise self._death_error(request) from None
+            raise self._death_error(request.name) from None
         except BaseException:
             self.kill()
             raise
         finally:
             self._answered()
-        return self._decode(reply, request)
+        return self._decode(reply, request.name)
 
     async def aask(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
@@ -213,15 +214,15 @@ class ProcessWorker:
                 await self._connection.asend(data)
                 reply = await self._connection.arecv()
         except TimeoutError:
-            raise self._deadline_error(request, timeout) from None
+            raise self._deadline_error(request.name, timeout) from None
         except EOFError:
-            raise await asyncio.to_thread(self._death_error, request) from None
+            raise await asyncio.to_thread(self._death_error, request.name) from None
         except BaseException:
             self.kill()
             raise
         finally:
             self._answered()
-        return self._decode(reply, request)
+        return self._decode(reply, request.name)
 
     def kill(self) -> None:
         """End the process with all its descendants. Safe to call twice, and does not wait."""
@@ -245,22 +246,22 @@ class ProcessWorker:
     def _check_hello(self, hello: bytes) -> None:
         self.pid = int(hello.removeprefix(HELLO))
 
-    def _decode(self, reply: bytes, request: WorkRequest) -> Any:
+    def _decode(self, reply: bytes, name: str) -> Any:
         try:
-            return decode_reply(reply, memory_mb=self._memory_mb, name=request.name)
+            return decode_reply(reply, self._memory_mb, name)
         except MemoryExceeded:
             self.kill()
             raise
 
-    def _deadline_error(self, request: WorkRequest, timeout: float) -> Exception:
+    def _deadline_error(self, name: str, timeout: float) -> Exception:
         self.kill()
         if self.pid is None:
             return WorkerStartFailed(f"worker {self.name} did not start within {START_TIMEOUT:g} s")
-        return DeadlineExceeded(f"{request.name!r} did not finish within {timeout:g} s; worker {self.name} was killed")
+        return DeadlineExceeded(f"{name!r} did not finish within {timeout:g} s; worker {self.name} was killed")
 
-    def _death_error(self, request: WorkRequest) -> Exception:
+    def _death_error(self, name: str) -> Exception:
         if not self.alive:
-            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was running")
+            return WorkerDied(f"worker {self.name} was closed while {name!r} was running")
         status = self._fork_server.exit_status(self.name)
         self.kill()
         if self.pid is None:
@@ -268,71 +269,79 @@ class ProcessWorker:
                 f"worker {self.name} ended before it was ready ({_describe_status(status)}); its output is on stderr"
             )
         hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
-        return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_describe_status(status)}{hint})")
+        return WorkerDied(f"worker {self.name} ended during {name!r} ({_describe_status(status)}{hint})")
 
 
 class PendingCall:
     """A request that was sent to a worker process, for callers that wait for many workers at once.
 
-    The caller waits until the worker's socket (:meth:`fileno`) is ready for :attr:`events`, calls :meth:`advance` then
+    The caller waits until the worker's socket (:attr:`fileno`) is ready for :attr:`events`, calls :meth:`advance` then
     and when the deadline passes, and once that returns True :meth:`result` or :meth:`aresult`.
 
     Attributes:
+        fileno: File descriptor of the worker's socket.
         deadline: When the reply is late, in seconds of ``time.monotonic()``.
+        unsent: The part of the request that the worker's socket could not take yet.
     """
 
-    def __init__(self, worker: ProcessWorker, request: WorkRequest, timeout: float, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, worker: ProcessWorker, method: str, args: tuple[Any, ...], timeout: float, on_end: Callable[[], None]
+    ) -> None:
         self._worker = worker
-        self._request = request
+        self._connection = worker._connection
+        self.fileno = self._connection.fileno
+        self._method = method
         self._timeout = timeout
         self._on_end: Callable[[], None] | None = on_end
         self._reply: bytes | None = None
         self._hung_up = False
-        rest = frame(encode_request(request))
+        data = frame(encode_call(method, args))
         worker._request_pending = True
         self.deadline = time.monotonic() + timeout
         # The reply is not read here: the caller polls the socket, which would not become readable again.
+        self.unsent: bytes | memoryview = b""
         try:
-            self._unsent = worker._connection.try_send(rest)
+            self.unsent = self._connection.try_send(data)
         except EOFError:
-            self._unsent = rest
-
-    def fileno(self) -> int:
-        return self._worker._connection.fileno()
+            self._hung_up = True
 
     @property
     def events(self) -> int:
-        return select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN
-
-    @property
-    def returned(self) -> bool:
-        """Whether the worker has returned a result, and not an exception."""
-        return self._reply is not None and self._reply[:1] == RESULT
+        return select.POLLIN | select.POLLOUT if self.unsent else select.POLLIN
 
     def advance(self) -> bool:
         """Send and read what is possible without waiting. Returns whether the call has ended or is late."""
-        if self._reply is not None or self._hung_up:
-            return True
-        connection = self._worker._connection
-        try:
-            if self._unsent:
-                rest = connection.try_send(self._unsent)
-                if len(rest) < len(self._unsent):
-                    self.deadline = time.monotonic() + self._timeout  # it counts from when the worker has it all
-                self._unsent = rest
-            self._reply = connection.try_recv()
-        except EOFError:
-            self._hung_up = True
+        if self._reply is None and not self._hung_up:
+            try:
+                if self.unsent:
+                    rest = self._connection.try_send(self.unsent)
+                    if len(rest) < len(self.unsent):
+                        self.deadline = time.monotonic() + self._timeout  # it counts from when the worker has it all
+                    self.unsent = rest
+                self._reply = self._connection.try_recv()
+            except EOFError:
+                self._hung_up = True
         return self._reply is not None or self._hung_up or time.monotonic() >= self.deadline
+
+    def value(self) -> Any:
+        """Return the result of a call that has ended, or ``None`` if it failed: then :meth:`aresult` says why."""
+        if self._reply is None or self._reply[0] != RESULT[0]:
+            return None
+        try:
+            value = pickle.loads(memoryview(self._reply)[1:])  # noqa: S301 - from our own worker process
+        except Exception:
+            return None
+        self._end()
+        return value
 
     def result(self) -> Any:
         """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.ask`."""
         try:
             if self._reply is not None:
-                return self._worker._decode(self._reply, self._request)
+                return self._worker._decode(self._reply, self._method)
             if self._hung_up:
-                raise self._worker._death_error(self._request)
-            raise self._worker._deadline_error(self._request, self._timeout)
+                raise self._worker._death_error(self._method)
+            raise self._worker._deadline_error(self._method, self._timeout)
         finally:
             self._end()
 
@@ -346,9 +355,9 @@ class PendingCall:
         self._end()
 
     def _end(self) -> None:
-        self._worker._answered()
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
+            self._worker._answered()
             on_end()
 
 

@@ -13,9 +13,9 @@ from rllm_gym.core import EnvironmentFault
 from rllm_gym.runtime import BackgroundLoop, WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.runtime.env_host import EnvHost, StepResult
-from rllm_gym.runtime.env_worker import EnvWorker, close_quietly
+from rllm_gym.runtime.env_worker import EnvDeadlines, EnvWorker, close_quietly
 from rllm_gym.runtime.process_worker import PendingCall
-from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvCommand, EnvDeadlines, EnvResult, ResetResult
+from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvCommand, EnvResult, ResetResult
 from rllm_gym.vector.result_queue import ResultQueue
 
 

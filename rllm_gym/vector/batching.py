@@ -1,4 +1,4 @@
-"""Split batched actions, seeds and options into single ones, and batch observations and infos.
+"""Split batched actions, seeds and options into single ones, and batch spaces, observations and infos.
 
 Infos have the same form as in Gymnasium's own vector environments: an array per key and a mask under ``_key``. Only
 where those would fail or lose something (values of several types under one key) is the array one of objects.
@@ -7,21 +7,36 @@ where those would fail or lose something (values of several types under one key)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from rllm_gym.core import Text
 from rllm_gym.runtime.env_host import StepResult
 
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 Seeds = int | Sequence[int | None] | np.ndarray | None
 
+_DTYPES = {kind: np.dtype(kind) for kind in (int, float, bool)} | {str: np.dtype(object)}
+
+
+def common_space(what: str, found: Mapping[str, gymnasium.Space[Any]]) -> gymnasium.Space[Any]:
+    """Return one space for all: the one they share, or for texts the one with the greatest length."""
+    first, *others = found.values()
+    if all(space == first for space in others):
+        return first
+    if all(isinstance(space, Text) for space in found.values()):
+        return Text(max(space.max_length for space in found.values()))  # type: ignore[attr-defined]
+    raise RuntimeError(f"the {what} spaces of the environments are incompatible: {dict(found)}")
+
 
 def batch_observations(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
     """Batch observations as Gymnasium's ``concatenate`` does; texts become a tuple."""
-    if isinstance(space, gymnasium.spaces.Text):
+    if isinstance(space, spaces.Text):
         return tuple(observations)
     return concatenate(space, observations, create_empty_array(space, n=len(observations)))  # type: ignore[arg-type]
 
@@ -31,9 +46,9 @@ def empty_observation(space: gymnasium.Space[Any]) -> Any:
 
     ``None`` for a custom space of the user.
     """
-    if isinstance(space, gymnasium.spaces.Text):
+    if isinstance(space, spaces.Text):
         return ""
-    if isinstance(space, gymnasium.spaces.Dict):
+    if isinstance(space, spaces.Dict):
         return {key: empty_observation(part) for key, part in space.items()}
     empty = create_empty_array(space, n=1)
     return None if empty is None else next(iter(iterate(batch_space(space, 1), empty)))
@@ -46,24 +61,40 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     goes into arrays of objects (``None`` where an environment lacks the key; ``fault`` and ``fault_kind`` are always
     ``str``, with ``""`` where there was none).
     """
+    count = len(infos)
+    keys = tuple(infos[0])
+    if count > 1 and any(tuple(info) != keys for info in infos):
+        return _batch_different_infos(infos)
+    batched: dict[str, Any] = {}
+    masks = _masks(len(keys), count).copy()  # one array: they cost more than the values
+    for key, mask, values in zip(keys, masks, zip(*[info.values() for info in infos])):
+        kind = type(values[0])
+        if key == "final_obs" or (count > 1 and len(set(map(type, values))) > 1):
+            kind = object
+        if kind in _DTYPES:
+            try:
+                batched[key] = np.array(values, _DTYPES[kind])
+            except OverflowError:  # an integer beyond 64 bits
+                batched[key] = np.array(values, object)
+        else:
+            batched[key] = batch_infos(values) if kind is dict else _batch_values(key, values, None, count)
+        batched[f"_{key}"] = mask
+    return batched
+
+
+@lru_cache(16)
+def _masks(keys: int, count: int) -> np.ndarray:
+    return np.ones((keys, count), np.bool_)
+
+
+def _batch_different_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """As :func:`batch_infos`, for infos that do not all have the same keys in the same order."""
     batched: dict[str, Any] = {}
     count = len(infos)
-    keys = infos[0].keys()
-    alike = all(info.keys() == keys for info in infos)
-    masks = iter(np.ones((len(keys), count), dtype=np.bool_))  # one array: they cost more than the values
-    for key in keys if alike else dict.fromkeys(key for info in infos for key in info):
-        indices: np.ndarray | None = None
-        if alike:
-            mask = next(masks)
-            values = [info[key] for info in infos]
-        else:
-            mask = np.array([key in info for info in infos], dtype=np.bool_)
-            indices = np.flatnonzero(mask)
-            values = [info[key] for info in infos if key in info]
-        if isinstance(values[0], dict) and key != "final_obs" and all(isinstance(value, dict) for value in values):
-            batched[key] = batch_infos([info.get(key, {}) for info in infos])
-        else:
-            batched[key] = _column(values, indices, count, objects=key == "final_obs")
+    for key in dict.fromkeys(key for info in infos for key in info):
+        mask = np.array([key in info for info in infos], dtype=np.bool_)
+        values = [info[key] for info in infos if key in info]
+        batched[key] = _batch_values(key, values, np.flatnonzero(mask), count)
         batched[f"_{key}"] = mask
     for key in ("fault", "fault_kind"):
         if key in batched:
@@ -71,32 +102,36 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return batched
 
 
-def _column(values: list[Any], indices: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
+def _batch_values(key: str, values: Sequence[Any], indices: np.ndarray | None, count: int) -> Any:
+    """Batch the values of a key; ``indices`` are the environments that have it, ``None`` for all."""
+    if key != "final_obs" and all(isinstance(value, dict) for value in values):
+        if indices is None:
+            return batch_infos(values)
+        entries: list[dict[str, Any]] = [{} for _ in range(count)]
+        for index, value in zip(indices, values):
+            entries[index] = value
+        return batch_infos(entries)
     kinds = set(map(type, values))
-    if kinds == {str} and indices is None:
-        texts = np.empty(count, dtype=object)
-        texts[:] = values
-        return texts
     # An array of the first value's type, as Gymnasium makes it, would truncate floats.
-    kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else None
-    column: np.ndarray | None = None
-    if objects or kind is None:
+    kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else object
+    rows = slice(None) if indices is None else indices
+    column: np.ndarray
+    if key == "final_obs":
         pass
     elif kind in (int, float, bool) or issubclass(kind, np.number):
         try:
-            if indices is None:
-                return np.array(values, dtype=kind)
             column = np.zeros(count, dtype=kind)
-            column[indices] = values
+            column[rows] = values
+            return column
         except OverflowError:  # an integer beyond 64 bits
-            column = None
+            pass
     elif issubclass(kind, np.ndarray) and len({(value.shape, value.dtype) for value in values}) == 1:
         column = np.zeros((count, *values[0].shape), dtype=values[0].dtype)
-        column[slice(None) if indices is None else indices] = values
-    if column is None:
-        column = np.empty(count, dtype=object)  # of None
-        for index, value in zip(range(count) if indices is None else indices, values):
-            column[index] = value
+        column[rows] = values
+        return column
+    column = np.empty(count, dtype=object)  # of None
+    for index, value in zip(range(count) if indices is None else indices, values):
+        column[index] = value
     return column
 
 
@@ -107,13 +142,13 @@ def split_actions(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], ac
         TypeError: The actions are one string, or one of them is not a string.
         ValueError: There are too many or too few.
     """
-    text = isinstance(space, gymnasium.spaces.Text)
-    if isinstance(actions, str | bytes) and text:
+    text = isinstance(space, spaces.Text)
+    if text and isinstance(actions, (str, bytes)):
         raise TypeError(
             f"actions must be a sequence of {count} strings, one per environment; got one {type(actions).__name__}"
         )
     listed: list[Any]
-    if isinstance(actions, np.ndarray) and text:
+    if text and isinstance(actions, np.ndarray):
         listed = actions.tolist()
     else:
         listed = list(actions if text else iterate(batched, actions))
@@ -209,12 +244,17 @@ def checked_mask(mask: Any, count: int) -> list[int]:
     return [int(index) for index in np.flatnonzero(mask)]
 
 
-def batch_flags(results: Sequence[StepResult]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return arrays of rewards, terminations and truncations."""
+def batch_results(
+    space: gymnasium.Space[Any], results: Sequence[StepResult]
+) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    """Batch results of ``step``."""
+    observations, rewards, terminations, truncations, infos = zip(*results)
     return (
-        np.array([result[1] for result in results], dtype=np.float64),
-        np.array([result[2] for result in results], dtype=np.bool_),
-        np.array([result[3] for result in results], dtype=np.bool_),
+        batch_observations(space, observations),
+        np.array(rewards, _DTYPES[float]),
+        np.array(terminations, _DTYPES[bool]),
+        np.array(truncations, _DTYPES[bool]),
+        batch_infos(infos),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.runtime.env_host import StepResult
+from rllm_gym.runtime.env_worker import EnvDeadlines as EnvDeadlines
 
 ResetResult = tuple[Any, dict[str, Any]]
 """Result of ``reset``: observation and info."""
@@ -26,51 +26,6 @@ def checked_wrappers(wrappers: Any) -> tuple[Callable[[Any], Any], ...]:
     if not isinstance(wrappers, Sequence) or not all(callable(item) for item in wrappers):
         raise TypeError(f"env_wrappers={wrappers!r} must be a sequence of callables, such as [TransformReward]")
     return tuple(wrappers)
-
-
-@dataclass(frozen=True, slots=True)
-class EnvDeadlines:
-    """Seconds that each call into an environment may take; all are finite.
-
-    Attributes:
-        make: Constructing the environment.
-        reset: ``reset``.
-        step: ``step``, the reward included.
-        close: ``close``.
-    """
-
-    make: float = 120.0
-    reset: float = 120.0
-    step: float = 60.0
-    close: float = 10.0
-
-    def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not (math.isfinite(value) and value > 0)
-            ):
-                raise ValueError(f"deadline {entry.name}={value!r} must be a finite number of seconds above 0")
-
-    @classmethod
-    def of(cls, deadlines: Mapping[str, float] | EnvDeadlines | None) -> EnvDeadlines:
-        """Return the deadlines from a mapping or from an instance.
-
-        Raises:
-            TypeError: It is neither.
-            ValueError: A name is unknown, or a value is not a finite number above 0.
-        """
-        if isinstance(deadlines, EnvDeadlines):
-            return deadlines
-        if deadlines is not None and not isinstance(deadlines, Mapping):
-            raise TypeError(f"deadlines={deadlines!r} must be a mapping, such as {{'step': 5.0}}, or a Deadlines")
-        names = [entry.name for entry in fields(cls)]
-        unknown = sorted(set(deadlines or ()) - set(names))
-        if unknown:
-            raise ValueError(f"unknown deadline(s) {unknown}; the deadlines are {names}")
-        return cls(**(deadlines or {}))
 
 
 @dataclass(slots=True)

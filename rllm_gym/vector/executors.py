@@ -11,8 +11,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvWorker, VectorEnvWorker
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult
+from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 from rllm_gym.vector.process_executor import ProcessExecutor
 from rllm_gym.vector.thread_executor import ThreadExecutor
 

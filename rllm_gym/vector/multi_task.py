@@ -12,11 +12,11 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from rllm_gym.core import stream_seed
-from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_building import Env, EnvBuildSpec, resolve
+from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.bookkeeping import EnvSchedule, EnvState
 from rllm_gym.vector.curriculum import EnvCurriculum, checked_weights
-from rllm_gym.vector.env_commands import EnvDeadlines, checked_wrappers
-from rllm_gym.vector.env_source import Env, resolve
+from rllm_gym.vector.env_commands import checked_wrappers
 from rllm_gym.vector.text_vector_env import TextVectorEnv
 
 

@@ -11,16 +11,16 @@ import math
 import os
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from rllm_gym.runtime import WorkerPool
+from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.runtime.process_worker import PendingCall
 from rllm_gym.vector.async_executor import AsyncExecutor, VectorEnvWorker
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult
+from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 
 _MAX_POLL_MS = 2**31 - 1
 
@@ -35,20 +35,25 @@ class ProcessExecutor(AsyncExecutor):
         self, new_worker: Callable[[], VectorEnvWorker], count: int, deadlines: EnvDeadlines, pool: WorkerPool
     ) -> None:
         super().__init__(new_worker, count, deadlines, pool)
-        self._lock = threading.Lock()
-        self._calls: dict[int, _Call] = {}  # by file descriptor, in the order of sending
+        # By file descriptor, in the order of sending. Threads share it without a lock: each change is one operation.
+        self._calls: dict[int, _Call] = {}
+        self._first_deadline = math.inf  # or a time before it
         # Wakes the thread that waits for workers.
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
+        self._woken = self._wake_reader.fileno()
         self._taking = False
-        self._poller = select.poll()
-        self._poller.register(self._wake_reader, select.POLLIN)
+        self._any_worker = select.poll()
+        self._any_worker.register(self._wake_reader, select.POLLIN)
+        self._registered: set[int] = set()
+        self._one_worker = select.poll()
+        self._one_worker.register(self._wake_reader, select.POLLIN)
 
     def submit(self, commands: Sequence[EnvCommand]) -> None:
-        others = [command for command in commands if not self._send(command)]
-        if others:
-            super().submit(others)
+        for command in commands:
+            if not self._send(command):
+                super().submit([command])
         if self._taking:
             self._wake()
 
@@ -58,22 +63,24 @@ class ProcessExecutor(AsyncExecutor):
             self._wake()
 
     def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
-        give_up = math.inf if timeout is None else time.monotonic() + timeout
+        until = math.inf if timeout is None else time.monotonic() + timeout
         results: list[EnvResult] = []
+        polled = False
         self._taking = True
         try:
             while True:
-                results += super().take(0, 0)
-                with self._lock:
-                    calls = list(self._calls.values())
+                if self._results.ready:
+                    results += super().take(0, 0)
                 missing = at_least - len(results)
-                if missing <= 0 or time.monotonic() >= give_up:
-                    self._read_all(results)
+                if missing <= 0 or (timeout is not None and time.monotonic() >= until):
+                    if self._calls and not polled:
+                        self._read_ready(results, 0.0)
                     return results
-                if missing >= len(calls):
-                    self._read_in_order(calls, results, give_up)
+                polled = not missing >= len(self._calls) > 1
+                if polled:
+                    self._read_ready(results, until)
                 else:
-                    self._read_ready(calls, results, give_up)
+                    self._read_in_order(results, until)
         except BaseException:  # such as Ctrl-C: the next call gets what this one has read
             for result in results:
                 super().put(result)
@@ -84,11 +91,8 @@ class ProcessExecutor(AsyncExecutor):
     def close(self) -> None:
         if self._closed or os.getpid() != self._pid:
             return
-        with self._lock:
-            calls, self._calls = list(self._calls.values()), {}
-            for descriptor, _, _ in calls:
-                self._poller.unregister(descriptor)
-        for _, call, _ in calls:
+        calls, self._calls = self._calls, {}
+        for _, call, _ in list(calls.values()):
             call.cancel()
         super().close()
         self._wake()
@@ -99,80 +103,97 @@ class ProcessExecutor(AsyncExecutor):
         """Send a command whose environment exists. Returns whether it was sent."""
         worker = self._workers[command.index]
         call: PendingCall | None = None
-        with suppress(TypeError, ValueError):  # it cannot be pickled, which the event loop will report as the result
+        try:
             if command.op == "step":
                 call = worker.start("step", command.action)
             elif command.op == "reset" and worker.has_env(command.member):
                 call = worker.start("reset", command.effective_seed(), command.options, command.member)
+        except (TypeError, ValueError):  # it cannot be pickled, which the event loop will report as the result
+            return False
         if call is None:
             return False
-        descriptor = call.fileno()
-        with self._lock:
-            self._calls[descriptor] = descriptor, call, command
-            self._poller.register(descriptor, call.events)
+        descriptor = call.fileno
+        self._calls[descriptor] = descriptor, call, command
+        if call.deadline < self._first_deadline:
+            self._first_deadline = call.deadline
+        if descriptor not in self._registered or call.unsent:
+            self._register(descriptor, call)
         return True
 
     # Reading, in the thread that takes results
 
-    def _read_in_order(self, calls: Sequence[_Call], results: list[EnvResult], until: float) -> None:
-        """Read the replies of all calls in order, up to the first that has not arrived; then wait for that one."""
-        for item in calls:
+    def _read_in_order(self, results: list[EnvResult], until: float) -> None:
+        """Read the replies of all calls in order, until another thread has something or a deadline passes."""
+        wait = True  # mostly, the first one is still at work
+        for item in list(self._calls.values()):
             descriptor, call, _ = item
-            if not call.advance():
-                poller = select.poll()
-                poller.register(self._wake_reader, select.POLLIN)
-                poller.register(descriptor, call.events)
-                first_deadline = min([call.deadline for _, call, _ in calls])
-                self._poll(poller, min(until, first_deadline))
-                if time.monotonic() >= first_deadline:
-                    self._read_all(results)
-                return
+            while wait or not call.advance():
+                wait = False
+                self._one_worker.register(descriptor, call.events)
+                try:
+                    ready = self._poll(self._one_worker, until)
+                finally:
+                    self._one_worker.unregister(descriptor)
+                if len(ready) != 1 or ready[0] != descriptor:
+                    self._end_late(results)
+                    return
             self._finish(item, results)
-        if not calls:
-            self._poll(self._poller, until)
 
-    def _read_ready(self, calls: Sequence[_Call], results: list[EnvResult], until: float) -> None:
+    def _read_ready(self, results: list[EnvResult], until: float) -> None:
         """Wait for any of the calls, and read the replies that have arrived."""
-        first_deadline = min([call.deadline for _, call, _ in calls])
-        for descriptor in self._poll(self._poller, min(until, first_deadline)):
+        for descriptor in self._poll(self._any_worker, until):
             item = self._calls.get(descriptor)
-            if item is None:
-                continue
-            if item[1].advance():
+            if descriptor == self._woken:
+                pass
+            elif item is None:  # an idle worker has died: its next call will say so
+                self._any_worker.unregister(descriptor)
+                self._registered.discard(descriptor)
+                if item := self._calls.get(descriptor):  # sent by another thread meanwhile
+                    self._register(descriptor, item[1])
+            elif item[1].advance():
                 self._finish(item, results)
             else:
-                self._poller.modify(descriptor, item[1].events)
-        if time.monotonic() >= first_deadline:
-            self._read_all(results)
+                self._register(descriptor, item[1])  # its events may have changed
+        self._end_late(results)
 
-    def _read_all(self, results: list[EnvResult]) -> None:
-        """Read the replies that have arrived, and end the calls that are late, without waiting."""
-        with self._lock:
-            calls = list(self._calls.values())
-        for item in calls:
+    def _end_late(self, results: list[EnvResult]) -> None:
+        """End the calls that are late."""
+        if time.monotonic() < self._first_deadline:
+            return
+        for item in list(self._calls.values()):
             if item[1].advance():
                 self._finish(item, results)
+        # Repeated if another thread has sent something meanwhile.
+        while (first := min([call.deadline for _, call, _ in list(self._calls.values())], default=math.inf)) != (
+            self._first_deadline
+        ):
+            self._first_deadline = first
 
     def _poll(self, poller: select.poll, until: float) -> list[int]:
-        """Wait until a worker or another thread has something, or the time comes. Returns what is ready."""
-        left = None if until == math.inf else min(max(0.0, until - time.monotonic()) * 1000, _MAX_POLL_MS)
-        ready = [descriptor for descriptor, _ in poller.poll(left)]
-        if self._wake_reader.fileno() in ready:
+        """Wait until a worker or another thread has something, or a deadline passes.
+
+        Returns:
+            The file descriptors that are ready.
+        """
+        if until > self._first_deadline:
+            until = self._first_deadline
+        left = (until - time.monotonic()) * 1000
+        ready = [event[0] for event in poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)]
+        if self._woken in ready:
             with suppress(BlockingIOError):
                 self._wake_reader.recv(4096)
         return ready
 
+    def _register(self, descriptor: int, call: PendingCall) -> None:
+        self._any_worker.register(descriptor, call.events)
+        self._registered.add(descriptor)
+
     def _finish(self, item: _Call, results: list[EnvResult]) -> None:
         descriptor, call, command = item
-        with self._lock:
-            if self._calls.pop(descriptor, None) is None:
-                return  # closed meanwhile
-            self._poller.unregister(descriptor)
-        try:
-            value = call.result() if call.returned else None
-        except Exception:
-            value = None  # the event loop deals with it
-        if value is None:
+        if self._calls.pop(descriptor, None) is None:
+            return  # closed meanwhile
+        value = call.value()
+        if value is None:  # the event loop deals with it
             self._loop.call_soon(partial(self._begin, [command], call))
         elif command.op == "reset":
             results.append(EnvResult(command.index, command.final, value, replacements=command.replacements))

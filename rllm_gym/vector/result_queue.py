@@ -20,16 +20,19 @@ class ResultQueue:
         self._results: deque[EnvResult] = deque()
         self._wanted = 0
         self._closed = False
+        self.ready = False
+        """Whether :meth:`take` would return a result, or raise, without waiting."""
 
     def close(self) -> None:
         """Wake a reader, and raise in every later :meth:`take`."""
         with self._lock:
-            self._closed = True
+            self._closed = self.ready = True
             self._enough.notify_all()
 
     def put(self, result: EnvResult) -> None:
         with self._lock:
             self._results.append(result)
+            self.ready = True
             # A reader is woken once for a whole batch: waking costs more than a cheap environment's step.
             if 0 < self._wanted <= len(self._results):
                 self._wanted = 0
@@ -56,4 +59,5 @@ class ResultQueue:
                 raise ClosedEnvironmentError("the vector environment was closed while a call waited for it")
             outcomes = list(self._results)
             self._results.clear()
+            self.ready = False
         return outcomes

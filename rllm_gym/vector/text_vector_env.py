@@ -19,15 +19,17 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_building import Env, EnvBuildSpec, resolve
 from rllm_gym.runtime.env_host import EnvDescription, StepResult
+from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.batching import (
     Options,
     Seeds,
-    batch_flags,
     batch_infos,
     batch_observations,
+    batch_results,
     checked_mask,
+    common_space,
     empty_observation,
     format_indices,
     split_actions,
@@ -35,10 +37,11 @@ from rllm_gym.vector.batching import (
     split_seeds,
 )
 from rllm_gym.vector.bookkeeping import Bookkeeping, EnvSchedule, VectorStats
-from rllm_gym.vector.env_commands import EnvCommand, EnvDeadlines, EnvResult, checked_wrappers
-from rllm_gym.vector.env_source import Env, common_space, resolve
+from rllm_gym.vector.env_commands import EnvCommand, EnvResult, checked_wrappers
 from rllm_gym.vector.errors import VectorTimeout
 from rllm_gym.vector.executors import open_executor
+
+_INDEX = operator.attrgetter("index")
 
 
 class RecvResult(NamedTuple):
@@ -134,14 +137,16 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
         self._mode = AutoresetMode(autoreset_mode)
+        self._disabled = self._mode is AutoresetMode.DISABLED
         self.num_envs = int(num_envs)
+        self._all = range(self.num_envs)
         self._pid = os.getpid()
         self._deadlines = deadlines
         self._receiving = threading.Lock()
         self._unresolved: list[EnvResult] = []
-        self._arrived: list[tuple[int, StepResult | Exception]] = []
+        self._arrived: dict[int, StepResult | Exception] = {}  # in the order of arrival
         self._pending = ""
-        self._requested: list[int] = []
+        self._requested: Sequence[int] = ()
         self._executor = open_executor(workers, build_specs, self.num_envs, deadlines)
         self._bookkeeping = Bookkeeping(self.num_envs, self._mode, schedule, self._executor.submit)
         self._states = self._bookkeeping.states
@@ -201,12 +206,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Raises:
             VectorTimeout: ``timeout`` seconds were not enough; call again.
         """
-        results = self._finish("reset", timeout)
+        self._assert_open()
+        indices = self._requested
+        results = dict(zip(indices, self._finish("reset", timeout)))
         faults = [self._states[index].fault for index in results]
         if faults[0] is not None and None not in faults:
             raise faults[0]
         infos = batch_infos([results[index][4] if index in results else {} for index in range(self.num_envs)])
-        return self._batched_observations(), infos
+        observations = [slot.observation for slot in self._states]
+        return batch_observations(self.single_observation_space, observations), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step every environment with one action each.
@@ -221,15 +229,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             AlreadyPendingCallError: A call is in progress.
         """
         self.step_async(actions)
-        return self.step_wait()
+        return self._step_results(None)
 
     def step_async(self, actions: Any) -> None:
         """Start :meth:`step` without waiting; :meth:`step_wait` returns the result."""
         self._assert_free("step_async")
         listed = split_actions(self.single_action_space, self.action_space, actions, self.num_envs)
-        self._assert_steppable(range(self.num_envs))
-        step_command = self._bookkeeping.step_command
-        self._begin("step", range(self.num_envs), [step_command(index, action) for index, action in enumerate(listed)])
+        self._assert_steppable(self._all)
+        self._begin("step", self._all, list(map(self._bookkeeping.step_command, self._all, listed)))
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Return the result of :meth:`step_async`.
@@ -238,9 +245,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             VectorTimeout: ``timeout`` seconds were not enough. The message names the environments still in progress;
                 they continue, arrived results are kept, and another call returns all.
         """
-        results = self._finish("step", timeout)
-        ordered = [results[index] for index in range(self.num_envs)]
-        return (self._batched_observations(), *batch_flags(ordered), batch_infos([result[4] for result in ordered]))
+        self._assert_open()
+        return self._step_results(timeout)
+
+    def _step_results(self, timeout: float | None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        return batch_results(self.single_observation_space, self._finish("step", timeout))
 
     def render(self) -> tuple[Any, ...]:
         """Return the rendering of each environment."""
@@ -379,20 +388,19 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._gather(min_envs, timeout)
         finally:
             self._receiving.release()
-        for position, (index, result) in enumerate(self._arrived):
+        for index, result in self._arrived.items():
             if isinstance(result, Exception):
-                del self._arrived[position]
+                del self._arrived[index]
                 self._states[index].busy = ""
                 raise result
-        arrived, self._arrived = self._arrived, []
-        indices = [index for index, _ in arrived]
-        results: list[StepResult] = [result for _, result in arrived]  # type: ignore[misc]
+        arrived, self._arrived = self._arrived, {}
+        indices = list(arrived)
+        results: list[StepResult] = list(arrived.values())  # type: ignore[arg-type]
         for index in indices:
             self._states[index].busy = ""
-        infos = batch_infos([result[4] for result in results])
-        infos["env_id"] = np.array(indices, dtype=np.int32)
-        observations = batch_observations(self.single_observation_space, [result[0] for result in results])
-        return RecvResult(observations, *batch_flags(results), infos)
+        received = RecvResult(*batch_results(self.single_observation_space, results))
+        received.infos["env_id"] = np.array(indices, dtype=np.int32)
+        return received
 
     # Used by both interfaces
 
@@ -430,8 +438,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._bookkeeping.empty_observation = empty_observation(self.single_observation_space)
 
-    def _begin(self, what: str, indices: Iterable[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
-        self._pending, self._requested = what, list(indices)
+    def _begin(self, what: str, indices: Sequence[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
+        self._pending, self._requested = what, indices
         self._submit(requests)
 
     def _submit(self, requests: Sequence[EnvCommand | EnvResult]) -> None:
@@ -443,18 +451,24 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 if isinstance(request, EnvResult):
                     self._executor.put(request)
 
-    def _finish(self, what: str, timeout: float | None) -> dict[int, StepResult]:
-        self._assert_open()
+    def _finish(self, what: str, timeout: float | None) -> list[StepResult]:
+        """Wait for the requested results, and return them in the requested order."""
         if self._pending != what:
             raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
         self._gather(len(self._requested), timeout)
-        arrived, self._arrived, self._pending = self._arrived, [], ""
+        arrived, self._arrived, self._pending = self._arrived, {}, ""
+        results: list[StepResult] = []
+        errors: list[Exception] = []
         for index in self._requested:
             self._states[index].busy = ""
-        for _, result in arrived:
+            result = arrived[index]
             if isinstance(result, Exception):
-                raise result
-        return dict(arrived)  # type: ignore[arg-type]
+                errors.append(result)
+            else:
+                results.append(result)
+        if errors:
+            raise errors[0]
+        return results
 
     def _gather(self, count: int, timeout: float | None) -> None:
         """Wait until ``count`` results have arrived."""
@@ -462,18 +476,17 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         shown = self._pending != "reset"
         while (missing := count - len(self._arrived)) > 0:
             left = None if give_up is None else max(0.0, give_up - time.monotonic())
-            outcomes = self._executor.take(missing - len(self._unresolved), left)
-            self._unresolved += outcomes
+            self._unresolved += self._executor.take(missing - len(self._unresolved), left)
             if not self._pending or len(self._unresolved) >= missing:
                 ready, self._unresolved = self._unresolved, []
                 if self._pending:  # in order, so that nothing depends on the order of arrival
-                    ready.sort(key=lambda outcome: outcome.index)
+                    ready.sort(key=_INDEX)
                 for outcome in ready:
                     result = self._bookkeeping.resolve(outcome, reported=shown)
                     if result is not None:
-                        self._arrived.append((outcome.index, result))
+                        self._arrived[outcome.index] = result
             if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
-                here = {index for index, _ in self._arrived} | {outcome.index for outcome in self._unresolved}
+                here = set(self._arrived) | {outcome.index for outcome in self._unresolved}
                 late = [index for index, slot in enumerate(self._states) if slot.busy and index not in here]
                 what = {self._states[index].busy for index in late}
                 raise VectorTimeout(
@@ -499,10 +512,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             error = outcome.fault or outcome.error
             if error is not None:
                 raise error
-        return sorted(outcomes, key=lambda outcome: outcome.index)
-
-    def _batched_observations(self) -> Any:
-        return batch_observations(self.single_observation_space, [slot.observation for slot in self._states])
+        return sorted(outcomes, key=_INDEX)
 
     def _named(self, env_ids: Iterable[int] | None, what: str) -> list[int]:
         self._assert_open()
@@ -530,17 +540,22 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise ValueError(f"env_ids={indices} {wanted}")
         return indices
 
-    def _assert_steppable(self, indices: Iterable[int]) -> None:
-        never = [index for index in indices if not self._states[index].started]
+    def _assert_steppable(self, indices: Sequence[int]) -> None:
+        states = self._states
+        for index in indices:
+            state = states[index]
+            if not state.started or (state.done and self._disabled):
+                break
+        else:
+            return
+        never = [index for index in indices if not states[index].started]
         if never:
             raise ResetNeeded(f"not reset yet: {format_indices(never)}; call reset() first")
-        if self._mode is AutoresetMode.DISABLED:
-            over = [index for index in indices if self._states[index].done]
-            if over:
-                raise ResetNeeded(
-                    f"the episode of {format_indices(over)} is over; with autoreset_mode='Disabled' call "
-                    "reset(options={'reset_mask': terminations | truncations})"
-                )
+        over = [index for index in indices if states[index].done]
+        raise ResetNeeded(
+            f"the episode of {format_indices(over)} is over; with autoreset_mode='Disabled' call "
+            "reset(options={'reset_mask': terminations | truncations})"
+        )
 
     def _assert_free(self, what: str) -> None:
         self._assert_open()
@@ -548,9 +563,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise AlreadyPendingCallError(
                 f"Calling `{what}` while waiting for a pending call to `{self._pending}` to complete.", self._pending
             )
-        busy = [index for index, slot in enumerate(self._states) if slot.busy]
-        if busy:
-            raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
+        for slot in self._states:
+            if slot.busy:
+                busy = [index for index, slot in enumerate(self._states) if slot.busy]
+                raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
 
     def _assert_open(self) -> None:
         if self.closed:
