@@ -3,6 +3,7 @@
 # ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
 
+import _thread
 import asyncio
 import concurrent.futures
 import logging
@@ -12,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -105,7 +107,7 @@ class WorkerPool:
         self.abandoned = 0
         """Number of late threads abandoned so far."""
         self.killed = 0
-        """Number of processes and Ray actors that were killed because they were late, or that died by themselves."""
+        """Number of processes and Ray actors that died, or were killed because work was late or cancelled."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
@@ -164,8 +166,7 @@ class WorkerPool:
         try:
             worker.ask(WorkRequest("make", factory, args), timeout)
         except BaseException:
-            worker.kill()
-            self._release(worker)
+            self._end_worker(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
 
@@ -178,8 +179,7 @@ class WorkerPool:
         try:
             await worker.aask(WorkRequest("make", factory, args), timeout)
         except BaseException:
-            worker.kill()
-            self._release(worker)
+            self._end_worker(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
 
@@ -296,14 +296,24 @@ class WorkerPool:
         with self._lock:
             if self._closed:
                 self._workers.discard(worker)
-                return
-            if worker.alive:
+            elif worker.alive:
                 self._serve_next(worker)
             else:
                 self._drop(worker)
                 self._serve_next(None)
 
+    def _end_worker(self, worker: Worker) -> None:
+        """End a worker that is in use. It counts as killed only if it has ended before."""
+        ended_before = not worker.alive
+        worker.kill()
+        with self._lock:
+            self._workers.discard(worker)
+            if not self._closed:
+                self.killed += ended_before and self.kind != "thread"
+                self._serve_next(None)
+
     def _drop(self, worker: Worker) -> None:
+        """Remove a worker that was killed or has died. Called with the lock held."""
         self._workers.discard(worker)
         if self.kind != "thread":
             self.killed += 1
@@ -367,9 +377,8 @@ class Actor:
         self._worker = worker
         self._name = name
         self._busy = threading.Lock()
-        self._returned = False
         # An actor that is garbage-collected returns its worker.
-        self._finalizer = weakref.finalize(self, _release, pool, worker)
+        self._finalizer = weakref.finalize(self, _end_collected, pool, worker)
         self._finalizer.atexit = False
 
     @property
@@ -454,7 +463,8 @@ class Actor:
 
     def kill(self) -> None:
         """End the worker now, without the object's ``close()``. Safe to call twice."""
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._pool._end_worker(self._worker)
 
     def _begin(self, method: str) -> None:
         if not self.alive:
@@ -468,9 +478,13 @@ class Actor:
             self.kill()
 
 
-def _release(pool: WorkerPool, worker: Worker) -> None:
-    worker.kill()
-    pool._release(worker)
+def _end_collected(pool: WorkerPool, worker: Worker) -> None:
+    """End the worker of an actor that was garbage-collected, perhaps by a thread that holds a lock of the pool.
+
+    So another thread does it.
+    """
+    with suppress(RuntimeError):  # no more threads: the worker ends with the pool
+        _thread.start_new_thread(pool._end_worker, (worker,))
 
 
 def _shut_down(fork_server: ForkServerClient | None, workers: set[Worker]) -> None:
