@@ -6,7 +6,6 @@ from __future__ import annotations
 import _thread
 import asyncio
 import concurrent.futures
-import logging
 import math
 import os
 import threading
@@ -21,9 +20,7 @@ from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
 from rllm_gym.runtime.request_handler import WorkRequest
-from rllm_gym.runtime.thread_worker import ThreadWorker
-
-_log = logging.getLogger(__name__)
+from rllm_gym.runtime.thread_worker import ThreadWorker, WorkerThreads
 
 Kind = Literal["thread", "process", "ray"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -104,8 +101,6 @@ class WorkerPool:
         self.max_workers = max_workers
         self.memory_mb = memory_mb
         self.name = name
-        self.abandoned = 0
-        """Number of late threads abandoned so far."""
         self.killed = 0
         """Number of processes and Ray actors that died, or were killed because work was late or cancelled."""
         self._pid = os.getpid()
@@ -117,8 +112,14 @@ class WorkerPool:
         self._closed = False
         self._preload = tuple(preload)
         self._fork_server = ForkServerClient(preload, hash_seed) if kind == "process" else None
-        # References the template and the set of workers, not the pool, so that an unreferenced pool is closed.
-        self._finalizer = weakref.finalize(self, _shut_down, self._fork_server, self._workers)
+        self._threads = WorkerThreads(name) if kind == "thread" else None
+        # References no pool, so that an unreferenced one is closed.
+        self._finalizer = weakref.finalize(self, _shut_down, self._fork_server or self._threads, self._workers)
+
+    @property
+    def abandoned(self) -> int:
+        """Number of late threads abandoned so far."""
+        return 0 if self._threads is None else self._threads.abandoned
 
     # Running work
 
@@ -276,10 +277,10 @@ class WorkerPool:
         try:
             if self._fork_server is not None:
                 worker = ProcessWorker(self._fork_server, self.memory_mb, self.name)
-            elif self.kind == "ray":
-                worker = RayWorker(self._preload, self.memory_mb, self.name)
+            elif self._threads is not None:
+                worker = ThreadWorker(self.name, self._threads)
             else:
-                worker = ThreadWorker(self.name, self._count_abandoned)
+                worker = RayWorker(self._preload, self.memory_mb, self.name)
             return worker
         finally:
             with self._lock:
@@ -354,12 +355,6 @@ class WorkerPool:
             if worker is None:
                 self._starting -= 1
             self._serve_next(worker)
-
-    def _count_abandoned(self, reason: str) -> None:
-        with self._lock:
-            self.abandoned += 1
-            count = self.abandoned
-        _log.warning("%s (%d thread(s) of pool %r so far)", reason, count, self.name)
 
     def _closed_error(self) -> RuntimeError:
         return RuntimeError(f"pool {self.name!r} is closed")
@@ -487,12 +482,12 @@ def _end_collected(pool: WorkerPool, worker: Worker) -> None:
         _thread.start_new_thread(pool._end_worker, (worker,))
 
 
-def _shut_down(fork_server: ForkServerClient | None, workers: set[Worker]) -> None:
+def _shut_down(server: ForkServerClient | WorkerThreads | None, workers: set[Worker]) -> None:
     for worker in list(workers):
         worker.kill()
     workers.clear()
-    if fork_server is not None:
-        fork_server.close()
+    if server is not None:
+        server.close()
 
 
 def _check_timeout(timeout: float) -> None:

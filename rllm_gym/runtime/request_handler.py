@@ -44,6 +44,10 @@ class RequestHandler:
     def __init__(self) -> None:
         self._object: Any = None
 
+    @property
+    def has_object(self) -> bool:
+        return self._object is not None
+
     def handle(self, request: WorkRequest) -> Any:
         if request.op == "run":
             return request.target(*request.args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -409,6 +410,47 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog):
             asyncio.run(actor.acall("wait", timeout=0.1))
         assert pool.abandoned == 2
     release.set()
+
+
+def test_a_call_that_blocks_delays_no_other_call_of_the_loop():
+    """All calls of one iteration of an event loop are handed to one thread."""
+    opened = threading.Event()
+
+    async def both(pool):
+        one, two = await pool.aactor(lambda: opened, timeout=30), await pool.aactor(lambda: opened, timeout=30)
+        return await asyncio.gather(one.acall("wait", timeout=240), two.acall("set", timeout=240))
+
+    with WorkerPool("thread", max_workers=2) as pool:
+        assert asyncio.run(both(pool)) == [True, None]
+
+
+def test_a_call_cancelled_before_it_began_is_not_carried_out_and_abandons_no_thread():
+    counter = Counter()
+
+    async def cancelled(pool):
+        actor = await pool.aactor(lambda: counter, timeout=30)
+        call = asyncio.create_task(actor.acall("add", timeout=30))
+        await asyncio.sleep(0)  # it has asked; the threads get it in the next iteration of the loop
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert not actor.alive
+        assert await pool.arun(abs, -1, timeout=30) == 1  # its worker was replaced
+
+    with WorkerPool("thread", max_workers=1) as pool:
+        asyncio.run(cancelled(pool))
+        assert pool.abandoned == 0
+        assert until(lambda: counter.value == -1)  # closed, and nothing was added
+
+
+def test_a_thread_pool_that_is_garbage_collected_closes_its_actors():
+    counter = Counter()
+    pool = WorkerPool("thread", max_workers=1, name="collected")
+    actor = pool.actor(lambda: counter, timeout=30)
+    del pool, actor
+    gc.collect()
+    assert until(lambda: counter.value == -1)
+    assert until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("collected")])
 
 
 def test_closing_the_pool_wakes_all_waiting_calls_and_leaves_no_process(tmp_path):
