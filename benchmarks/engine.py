@@ -84,7 +84,7 @@ def call_inline() -> None:
     async def aask(worker: ThreadWorker, request: WorkRequest, timeout: float) -> Any:  # noqa: ASYNC109 - its interface
         return worker.handler.handle(request)
 
-    ThreadWorker.aask = aask  # type: ignore[method-assign]
+    ThreadWorker.aask = aask  # type: ignore[assignment, method-assign]
 
 
 def demo_collection() -> tuple[Any, Callable[[], None]]:

@@ -20,13 +20,14 @@ from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
 from rllm_gym.runtime.request_handler import WorkRequest
-from rllm_gym.runtime.thread_worker import ThreadWorker, WorkerThreads
+from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, WorkerThreads
 
 Kind = Literal["thread", "process", "ray"]
 KINDS: tuple[str, ...] = get_args(Kind)
 """Kinds of workers."""
 
 Worker = ProcessWorker | ThreadWorker | RayWorker
+StartedCall = PendingCall | ThreadCall
 
 QUEUE_TIMEOUT = 600.0
 """Default seconds that a call waits for a free worker before it fails."""
@@ -183,6 +184,11 @@ class WorkerPool:
             self._end_worker(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
+
+    def start(self, calls: Sequence[ThreadCall]) -> None:
+        """Start calls of :meth:`Actor.prepare` together, without waiting."""
+        assert self._threads is not None
+        self._threads.submit(calls)
 
     # Closing
 
@@ -424,6 +430,14 @@ class Actor:
         except BaseException:
             self._end()
             raise
+
+    def prepare(self, method: str, *args: Any, timeout: float) -> ThreadCall:
+        """Prepare a call for :meth:`WorkerPool.start`, whose ``ended`` has to be set. Only for the actor of a thread.
+
+        Whether another call is in progress is not checked.
+        """
+        assert isinstance(self._worker, ThreadWorker)
+        return self._worker.prepare(WorkRequest("call", method, args), timeout)
 
     def close(self, timeout: float = 10.0) -> None:
         """Call the object's ``close()``, if it has one, and end the worker in any case. A late or busy one is killed.

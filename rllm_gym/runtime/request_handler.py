@@ -21,7 +21,7 @@ HELLO = b"H"
 RESULT = b"R"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkRequest:
     """A request: ``run`` a function, ``make`` the object of an actor, ``call`` its method, or ``close`` it."""
 
@@ -49,14 +49,14 @@ class RequestHandler:
         return self._object is not None
 
     def handle(self, request: WorkRequest) -> Any:
+        if request.op == "call":
+            member = getattr(self._object, request.target)
+            return member(*request.args, **request.kwargs) if callable(member) else member
         if request.op == "run":
             return request.target(*request.args)
         if request.op == "make":
             self._object = request.target(*request.args)
             return None
-        if request.op == "call":
-            member = getattr(self._object, request.target)
-            return member(*request.args, **request.kwargs) if callable(member) else member
         close = getattr(self._object, "close", None)
         self._object = None
         if callable(close):
