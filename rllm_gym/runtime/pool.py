@@ -50,7 +50,8 @@ class WorkerPool:
     Output of the work goes to stderr; standard input is empty. Ctrl-C does not reach them. Working directory and
     environment variables are those of the moment the first worker was started.
 
-    **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
+    **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged. Actors whose
+    calls are short share a thread, and calls of one actor may run in different threads, one at a time.
 
     **Ray actors** are processes on the machines of a Ray cluster: the one this process is connected to
     (``ray.init(...)``), else the one at ``RAY_ADDRESS``; none is started. rllm-gym has to be installed on every node,
