@@ -49,7 +49,7 @@ class BackgroundLoop:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop's thread; safe from any thread and from a signal handler."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # closed
             self._loop.call_soon_threadsafe(function)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
@@ -61,6 +61,9 @@ class BackgroundLoop:
         if self._closed:
             return
         self._closed = True
+        if threading.current_thread() is self._thread:  # garbage collection may close it there
+            self._loop.call_soon(self._loop.stop)
+            return
         if self._thread.is_alive():
             deadline = time.monotonic() + timeout
             with suppress(TimeoutError):  # the thread is blocked
@@ -74,7 +77,8 @@ class BackgroundLoop:
                     f"{', '.join(hanging) or 'a call in another thread (asyncio.to_thread)'} blocks the thread, or "
                     "does not end when it is cancelled"
                 )
-        self._loop.close()
+        else:  # after a fork
+            self._loop.close()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -83,6 +87,7 @@ class BackgroundLoop:
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
 
 
 async def _cancel_others(deadline: float) -> None:
