@@ -25,6 +25,9 @@ class ThreadEnvWorker(VectorEnvWorker):
             return None
         return self._actor.prepare(method, *args, timeout=getattr(self.deadlines, method))
 
+    def _await_coroutines(self, local: Any) -> None:
+        """Leave an asynchronous environment in its thread: its other methods may block."""
+
 
 class ThreadExecutor(AsyncExecutor):
     """Executes commands in threads. Arguments as :class:`AsyncExecutor`."""
