@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+CLOSE_TIMEOUT = 60.0
+"""Seconds that :meth:`BackgroundLoop.close` waits. Generous, for busy machines."""
 
 
 class BackgroundLoop:
@@ -20,6 +25,7 @@ class BackgroundLoop:
     """
 
     def __init__(self, name: str) -> None:
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -43,18 +49,36 @@ class BackgroundLoop:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop's thread; safe from any thread and from a signal handler."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # closed
             self._loop.call_soon_threadsafe(function)
 
-    def close(self) -> None:
-        """Cancel the coroutines in progress, wait for them, and end the thread. Safe to call twice."""
-        if self._loop.is_closed():
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Cancel the coroutines in progress, wait for them, and end the thread. Safe to call twice.
+
+        Raises:
+            TimeoutError: Not all of it has ended. The thread is left running; it does not keep the process alive.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if threading.current_thread() is self._thread:  # garbage collection may close it there
+            self._loop.call_soon(self._loop.stop)
             return
         if self._thread.is_alive():
-            self.start(_cancel_others()).result()
+            deadline = time.monotonic() + timeout
+            with suppress(TimeoutError):  # the thread is blocked
+                self.start(_cancel_others(deadline)).result(timeout)
+            hanging = sorted({_name(task) for task in asyncio.all_tasks(self._loop)} - {_cancel_others.__qualname__})
             self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+            if hanging or self._thread.is_alive():
+                raise TimeoutError(
+                    f"event loop {self._thread.name!r} did not end within {timeout:g} s of close(): "
+                    f"{', '.join(hanging) or 'a call in another thread (asyncio.to_thread)'} blocks the thread, or "
+                    "does not end when it is cancelled"
+                )
+        else:  # after a fork
+            self._loop.close()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -63,10 +87,18 @@ class BackgroundLoop:
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
 
 
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+async def _cancel_others(deadline: float) -> None:
+    while (others := asyncio.all_tasks() - {asyncio.current_task()}) and (left := deadline - time.monotonic()) > 0:
+        for task in others:
+            task.cancel()
+        ended, _ = await asyncio.wait(others, timeout=left)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # otherwise it is logged as never retrieved
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", task.get_name())

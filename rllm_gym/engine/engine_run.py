@@ -74,7 +74,8 @@ class EngineRun:
         self._barrier: SamplingBarrier | None = None
         self._work: asyncio.Task[None] | None = None
         self._reader_stopped = False  # whether the reader has stopped reading results
-        self._progress = RunProgress(engine.options.progress, total=len(specs) if isinstance(specs, Sized) else None)
+        total = len(specs) if isinstance(specs, Sized) else None
+        self._progress = RunProgress(engine.options.progress, total, engine.stats)
 
     async def results(self) -> AsyncIterator[Result]:
         """Yield results as they finish; in deterministic runs in the order of the specs."""
@@ -83,7 +84,7 @@ class EngineRun:
         position = 0
         with self._progress:
             while (result := await self._done.get()) is not None:
-                self._progress.advance(self._engine.stats)
+                self._progress.advance()
                 if not self._engine.options.deterministic:
                     yield result
                     continue
@@ -250,10 +251,10 @@ class EngineRun:
         stats.episodes += 1
         stats.turns += episode.num_turns
         stats.stop_reasons[episode.stop_reason.value] += 1
-        if episode.stop_reason is StopReason.FAULT:
-            stats.dropped += 1
-        elif episode.trainable:
+        if episode.trainable:
             stats.rewards += episode.reward
+        else:
+            stats.dropped += 1
 
 
 async def _enumerate_specs(specs: Specs) -> AsyncGenerator[tuple[int, Any], None]:

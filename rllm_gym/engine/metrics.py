@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from rllm_gym.core import Episode, StopReason
+from rllm_gym.core import Episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Estimate:
         high: Upper end of the interval.
         tasks: Number of tasks.
         episodes: Number of episodes, including dropped ones.
-        dropped: Number of episodes that failed for technical reasons (faults, agent errors, cancelled). Each counts
-            as an unsuccessful attempt.
+        dropped: Number of episodes that were given up (:attr:`~rllm_gym.core.Episode.trainable`). Each counts as an
+            unsuccessful attempt.
     """
 
     value: float
@@ -135,8 +135,7 @@ def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
     for row in rows:
         if isinstance(row, Episode):
             name = row.task_id or known.get(row.group_id) or row.group_id or f"episode {row.episode_id}"
-            faulted = row.stop_reason in (StopReason.FAULT, StopReason.AGENT_ERROR, StopReason.CANCELLED)
-            attempts[name].append(None if faulted else row.success)
+            attempts[name].append(row.success if row.trainable else None)
         else:
             task = row.task
             name = json.dumps(task, sort_keys=True, default=repr) if isinstance(task, Mapping | list) else str(task)

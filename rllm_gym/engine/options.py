@@ -45,9 +45,9 @@ class EngineOptions:
         sampling_params: Sampling parameters. The end-of-turn token of the chat template is always added to the stop
             ids.
         n_parallel: Maximum number of concurrent episodes per run, and of finished results that wait to be read.
-        workers: ``"thread"``; ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on
-            all machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.runtime.WorkerPool` documents which
-            cluster).
+        workers: ``"thread"``, in which an environment is called from one thread at a time, but not always the same one;
+            ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on all machines of a Ray
+            cluster (extra ``ray``; :class:`~rllm_gym.runtime.WorkerPool` documents which cluster).
         memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.
         max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`. In a workflow
             ``max_turns`` counts the replies of all agents together, and the others apply per agent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -12,14 +13,16 @@ from rllm_gym.engine.stats import EngineStats
 
 
 class RunProgress:
-    """A progress bar on stderr with the finished episodes, the mean reward and the number of faults.
+    """A progress bar on stderr with the finished episodes, the mean reward and the number of faults since its creation.
 
     Args:
         shown: Whether to show it.
         total: Number of episodes of the run; ``None`` if unknown.
+        stats: The counters of the engine.
     """
 
-    def __init__(self, shown: bool, total: int | None) -> None:
+    def __init__(self, shown: bool, total: int | None, stats: EngineStats) -> None:
+        self._stats, self._before, self._began = stats, stats.copy(), time.perf_counter()
         self._bar: Progress | None = None
         if shown:
             columns = (
@@ -32,12 +35,14 @@ class RunProgress:
             self._bar = Progress(*columns, console=Console(stderr=True))
             self._task = self._bar.add_task("", total=total)
 
-    def advance(self, stats: EngineStats) -> None:
+    def advance(self) -> None:
         """Update the bar after an episode has finished."""
         if self._bar is None:
             return
+        stats = self._stats.since(self._before)
         kept = max(1, stats.episodes - stats.dropped)
-        text = f"reward {stats.rewards / kept:.3f} · {stats.turns_per_second:.0f} turns/s"
+        turns_per_second = stats.turns / (time.perf_counter() - self._began)  # ``stats.wall`` lacks this run
+        text = f"reward {stats.rewards / kept:.3f} · {turns_per_second:.0f} turns/s"
         if faults := sum(stats.faults.values()):
             text += f" · {faults} faults"
         self._bar.update(self._task, advance=1, description=text)

@@ -22,7 +22,8 @@ class EngineStats:
         faults: Environment faults by kind, including those after which a retry succeeded.
         stop_reasons: Episodes by stop reason.
         retries: Episodes restarted on a fresh environment.
-        dropped: Episodes that ended as faults.
+        dropped: Episodes that were given up, see :attr:`~rllm_gym.core.Episode.trainable`: faults, agent errors,
+            prompts that were too long, cancellation.
         abandoned_threads: Thread workers that were abandoned because they hung.
         killed_processes: Process workers that died, or were killed because they hung.
         seconds: Waiting time in seconds by phase, summed over episodes (which overlap): ``env``, ``sample``,

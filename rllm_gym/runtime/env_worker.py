@@ -13,7 +13,7 @@ from rllm_gym.core.errors import EnvironmentFault
 from rllm_gym.runtime.env_checks import as_fault
 from rllm_gym.runtime.env_host import StepResult
 from rllm_gym.runtime.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError
-from rllm_gym.runtime.pool import Actor, WorkerPool
+from rllm_gym.runtime.pool import Actor, StartedCall, WorkerPool
 from rllm_gym.runtime.process_worker import PendingCall
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class EnvWorker:
         except WorkerDied:
             return None
 
-    async def finish(self, phase: str, call: PendingCall) -> Any:
+    async def finish(self, phase: str, call: StartedCall) -> Any:
         """Return the result of a call that :meth:`start` began, and that has ended. Raises as :meth:`step`."""
         with self._faults(phase):
             return await call.aresult()

@@ -3,15 +3,16 @@
 # ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
 
+import _thread
 import asyncio
 import concurrent.futures
-import logging
 import math
 import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -19,15 +20,14 @@ from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
 from rllm_gym.runtime.request_handler import WorkRequest
-from rllm_gym.runtime.thread_worker import ThreadWorker
-
-_log = logging.getLogger(__name__)
+from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, WorkerThreads
 
 Kind = Literal["thread", "process", "ray"]
 KINDS: tuple[str, ...] = get_args(Kind)
 """Kinds of workers."""
 
 Worker = ProcessWorker | ThreadWorker | RayWorker
+StartedCall = PendingCall | ThreadCall
 
 QUEUE_TIMEOUT = 600.0
 """Default seconds that a call waits for a free worker before it fails."""
@@ -50,7 +50,8 @@ class WorkerPool:
     Output of the work goes to stderr; standard input is empty. Ctrl-C does not reach them. Working directory and
     environment variables are those of the moment the first worker was started.
 
-    **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
+    **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged. Actors whose
+    calls are short share a thread, and calls of one actor may run in different threads, one at a time.
 
     **Ray actors** are processes on the machines of a Ray cluster: the one this process is connected to
     (``ray.init(...)``), else the one at ``RAY_ADDRESS``; none is started. rllm-gym has to be installed on every node,
@@ -102,10 +103,8 @@ class WorkerPool:
         self.max_workers = max_workers
         self.memory_mb = memory_mb
         self.name = name
-        self.abandoned = 0
-        """Number of late threads abandoned so far."""
         self.killed = 0
-        """Number of processes and Ray actors that were killed because they were late, or that died by themselves."""
+        """Number of processes and Ray actors that died, or were killed because work was late or cancelled."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
@@ -115,8 +114,14 @@ class WorkerPool:
         self._closed = False
         self._preload = tuple(preload)
         self._fork_server = ForkServerClient(preload, hash_seed) if kind == "process" else None
-        # References the template and the set of workers, not the pool, so that an unreferenced pool is closed.
-        self._finalizer = weakref.finalize(self, _shut_down, self._fork_server, self._workers)
+        self._threads = WorkerThreads(name) if kind == "thread" else None
+        # References no pool, so that an unreferenced one is closed.
+        self._finalizer = weakref.finalize(self, _shut_down, self._fork_server or self._threads, self._workers)
+
+    @property
+    def abandoned(self) -> int:
+        """Number of late threads abandoned so far."""
+        return 0 if self._threads is None else self._threads.abandoned
 
     # Running work
 
@@ -164,8 +169,7 @@ class WorkerPool:
         try:
             worker.ask(WorkRequest("make", factory, args), timeout)
         except BaseException:
-            worker.kill()
-            self._release(worker)
+            self._end_worker(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
 
@@ -178,10 +182,14 @@ class WorkerPool:
         try:
             await worker.aask(WorkRequest("make", factory, args), timeout)
         except BaseException:
-            worker.kill()
-            self._release(worker)
+            self._end_worker(worker)
             raise
         return Actor(self, worker, WorkRequest("make", factory).name)
+
+    def start(self, calls: Sequence[ThreadCall]) -> None:
+        """Start calls of :meth:`Actor.prepare` together, without waiting."""
+        assert self._threads is not None
+        self._threads.submit(calls)
 
     # Closing
 
@@ -276,10 +284,10 @@ class WorkerPool:
         try:
             if self._fork_server is not None:
                 worker = ProcessWorker(self._fork_server, self.memory_mb, self.name)
-            elif self.kind == "ray":
-                worker = RayWorker(self._preload, self.memory_mb, self.name)
+            elif self._threads is not None:
+                worker = ThreadWorker(self.name, self._threads)
             else:
-                worker = ThreadWorker(self.name, self._count_abandoned)
+                worker = RayWorker(self._preload, self.memory_mb, self.name)
             return worker
         finally:
             with self._lock:
@@ -296,14 +304,24 @@ class WorkerPool:
         with self._lock:
             if self._closed:
                 self._workers.discard(worker)
-                return
-            if worker.alive:
+            elif worker.alive:
                 self._serve_next(worker)
             else:
                 self._drop(worker)
                 self._serve_next(None)
 
+    def _end_worker(self, worker: Worker) -> None:
+        """End a worker that is in use. It counts as killed only if it has ended before."""
+        ended_before = not worker.alive
+        worker.kill()
+        with self._lock:
+            self._workers.discard(worker)
+            if not self._closed:
+                self.killed += ended_before and self.kind != "thread"
+                self._serve_next(None)
+
     def _drop(self, worker: Worker) -> None:
+        """Remove a worker that was killed or has died. Called with the lock held."""
         self._workers.discard(worker)
         if self.kind != "thread":
             self.killed += 1
@@ -345,12 +363,6 @@ class WorkerPool:
                 self._starting -= 1
             self._serve_next(worker)
 
-    def _count_abandoned(self, reason: str) -> None:
-        with self._lock:
-            self.abandoned += 1
-            count = self.abandoned
-        _log.warning("%s (%d thread(s) of pool %r so far)", reason, count, self.name)
-
     def _closed_error(self) -> RuntimeError:
         return RuntimeError(f"pool {self.name!r} is closed")
 
@@ -367,9 +379,8 @@ class Actor:
         self._worker = worker
         self._name = name
         self._busy = threading.Lock()
-        self._returned = False
         # An actor that is garbage-collected returns its worker.
-        self._finalizer = weakref.finalize(self, _release, pool, worker)
+        self._finalizer = weakref.finalize(self, _end_collected, pool, worker)
         self._finalizer.atexit = False
 
     @property
@@ -420,6 +431,14 @@ class Actor:
             self._end()
             raise
 
+    def prepare(self, method: str, *args: Any, timeout: float) -> ThreadCall:
+        """Prepare a call for :meth:`WorkerPool.start`, whose ``ended`` has to be set. Only for the actor of a thread.
+
+        Whether another call is in progress is not checked.
+        """
+        assert isinstance(self._worker, ThreadWorker)
+        return self._worker.prepare(WorkRequest("call", method, args), timeout)
+
     def close(self, timeout: float = 10.0) -> None:
         """Call the object's ``close()``, if it has one, and end the worker in any case. A late or busy one is killed.
 
@@ -453,7 +472,8 @@ class Actor:
 
     def kill(self) -> None:
         """End the worker now, without the object's ``close()``. Safe to call twice."""
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._pool._end_worker(self._worker)
 
     def _begin(self, method: str) -> None:
         if not self._worker.alive:
@@ -467,17 +487,21 @@ class Actor:
             self.kill()
 
 
-def _release(pool: WorkerPool, worker: Worker) -> None:
-    worker.kill()
-    pool._release(worker)
+def _end_collected(pool: WorkerPool, worker: Worker) -> None:
+    """End the worker of an actor that was garbage-collected, perhaps by a thread that holds a lock of the pool.
+
+    So another thread does it.
+    """
+    with suppress(RuntimeError):  # no more threads: the worker ends with the pool
+        _thread.start_new_thread(pool._end_worker, (worker,))
 
 
-def _shut_down(fork_server: ForkServerClient | None, workers: set[Worker]) -> None:
+def _shut_down(server: ForkServerClient | WorkerThreads | None, workers: set[Worker]) -> None:
     for worker in list(workers):
         worker.kill()
     workers.clear()
-    if fork_server is not None:
-        fork_server.close()
+    if server is not None:
+        server.close()
 
 
 def _check_timeout(timeout: float) -> None:

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rllm_gym.runtime.connection import FramedConnection, frame
@@ -42,6 +44,8 @@ class ForkServerClient:
         self._preload = list(preload)
         self._hash_seed = hash_seed
         self._lock = threading.Lock()
+        self._ended: deque[str] = deque()  # workers to kill
+        self._closed = False
         self._reading = threading.Lock()  # acquired before the other one
         self._read_from: socket.socket | None = None
         self._read = b""
@@ -52,7 +56,9 @@ class ForkServerClient:
     def spawn(self, worker: str, sock: socket.socket, memory_mb: int | None) -> None:
         order = {"do": "spawn", "worker": worker, "memory_mb": memory_mb, "path": import_path()}
         line = json.dumps(order).encode() + b"\n"
-        with self._lock:
+        with self._locked():
+            if self._closed:
+                raise WorkerStartFailed(f"worker {worker} cannot be started: its pool is closed")
             try:
                 socket.send_fds(self._running(), [line], [sock.fileno()])
             except OSError:
@@ -60,14 +66,35 @@ class ForkServerClient:
                 socket.send_fds(self._running(), [line], [sock.fileno()])
 
     def end(self, worker: str) -> None:
-        """Kill a worker with all its descendants. Does not wait."""
-        with self._lock:
-            if self._control is None or self._pid != os.getpid():
-                return
+        """Kill a worker with all its descendants. Waits neither for another thread nor for the template."""
+        self._ended.append(worker)
+        self._send_ended()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._send_ended()  # those of other threads, which did not wait for the lock
+
+    def _send_ended(self) -> None:
+        while self._ended and self._lock.acquire(blocking=False):
             try:
-                self._control.sendall(json.dumps({"do": "end", "worker": worker}).encode() + b"\n")
+                if self._control is None or self._pid != os.getpid():
+                    self._ended.clear()
+                    return
+                line = json.dumps({"do": "end", "worker": self._ended[0]}).encode() + b"\n"
+                sent = os.write(self._control.fileno(), line)  # not ``send``, which waits
+                self._ended.popleft()
+                if sent < len(line):
+                    self._control.sendall(line[sent:])
+            except BlockingIOError:
+                return  # a template that does not read: the next command sends it
             except OSError:
-                self._discard()  # the template has ended, and its workers with it
+                self._ended.clear()  # the template has ended, and its workers with it
+            finally:
+                self._lock.release()
 
     def exit_status(self, worker: str) -> int | None:
         """Return the exit status of a worker that hung up (negative: minus the signal), ``None`` if unknown.
@@ -76,7 +103,7 @@ class ForkServerClient:
         slowly, as on a busy machine, must not be treated as dead: all its other workers would die with it.
         """
         with self._reading:
-            with self._lock:
+            with self._locked():
                 control = self._control
                 if control is None:
                     return None
@@ -108,10 +135,11 @@ class ForkServerClient:
         return answer
 
     def close(self) -> None:
-        """Kill every worker and the template. Waits for them, a few seconds at most. Safe to call twice."""
+        """Kill every worker and the template, and start none again. Waits a few seconds at most. Safe to call twice."""
         if self._pid != os.getpid():
             return  # in a fork, the workers belong to the owner
-        with self._lock:
+        with self._locked():
+            self._closed = True
             self._discard()
 
     def _running(self) -> socket.socket:

@@ -46,15 +46,19 @@ class RequestHandler:
     def __init__(self) -> None:
         self._object: Any = None
 
+    @property
+    def has_object(self) -> bool:
+        return self._object is not None
+
     def handle(self, request: WorkRequest) -> Any:
+        if request.op == "call":
+            member = getattr(self._object, request.target)
+            return member(*request.args, **request.kwargs) if callable(member) else member
         if request.op == "run":
             return request.target(*request.args)
         if request.op == "make":
             self._object = request.target(*request.args)
             return None
-        if request.op == "call":
-            member = getattr(self._object, request.target)
-            return member(*request.args, **request.kwargs) if callable(member) else member
         close = getattr(self._object, "close", None)
         self._object = None
         if callable(close):

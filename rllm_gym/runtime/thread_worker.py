@@ -1,169 +1,465 @@
-"""Worker threads: cheap, in this process, and impossible to kill. One that hangs is abandoned and counted."""
+"""Worker threads: cheap, in this process, and impossible to kill. One that hangs is abandoned and counted.
+
+Handing work from thread to thread costs more than a step of a cheap environment, so one thread works through the whole
+queue of calls. A call that is known to be slow, or turns out to be, keeps the thread that carries it out, and another
+thread continues with the queue: cheap calls share one handover, and none waits for the slow ones.
+"""
 
 # ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
+import logging
+import math
+import os
 import queue
 import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
+from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied, WorkerStartFailed
 from rllm_gym.runtime.request_handler import RequestHandler, WorkRequest, failure
 
-_worker_numbers = itertools.count()
+_log = logging.getLogger(__name__)
 
-_Outcome = tuple[bool, Any]
-_Deliver = Callable[[_Outcome], object]
-
+_SLOW = 0.001
+"""Seconds, averaged over its last calls, above which an object's calls are slow."""
+_TICK = 0.002
+"""Seconds between two checks of a queue that may be blocked."""
+_QUIET_TICKS = 25
+"""Checks without a new call after which the watch thread sleeps until the next one."""
+_LOOK_FOR_LATE = 0.05
+"""Longest time between two searches for late calls, in seconds."""
 _HEAD_START = 0.0002
-"""Seconds that an event loop waits for a worker to begin before it continues.
+"""Seconds that an event loop waits for slow work to begin before it continues.
 
 Without this, a loop that hands work to many threads in a row keeps the interpreter's lock, none of them begins until it
 is done, and all run in lockstep.
 """
 
+_WAITING, _RUNNING, _DONE, _GIVEN_UP = range(4)  # states of a call
+_CLOSE = WorkRequest("close")
+_worker_numbers = itertools.count()
 
-class _LoopMailbox:
-    """Results for one event loop. The loop is woken once for any number of them."""
+
+class ThreadCall:
+    """A request to a worker.
+
+    Attributes:
+        ended: Called with this object in the thread that ended it, with its result or its failure.
+        context: What ``ended`` needs to know.
+        returned: Whether there is a result, and not an exception.
+        slow: Whether it gets a thread for itself.
+        until: When it is late, in seconds of ``time.monotonic()``; known once it is running.
+    """
+
+    __slots__ = ("_done", "_value", "began", "context", "ended", "request", "returned", "seconds", "slow", "state",
+                 "until", "worker")  # fmt: skip
+
+    def __init__(self, worker: ThreadWorker, request: WorkRequest, seconds: float) -> None:
+        self.worker = worker
+        self.request = request
+        self.seconds = seconds
+        # How long another function took says nothing about the next.
+        self.slow = worker.slow or request.op == "run"
+        self.state = _WAITING
+        self.until = math.inf
+        self.context: Any = None
+        self.ended: Callable[[ThreadCall], object] = _ignore
+        self.began: threading.Lock | None = None  # released when the work begins
+
+    def run(self) -> None:
+        if self.began is not None:
+            self.began.release()
+        began = time.monotonic()
+        self._done: tuple[bool, Any]
+        try:
+            self._done = (True, self.worker.handler.handle(self.request))
+        except BaseException as error:
+            self._done = (False, failure(error))
+        if self.request.op == "call":
+            self.worker.took(time.monotonic() - began)
+
+    def deliver(self) -> None:
+        """End with the result of :meth:`run`."""
+        self.end(*self._done)
+
+    def end(self, returned: bool, value: Any) -> None:
+        self.worker.call = None
+        self.returned, self._value = returned, value
+        self.ended(self)
+
+    def result(self) -> Any:
+        """Return the result of a call that has ended. Raises as :meth:`ThreadWorker.ask`."""
+        if not self.returned:
+            raise self._value
+        return self._value
+
+    async def aresult(self) -> Any:
+        return self.result()
+
+
+def _ignore(call: ThreadCall) -> None:
+    """Nobody waits for the call."""
+
+
+class _Thread:
+    """One thread.
+
+    Attributes:
+        call: What it is doing.
+        leads: Whether it will soon take the next call from the queue.
+    """
 
     def __init__(self) -> None:
-        self._outcomes: deque[tuple[Callable[[_Outcome], None], _Outcome]] = deque()
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self.call: ThreadCall | None = None
+        self.leads = True
+
+
+class WorkerThreads:
+    """The threads of a pool's workers, started as needed, and their queue of calls. Used from any thread."""
+
+    def __init__(self, pool_name: str) -> None:
+        self.abandoned = 0
+        """Number of threads abandoned so far."""
+        self._name = pool_name
+        self._pid = os.getpid()
+        self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopMailbox] = (
+            weakref.WeakKeyDictionary()
+        )
+        # The attributes below are protected by the lock.
+        self._lock = threading.Lock()
+        self._queue: deque[ThreadCall] = deque()
+        self._threads: set[_Thread] = set()
+        self._idle: list[_Thread] = []
+        self._numbers = itertools.count()
+        self._leads = 0
+        self._submitted = 0
+        self._taken = 0
+        self._closed = False
+        self._wake_watch = threading.Condition(threading.Lock())
+        self._watch_sleeps = False
+        self._watched = False
+
+    def submit(self, calls: Sequence[ThreadCall]) -> None:
+        """Start calls without waiting.
+
+        Raises:
+            WorkerStartFailed: The machine has no more threads; nothing was started.
+            RuntimeError: Called in a fork of the process, where these threads do not exist.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"pool {self._name!r} belongs to process {self._pid}; a fork must create its own pool")
+        with self._lock:
+            try:
+                if self._leads == 0:
+                    self._start_thread()
+                if not self._watched:
+                    threading.Thread(target=self._watch, name=f"{self._name}-watch", daemon=True).start()
+                    self._watched = True
+            except RuntimeError as error:
+                raise WorkerStartFailed(f"pool {self._name!r} cannot start a thread: {error}") from error
+            self._queue.extend(calls)
+            self._submitted += 1
+        if self._watch_sleeps:
+            with self._wake_watch:
+                self._watch_sleeps = False
+                self._wake_watch.notify()
+
+    def mailbox(self, loop: asyncio.AbstractEventLoop) -> _LoopMailbox:
+        return self._mailboxes.get(loop) or self._mailboxes.setdefault(loop, _LoopMailbox(self))
+
+    def give_up(self, call: ThreadCall, why: str) -> int:
+        """Give up a call, which then does not end by itself, and abandon its thread if it is running.
+
+        Args:
+            call: A call that was submitted, or that will be: it is then ignored.
+            why: For the log.
+
+        Returns:
+            Its state until now.
+        """
+        with self._lock:
+            state = call.state
+            if state in (_WAITING, _RUNNING):
+                call.state = _GIVEN_UP
+            if state == _RUNNING:
+                self.abandoned += 1
+                count = self.abandoned
+                thread = next(thread for thread in self._threads if thread.call is call)
+                self._yield_lead(thread)
+                self._threads.discard(thread)
+        if state == _RUNNING:
+            _log.warning(
+                "%r %s; its thread cannot be killed and was abandoned (%d thread(s) of pool %r so far)",
+                *(call.request.name, why, count, self._name),
+            )
+        return state
+
+    def close(self) -> None:
+        """End the threads once there are no more calls. Safe to call twice."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._closed = True
+            for thread in self._idle:
+                thread.wake.release()
+            self._idle.clear()
+        with self._wake_watch:
+            self._wake_watch.notify()
+
+    # The queue
+
+    def _start_thread(self) -> None:
+        """Let one more thread work through the queue. Called with the lock held.
+
+        Raises:
+            RuntimeError: There is no thread, and the machine has no more of them.
+        """
+        if self._idle:
+            thread = self._idle.pop()
+            thread.leads = True
+            thread.wake.release()
+        else:
+            thread = _Thread()
+            name = f"{self._name}-{next(self._numbers)}"
+            try:
+                threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True).start()
+            except RuntimeError:
+                if not self._threads:
+                    raise
+                return  # the other threads have to do it
+            self._threads.add(thread)
+        self._leads += 1
+
+    def _serve(self, thread: _Thread) -> None:
+        call: ThreadCall | None = None
+        while True:
+            with self._lock:
+                if call is not None:
+                    if call.state == _GIVEN_UP:
+                        break
+                    call.state = _DONE
+                following = self._next(thread)
+            if call is not None:
+                call.deliver()
+            # An idle thread must not keep the last call and its result alive.
+            call, following = following, None
+            if call is not None:
+                call.run()
+            elif self._closed:
+                return
+            else:
+                thread.wake.acquire()
+        with suppress(Exception):
+            call.worker.handler.handle(_CLOSE)
+
+    def _next(self, thread: _Thread) -> ThreadCall | None:
+        """Return the next call for this thread; without one, it becomes idle. Called with the lock held."""
+        thread.call = None
+        while self._queue:
+            call = self._queue.popleft()
+            self._taken += 1
+            if call.state == _GIVEN_UP:
+                continue
+            call.state = _RUNNING
+            call.until = time.monotonic() + call.seconds
+            thread.call = call
+            if call.slow:
+                self._yield_lead(thread)
+                if self._queue and self._leads == 0:
+                    self._start_thread()
+            elif not thread.leads:
+                thread.leads = True
+                self._leads += 1
+            return call
+        self._yield_lead(thread)
+        if not self._closed:
+            self._idle.append(thread)
+        return None
+
+    def _yield_lead(self, thread: _Thread) -> None:
+        if thread.leads:
+            thread.leads = False
+            self._leads -= 1
+
+    # The watch thread
+
+    def _watch(self) -> None:
+        """Start more threads when the queue is blocked, and give up the late calls."""
+        submitted = taken = stuck = started = quiet = 0
+        look_for_late = 0.0
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                if self._closed and not self._queue:
+                    return
+                running = [thread.call for thread in self._threads if thread.call is not None]
+                quiet = quiet + 1 if self._submitted == submitted and not self._queue else 0
+                # Threads started last time have taken one call each: that alone is not progress.
+                stuck = stuck + 1 if self._queue and self._taken - taken <= started else 0
+                submitted, taken, started = self._submitted, self._taken, 0
+                if stuck > 1:
+                    started = min(len(self._queue), 2 ** (stuck - 2))
+                    self._add_threads(started)
+            if quiet > _QUIET_TICKS or now >= look_for_late:
+                late = [call for call in running if call.until <= now]
+                first = min([call.until for call in running if call.until > now], default=math.inf)
+                look_for_late = min(first, now + _LOOK_FOR_LATE)
+                for call in late:
+                    call.worker.end_late(call)
+            with self._wake_watch:
+                if quiet <= _QUIET_TICKS:
+                    self._wake_watch.wait(_TICK)
+                    continue
+                self._watch_sleeps = True
+                if self._submitted == submitted and not self._closed:
+                    self._wake_watch.wait(first - now if first < math.inf else None)
+                self._watch_sleeps = False
+
+    def _add_threads(self, count: int) -> None:
+        """Treat all busy threads as slow; ``count`` others continue. Called with the lock held."""
+        for thread in self._threads:
+            if thread.call is not None:
+                self._yield_lead(thread)
+        with suppress(RuntimeError):  # no more threads: the next check tries again
+            for _ in range(count):
+                self._start_thread()
+
+
+class _LoopMailbox:
+    """Calls and results of one event loop: both are handed over together, not one by one."""
+
+    def __init__(self, threads: WorkerThreads) -> None:
+        self._threads = threads
+        self._calls: list[ThreadCall] = []
+        self._ended: deque[asyncio.Future[None]] = deque()
         self._woken = False
 
-    def post(self, loop: asyncio.AbstractEventLoop, resolve: Callable[[_Outcome], None], outcome: _Outcome) -> None:
-        self._outcomes.append((resolve, outcome))
+    def submit_soon(self, loop: asyncio.AbstractEventLoop, call: ThreadCall) -> None:
+        """Submit a call with the others of this iteration of the loop."""
+        if not self._calls:
+            loop.call_soon(self._submit)
+        self._calls.append(call)
+
+    def _submit(self) -> None:
+        calls, self._calls = self._calls, []
+        try:
+            self._threads.submit(calls)
+        except RuntimeError as error:
+            for call in calls:
+                call.end(False, error)
+
+    def post(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        """Resolve a future of the loop, from any thread."""
+        self._ended.append(future)
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no caller left
-                loop.call_soon_threadsafe(self._empty)
+            with suppress(RuntimeError):  # the loop is closed: there is no caller left
+                loop.call_soon_threadsafe(self._resolve)
 
-    def _empty(self) -> None:
+    def _resolve(self) -> None:
         self._woken = False  # before emptying: what is posted from here on wakes the loop again
-        while self._outcomes:
-            resolve, outcome = self._outcomes.popleft()
-            resolve(outcome)
-
-
-_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopMailbox] = weakref.WeakKeyDictionary()
+        while self._ended:
+            future = self._ended.popleft()
+            if not future.done():
+                future.set_result(None)
 
 
 class ThreadWorker:
-    """One daemon thread. It executes one request at a time.
+    """A place for one request at a time, in any of the pool's threads.
 
-    When a deadline passes or a wait is cancelled, the thread is abandoned (``alive`` is False): it cannot be killed,
-    ends by itself when the call returns, and then closes an actor's object.
+    When a deadline passes or a wait is cancelled, the thread is abandoned and the worker has ended (``alive`` is
+    False). A thread cannot be killed: it ends by itself when the call returns, and then closes an actor's object.
     """
 
     pid = None  # it runs in this process
 
-    def __init__(self, pool_name: str, abandon: Callable[[str], None]) -> None:
+    def __init__(self, pool_name: str, threads: WorkerThreads) -> None:
         self.name = f"{pool_name}-{next(_worker_numbers)}"
         self.alive = True
-        self._abandon = abandon
-        self._inbox: queue.SimpleQueue[tuple[WorkRequest, _Deliver] | None] = queue.SimpleQueue()
-        self._waiter: _Deliver | None = None
-        self._request_started = threading.Lock()  # released when a request starts
-        threading.Thread(target=self._serve, name=self.name, daemon=True).start()
+        self.handler = RequestHandler()
+        self.slow = False
+        """Whether the calls of its object are slow."""
+        self.call: ThreadCall | None = None
+        self._threads = threads
+        self._seconds = 0.0
 
     def is_healthy(self) -> bool:
         return self.alive
 
+    def prepare(self, request: WorkRequest, timeout: float) -> ThreadCall:
+        """Return a call to be submitted to the threads of the pool."""
+        call = self.call = ThreadCall(self, request, timeout)
+        return call
+
     def ask(self, request: WorkRequest, timeout: float) -> Any:
-        outbox: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
-        self._submit(request, outbox.put)
+        outbox: queue.SimpleQueue[ThreadCall] = queue.SimpleQueue()
+        call = self.prepare(request, timeout)
+        call.ended = outbox.put
+        self._threads.submit([call])
         try:
-            outcome = outbox.get(timeout=timeout)
-        except queue.Empty:
-            raise self._deadline_error(request, timeout) from None
+            outbox.get()  # the threads keep the deadline
         except BaseException:
-            self._abandon_worker(f"the wait for {request.name!r} was interrupted")
+            self._end(call, "was not waited for: the wait was interrupted")
             raise
-        return _decode(outcome)
+        return call.result()
 
     async def aask(self, request: WorkRequest, timeout: float) -> Any:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[_Outcome | None] = loop.create_future()
-        mailbox = _mailboxes.get(loop)
-        if mailbox is None:
-            mailbox = _mailboxes.setdefault(loop, _LoopMailbox())
-
-        def resolve(outcome: _Outcome | None = None) -> None:
-            if not future.done():
-                future.set_result(outcome)
-
-        self._request_started.acquire(blocking=False)
-        self._submit(request, lambda outcome: mailbox.post(loop, resolve, outcome))
-        self._request_started.acquire(timeout=_HEAD_START)
-        # A bare timer: asyncio.timeout costs a quarter of the whole round trip.
-        timer = loop.call_later(timeout, resolve)
+        future: asyncio.Future[None] = loop.create_future()
+        mailbox = self._threads.mailbox(loop)
+        call = self.prepare(request, timeout)
+        call.ended = lambda _: mailbox.post(loop, future)
+        if call.slow:
+            began = call.began = threading.Lock()
+            began.acquire()
+            self._threads.submit([call])
+            began.acquire(timeout=_HEAD_START)
+        else:
+            mailbox.submit_soon(loop, call)
         try:
-            outcome = await future
+            await future
         except BaseException:
-            self._abandon_worker(f"the wait for {request.name!r} was cancelled")
+            self._end(call, "was not waited for: the wait was cancelled")
             raise
-        finally:
-            timer.cancel()
-        if outcome is None:
-            raise self._deadline_error(request, timeout)
-        return _decode(outcome)
+        return call.result()
 
     def kill(self) -> None:
         """Accept no more work. The result of work in progress is dropped; its caller gets ``WorkerDied`` now."""
-        waiter, self._waiter = self._waiter, None
-        self.stop()
-        if waiter is not None:
-            self._abandon(f"{self.name} was closed during a call")
-            waiter((False, WorkerDied(f"worker {self.name} was closed during a call")))
+        if not self.alive:
+            return
+        call = self.call
+        if self._end(call, "was not waited for: its worker was closed") in (_WAITING, _RUNNING) and call is not None:
+            call.end(False, WorkerDied(f"worker {self.name} was closed during a call"))
 
-    def stop(self) -> None:
-        """End the thread once it is idle."""
-        if self.alive:
+    def end_late(self, call: ThreadCall) -> None:
+        """End a call whose deadline has passed."""
+        text = f"did not finish within {call.seconds:g} s"
+        if self._threads.give_up(call, text) == _RUNNING:
             self.alive = False
-            self._inbox.put(None)
+            text = f"{call.request.name!r} {text}; thread {self.name} cannot be killed and was abandoned"
+            call.end(False, DeadlineExceeded(text))
 
-    def _submit(self, request: WorkRequest, deliver: _Deliver) -> None:
-        self._waiter = deliver
-        self._inbox.put((request, deliver))
+    def took(self, seconds: float) -> None:
+        """Record the duration of a call of the object."""
+        self._seconds += 0.3 * (seconds - self._seconds)
+        self.slow = self._seconds > _SLOW
 
-    def _deadline_error(self, request: WorkRequest, timeout: float) -> DeadlineExceeded:
-        self._abandon_worker(f"{request.name!r} did not finish within {timeout:g} s")
-        return DeadlineExceeded(
-            f"{request.name!r} did not finish within {timeout:g} s; thread {self.name} cannot be killed and "
-            "was abandoned"
-        )
-
-    def _abandon_worker(self, reason: str) -> None:
-        self._waiter = None
-        self.stop()
-        self._abandon(f"{self.name} was abandoned: {reason}")
-
-    def _serve(self) -> None:
-        handler = RequestHandler()
-        while (entry := self._inbox.get()) is not None:
-            request, deliver = entry
-            with contextlib.suppress(RuntimeError):  # the caller does not wait for the start of this one
-                self._request_started.release()
-            outcome: _Outcome
-            try:
-                outcome = (True, handler.handle(request))
-            except BaseException as error:
-                outcome = (False, failure(error))
-            self._waiter = None
-            deliver(outcome)
-            # An idle thread must not keep the last request and its result alive.
-            del entry, request, deliver, outcome
-        with contextlib.suppress(Exception):
-            handler.handle(WorkRequest("close"))
-
-
-def _decode(outcome: _Outcome) -> Any:
-    done, value = outcome
-    if not done:
-        raise value
-    return value
+    def _end(self, call: ThreadCall | None, why: str) -> int:
+        """End the worker, and return the state of its call until now."""
+        self.alive = False
+        self.call = None
+        state = _DONE if call is None else self._threads.give_up(call, why)
+        # Otherwise the object is closed when the call returns.
+        if state in (_WAITING, _DONE) and self.handler.has_object:
+            with suppress(RuntimeError):  # no more threads, or a fork
+                self._threads.submit([ThreadCall(self, _CLOSE, math.inf)])
+        return state

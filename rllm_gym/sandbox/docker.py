@@ -22,12 +22,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from rllm_gym.core import RllmGymError
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
 from rllm_gym.sandbox.local_session import LocalSession
 from rllm_gym.sandbox.program import Ended, Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, resolve_future
 from rllm_gym.sandbox.scheduler import ProgramJob
-from rllm_gym.sandbox.selector_loop import SelectorLoop
 from rllm_gym.sandbox.session import SessionLimits
 from rllm_gym.sandbox.session_process import SessionChannel
 from rllm_gym.sandbox.tier import Tier
@@ -343,7 +343,7 @@ class ContainerScheduler:
     """
 
     def __init__(self, containers: Containers, max_workers: int, name: str) -> None:
-        self.loop = SelectorLoop(name)
+        self.loop = BackgroundLoop(name)
         self._containers = containers
         self._threads = ThreadPoolExecutor(max_workers, thread_name_prefix="docker-program")
         self._sessions: dict[RunningProgram, DockerSession] = {}
@@ -378,7 +378,8 @@ class ContainerScheduler:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for run in list(self._futures):
             resolve_future(run.outcome, _closed())
-        self.loop.stop(_END_S)
+        with contextlib.suppress(TimeoutError):
+            self.loop.close(_END_S)
 
     def _run(self, run: RunningProgram) -> None:
         try:

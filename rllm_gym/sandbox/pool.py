@@ -213,12 +213,12 @@ class ProgramStart:
 
     def _enter(self) -> Future[None]:
         job, scheduler = self._job, self._scheduler
-        scheduler.loop.call(lambda: scheduler.submit(job))
+        scheduler.loop.call_soon(lambda: scheduler.submit(job))
         return job.assigned
 
     def _leave(self) -> list[Future[ProgramResult]]:
         job, scheduler = self._job, self._scheduler
-        scheduler.loop.call(lambda: scheduler.drop(job))
+        scheduler.loop.call_soon(lambda: scheduler.drop(job))
         return [run.outcome for run in job.runs]
 
     async def __aenter__(self) -> tuple[RunningProgram, ...]:

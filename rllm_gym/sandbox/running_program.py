@@ -13,8 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.sandbox.program import Program, ProgramResult
-from rllm_gym.sandbox.selector_loop import SelectorLoop
+from rllm_gym.sandbox.watching import watch
 
 MAX_FRAME = 16 << 20
 """Maximum length of a frame on a channel, in bytes. The channel of a program that announces a longer frame is
@@ -39,7 +40,7 @@ def resolve_future(future: Future[Any], value: Any) -> None:
 class ProgramChannel:
     """Frames to and from a program: 4 bytes of length, big-endian, then the content. The content may be hostile."""
 
-    def __init__(self, loop: SelectorLoop) -> None:
+    def __init__(self, loop: BackgroundLoop) -> None:
         self._loop = loop
         self._lock = threading.RLock()
         self._sock: socket.socket | None = None
@@ -102,12 +103,12 @@ class ProgramChannel:
                 events |= selectors.EVENT_WRITE
         if events != self._events:
             self._events = events
-            self._loop.call(self._watch)
+            self._loop.call_soon(self._watch)
 
     def _watch(self) -> None:
         with self._lock:
             if self._sock is not None:
-                self._loop.watch(self._sock.fileno(), self._events, self._ready)
+                watch(self._sock.fileno(), self._events, self._ready)
 
     def _ready(self, events: int) -> None:
         with self._lock:
@@ -194,7 +195,7 @@ class ProgramChannel:
             self._end_in()
             self._end_out()
             if self._sock is not None:
-                self._loop.watch(self._sock.fileno(), 0, self._ready)
+                watch(self._sock.fileno(), 0, self._ready)
                 self._sock.close()
                 self._sock = None
 
@@ -209,7 +210,7 @@ def end(program: RunningProgram, outcome: ProgramResult | BaseException) -> None
 class RunningProgram:
     """A program started with a channel. Methods have a ``_sync`` variant for code without an event loop."""
 
-    def __init__(self, program: Program, loop: SelectorLoop | None = None) -> None:
+    def __init__(self, program: Program, loop: BackgroundLoop | None = None) -> None:
         self.program = program
         self.channel = None if loop is None else ProgramChannel(loop)
         self.outcome: Future[ProgramResult] = Future()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Protocol
 
 from rllm_gym.core import RllmGymError
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.sandbox.errors import SandboxFault
 from rllm_gym.sandbox.program import Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, end, resolve_future
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.selector_loop import SelectorLoop
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import WorkerProcess
 
@@ -32,7 +33,7 @@ class Scheduler(Protocol):
     """Runs the programs of a pool. Methods without a note run in the thread of ``loop``."""
 
     @property
-    def loop(self) -> SelectorLoop: ...
+    def loop(self) -> BackgroundLoop: ...
 
     def submit(self, job: ProgramJob) -> None: ...
 
@@ -47,11 +48,11 @@ def submit_program(scheduler: Scheduler, program: Program) -> Future[ProgramResu
     """Run one program. Cancelling the future stops the program. Callable from any thread."""
     running = RunningProgram(program)
     job = ProgramJob([running])
-    scheduler.loop.call(lambda: scheduler.submit(job))
+    scheduler.loop.call_soon(lambda: scheduler.submit(job))
 
     def left(future: Future[ProgramResult]) -> None:
         if future.cancelled():
-            scheduler.loop.call(lambda: scheduler.drop(job))
+            scheduler.loop.call_soon(lambda: scheduler.drop(job))
 
     running.outcome.add_done_callback(left)
     return running.outcome
@@ -62,7 +63,7 @@ class WorkerScheduler:
 
     def __init__(self, tier: Tier, max_workers: int, name: str) -> None:
         self.tier, self.max_workers = tier, max_workers
-        self.loop = SelectorLoop(name)
+        self.loop = BackgroundLoop(name)
         self.closed = False
         self._queue: deque[ProgramJob] = deque()
         self._idle: list[WorkerProcess] = []
@@ -104,7 +105,7 @@ class WorkerScheduler:
             end(run, error if named else SandboxFault(f"no worker could be started: {type(error).__name__}: {error}"))
             return
         self._busy.add(worker)
-        run.halt = lambda: self.loop.call(lambda: worker.stop(run))
+        run.halt = lambda: self.loop.call_soon(lambda: worker.stop(run))
         worker.take(run)
 
     def _worker_for(self, preload: tuple[str, ...]) -> WorkerProcess:
@@ -115,7 +116,7 @@ class WorkerScheduler:
             other = self._idle.pop(0)
             other.hang_up()
             other.wait(_CLOSE_S)
-        return WorkerProcess(self.loop, self.tier, Runtime.default(), preload, freed=self._freed, died=self._died)
+        return WorkerProcess(self.tier, Runtime.default(), preload, freed=self._freed, died=self._died)
 
     def _freed(self, worker: WorkerProcess) -> None:
         self._busy.discard(worker)
@@ -131,8 +132,9 @@ class WorkerScheduler:
     def close(self) -> None:
         """End all workers with their programs, reject queued jobs, and wait. Callable from any thread."""
         if not self.closed:
-            self.loop.call(self._close)
-        self.loop.stop(2 * _CLOSE_S)
+            self.loop.call_soon(self._close)
+        with suppress(TimeoutError):
+            self.loop.close(2 * _CLOSE_S)
 
     def _close(self) -> None:
         self.closed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -25,8 +26,8 @@ from rllm_gym.sandbox.inside.landlock_worker import open_to_others, remove
 from rllm_gym.sandbox.program import Ended, Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, end
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.selector_loop import SelectorLoop, Timer
 from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.watching import watch
 
 _FRAME = struct.Struct(">II")
 _MAX_HEADER = 1 << 16
@@ -89,10 +90,9 @@ def sources(modules: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 class WorkerProcess:
-    """One worker process. All methods run in the loop's thread.
+    """One worker process. All methods run in the thread of the scheduler's event loop, which watches its socket.
 
     Args:
-        loop: Watches its socket.
         tier: How it isolates programs.
         runtime: The files that its programs see.
         preload: Packages to import first.
@@ -105,7 +105,6 @@ class WorkerProcess:
 
     def __init__(
         self,
-        loop: SelectorLoop,
         tier: Tier,
         runtime: Runtime,
         preload: tuple[str, ...],
@@ -115,13 +114,13 @@ class WorkerProcess:
     ) -> None:
         self.preload = preload
         self.tier = tier
-        self._loop, self._freed, self._died = loop, freed, died
+        self._freed, self._died = freed, died
         self.running: RunningProgram | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._outbox: list[memoryview] = []
         self._library: set[str] = set()
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._fds: list[int] = []
         self._folder: str | None = None
         self._dead = False
@@ -138,7 +137,7 @@ class WorkerProcess:
         finally:
             theirs.close()
         ours.setblocking(False)
-        loop.watch(ours.fileno(), selectors.EVENT_READ, self._ready)
+        watch(ours.fileno(), selectors.EVENT_READ, self._ready)
         self._set_deadline(_START_S)
 
     # Starting and ending
@@ -197,8 +196,8 @@ class WorkerProcess:
         if not self._dead:
             self._dead = True
             if self._timer is not None:
-                self._timer.cancelled = True
-            self._loop.watch(self._sock.fileno(), 0, self._ready)
+                self._timer.cancel()
+            watch(self._sock.fileno(), 0, self._ready)
             # A fork of this process may hold the socket too: closing it alone need not end the connection.
             with _ignore_os_errors():
                 self._sock.shutdown(socket.SHUT_RDWR)
@@ -250,8 +249,9 @@ class WorkerProcess:
     def _set_deadline(self, seconds: float) -> None:
         """Require an answer of the worker within that many seconds."""
         if self._timer is not None:
-            self._timer.cancelled = True
-        self._timer = self._loop.later(seconds, lambda: self._fail(f"did not answer for {seconds:.0f} s"))
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._fail, f"did not answer for {seconds:.0f} s")
 
     # Programs
 
@@ -312,7 +312,7 @@ class WorkerProcess:
         except OSError:
             self._outbox.clear()  # it has ended: read its last messages, which may say why, and then the end
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
-        self._loop.watch(self._sock.fileno(), events, self._ready)
+        watch(self._sock.fileno(), events, self._ready)
 
     def _ready(self, events: int) -> None:
         if events & selectors.EVENT_WRITE:
@@ -357,7 +357,7 @@ class WorkerProcess:
             if running is not None:
                 self._set_deadline(_response_deadline(running.program))
             elif self._timer is not None:
-                self._timer.cancelled = True
+                self._timer.cancel()
                 self._timer = None
         elif running is None:
             raise ValueError(f"{op!r} without a program")
@@ -379,7 +379,7 @@ class WorkerProcess:
     def _finish(self, running: RunningProgram, outcome: ProgramResult | SandboxFault) -> None:
         self.running = None
         if self._timer is not None:
-            self._timer.cancelled = True
+            self._timer.cancel()
             self._timer = None
         end(running, outcome)
         self._freed(self)

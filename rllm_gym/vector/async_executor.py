@@ -14,7 +14,7 @@ from rllm_gym.runtime import BackgroundLoop, WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.runtime.env_host import EnvHost, StepResult
 from rllm_gym.runtime.env_worker import EnvDeadlines, EnvWorker, close_quietly
-from rllm_gym.runtime.process_worker import PendingCall
+from rllm_gym.runtime.pool import StartedCall
 from rllm_gym.vector.env_commands import MAX_ATTEMPTS, EnvCommand, EnvResult, ResetResult
 from rllm_gym.vector.result_queue import ResultQueue
 
@@ -126,7 +126,7 @@ class AsyncExecutor:
         # Environments that broke before are not cancelled: each closes within its own deadline.
         await asyncio.gather(*map(self._replace, range(len(self._workers))), *self._closing, return_exceptions=True)
 
-    def _begin(self, commands: Sequence[EnvCommand], call: PendingCall | None = None) -> None:
+    def _begin(self, commands: Sequence[EnvCommand], call: StartedCall | None = None) -> None:
         """Start commands; with ``call``, one command whose first attempt is that call, which has ended."""
         for command in commands:
             _start(self._serve(command, call), self._tasks)
@@ -138,7 +138,7 @@ class AsyncExecutor:
         new.settings = old.settings
         return _start(close_quietly(old), self._closing)
 
-    async def _serve(self, command: EnvCommand, call: PendingCall | None) -> None:
+    async def _serve(self, command: EnvCommand, call: StartedCall | None) -> None:
         try:
             outcome = await self._execute(command, call)
         except EnvironmentFault as fault:
@@ -148,7 +148,7 @@ class AsyncExecutor:
             outcome = EnvResult(command.index, command.final, error=error, replacements=command.replacements)
         self.put(outcome)
 
-    async def _execute(self, command: EnvCommand, call: PendingCall | None) -> EnvResult:
+    async def _execute(self, command: EnvCommand, call: StartedCall | None) -> EnvResult:
         worker = self._workers[command.index]
         if command.op == "step":
             stepped = await (worker.step(command.action) if call is None else worker.finish("step", call))
@@ -168,7 +168,7 @@ class AsyncExecutor:
             return EnvResult(command.index)
         return EnvResult(command.index, value=await worker.call("call", *command.arguments))
 
-    async def _reset(self, command: EnvCommand, call: PendingCall | None) -> EnvResult:
+    async def _reset(self, command: EnvCommand, call: StartedCall | None) -> EnvResult:
         while True:
             worker = self._workers[command.index]
             try:

@@ -8,7 +8,6 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.runtime.env_host import StepResult
-from rllm_gym.runtime.env_worker import EnvDeadlines as EnvDeadlines
 
 ResetResult = tuple[Any, dict[str, Any]]
 """Result of ``reset``: observation and info."""

@@ -15,7 +15,7 @@ from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvWorker, VectorEnvWorker
 from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 from rllm_gym.vector.process_executor import ProcessExecutor
-from rllm_gym.vector.thread_executor import ThreadExecutor
+from rllm_gym.vector.thread_executor import ThreadEnvWorker, ThreadExecutor
 
 WORKERS = ("thread", "process", "asyncio", "ray")
 
@@ -45,11 +45,12 @@ def open_executor(workers: str, specs: Mapping[str, EnvBuildSpec], count: int, d
     """
     if workers not in WORKERS:
         raise ValueError(f"workers={workers!r} must be one of {', '.join(map(repr, WORKERS))}")
-    if workers == "thread":
-        return ThreadExecutor(specs, count, deadlines)
     if workers == "asyncio":
         pool = WorkerPool("thread", max_workers=count, name="vector-make")
         return AsyncExecutor(partial(CoroutineEnvWorker, specs, deadlines, pool), count, deadlines, pool)
+    if workers == "thread":
+        pool = WorkerPool("thread", max_workers=count, name="vector")
+        return ThreadExecutor(partial(ThreadEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     preload = ("rllm_gym.vector", *_modules(specs)) if workers == "process" else ()
     pool = WorkerPool(workers, max_workers=count, name="vector", preload=preload)  # type: ignore[arg-type]
     executor = ProcessExecutor if workers == "process" else AsyncExecutor

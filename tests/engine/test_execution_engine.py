@@ -24,6 +24,8 @@ from rllm_gym.engine import (
     EpisodeSpec,
     group,
 )
+from rllm_gym.engine.progress import RunProgress
+from rllm_gym.engine.stats import EngineStats
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
 
 
@@ -457,6 +459,7 @@ def test_an_agent_error_fails_only_its_own_episode() -> None:
         assert "KeyError" in (failed.fault or ""), method
         assert (failed.reward, failed.trainable) == (0.0, False), method
         assert engine.stats.faults == {"agent": 1}, method
+        assert engine.stats.dropped == 1, method
         assert all(episode.stop_reason is StopReason.MAX_TURNS for episode in episodes), method
 
 
@@ -487,6 +490,14 @@ def test_a_progress_bar_is_shown_only_on_request(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().err == ""
     engine_of(progress=True).run_sync(range(3))
     assert "3/3" in capfd.readouterr().err
+
+
+def test_the_progress_bar_shows_the_mean_reward_of_this_run(capfd: pytest.CaptureFixture[str]) -> None:
+    stats = EngineStats(episodes=10, rewards=10.0, turns=10)
+    with RunProgress(True, 3, stats) as progress:
+        stats.episodes, stats.rewards, stats.dropped = 13, 10.5, 1
+        progress.advance()
+    assert "reward 0.250" in capfd.readouterr().err
 
 
 def test_a_factory_that_returns_no_environment_is_an_error() -> None:

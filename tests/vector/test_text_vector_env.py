@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import gymnasium
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ import rllm_gym
 from rllm_gym.core import TaskError
 from rllm_gym.envs import MINIWOB, TABLE
 from rllm_gym.vector import TextVectorEnv
+from rllm_gym.vector.env_commands import EnvCommand
 
 LAKE = "rllm/FrozenLake-v0"
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
@@ -550,6 +553,26 @@ def test_asynchronous_environments_are_awaited(vector):
     *_, truncated, infos = ours.step(["fault", "a", "a"])
     assert truncated[0]
     assert infos["fault_kind"][0] == "test"
+
+
+def test_a_method_that_blocks_an_asynchronous_environment_in_a_thread_blocks_no_other(vector):
+    opened = threading.Event()
+
+    class Gated(AsyncEcho):
+        def number_of(self, number):
+            if number == 0:
+                opened.wait()
+            return number
+
+        def open(self):
+            opened.set()
+
+    envs = vector(2, Gated, workers="thread", deadlines={"step": 240.0})
+    envs.reset(seed=0)
+    blocked, opens = ("number_of", (0,), {}), ("open", (), {})
+    executor = envs._executor
+    executor.submit([EnvCommand(index, "call", arguments=call) for index, call in enumerate((blocked, opens))])
+    assert sorted(result.index for result in executor.take(2, 240.0)) == [0, 1]
 
 
 def test_a_wrapper_that_changes_steps_is_not_bypassed():

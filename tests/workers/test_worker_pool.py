@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from rllm_gym.runtime import (
     WorkerDied,
     WorkerError,
     WorkerPool,
+    WorkerStartFailed,
     process_worker,
 )
 
@@ -334,6 +336,41 @@ def test_a_garbage_collected_actor_releases_its_worker():
         assert pool.run(abs, -1, timeout=30, queue_timeout=60) == 1
 
 
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_an_actor_can_be_garbage_collected_while_its_pool_is_locked(kind):
+    """Any allocation may collect it, also one in the pool's own code."""
+    with WorkerPool(kind, max_workers=1) as pool, ThreadPoolExecutor(1) as thread:
+        actors = [pool.actor(Counter, timeout=30)]
+        call = thread.submit(pool.run, abs, -1, timeout=60)
+        assert until(lambda: len(pool._queue) == 1)
+
+        def collect():
+            with pool._lock:
+                actors.clear()
+
+        collecting = threading.Thread(target=collect, daemon=True)
+        collecting.start()
+        assert until(lambda: not collecting.is_alive())
+        assert call.result(60) == 1
+
+
+def test_only_workers_that_died_or_did_not_answer_count_as_killed(pool):
+    before = pool.killed
+    with pytest.raises(ZeroDivisionError):
+        pool.actor(lambda: 1 / 0, timeout=30)
+    closed, killed = pool.actor(Counter, timeout=30), pool.actor(Counter, timeout=30)
+    closed.close()
+    killed.kill()
+    assert pool.killed == before
+    with pytest.raises(DeadlineExceeded):
+        pool.run(hang_in_python, timeout=0.2)
+    late = pool.actor(Counter, timeout=30)
+    with pytest.raises(DeadlineExceeded):
+        late.call("hang", timeout=0.2)
+    late.close()
+    assert pool.killed == before + 2
+
+
 class ReportsHang:
     """Hangs, and reports that by opening a FIFO for writing."""
 
@@ -373,6 +410,47 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog):
             asyncio.run(actor.acall("wait", timeout=0.1))
         assert pool.abandoned == 2
     release.set()
+
+
+def test_a_call_that_blocks_delays_no_other_call_of_the_loop():
+    """All calls of one iteration of an event loop are handed to one thread."""
+    opened = threading.Event()
+
+    async def both(pool):
+        one, two = await pool.aactor(lambda: opened, timeout=30), await pool.aactor(lambda: opened, timeout=30)
+        return await asyncio.gather(one.acall("wait", timeout=240), two.acall("set", timeout=240))
+
+    with WorkerPool("thread", max_workers=2) as pool:
+        assert asyncio.run(both(pool)) == [True, None]
+
+
+def test_a_call_cancelled_before_it_began_is_not_carried_out_and_abandons_no_thread():
+    counter = Counter()
+
+    async def cancelled(pool):
+        actor = await pool.aactor(lambda: counter, timeout=30)
+        call = asyncio.create_task(actor.acall("add", timeout=30))
+        await asyncio.sleep(0)  # it has asked; the threads get it in the next iteration of the loop
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert not actor.alive
+        assert await pool.arun(abs, -1, timeout=30) == 1  # its worker was replaced
+
+    with WorkerPool("thread", max_workers=1) as pool:
+        asyncio.run(cancelled(pool))
+        assert pool.abandoned == 0
+        assert until(lambda: counter.value == -1)  # closed, and nothing was added
+
+
+def test_a_thread_pool_that_is_garbage_collected_closes_its_actors():
+    counter = Counter()
+    pool = WorkerPool("thread", max_workers=1, name="collected")
+    actor = pool.actor(lambda: counter, timeout=30)
+    del pool, actor
+    gc.collect()
+    assert until(lambda: counter.value == -1)
+    assert until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("collected")])
 
 
 def test_closing_the_pool_wakes_all_waiting_calls_and_leaves_no_process(tmp_path):
@@ -429,6 +507,33 @@ def test_a_slow_template_does_not_block_other_workers(monkeypatch):
             call.result(60)
         assert other_worker.call("__len__", timeout=30) == 0
         assert gone([ended.pid])
+
+
+def test_ending_workers_does_not_wait_for_a_template_that_reads_nothing():
+    with WorkerPool(max_workers=2) as pool:
+        actor, other_worker = pool.actor(list, timeout=30), pool.actor(list, timeout=30)
+        template = psutil.Process(other_worker.pid).parent()
+        suspended(template)
+        try:
+            for number in range(20_000):  # more than the socket holds
+                pool._fork_server.end(f"unknown-{number}")
+            actor.kill()
+            assert pool._fork_server._ended
+        finally:
+            template.resume()
+        assert pool.run(abs, -1, timeout=60) == 1
+        assert gone([actor.pid])
+        assert other_worker.call("__len__", timeout=30) == 0
+
+
+def test_a_pool_that_is_closed_while_a_call_starts_a_worker_leaves_no_process():
+    pool = WorkerPool(max_workers=1)
+    before = psutil.Process().children()
+    assert pool._claim() is None  # the permission to start a worker
+    pool.close()
+    with pytest.raises(WorkerStartFailed, match="closed"):
+        pool._start()
+    assert psutil.Process().children() == before
 
 
 def test_a_template_that_times_out_does_not_affect_other_workers(monkeypatch):
