@@ -1,7 +1,7 @@
 """Programs that attack from inside a stdio task. Each prints the correct output only if its attack succeeded.
 
-The task gives two numbers and expects their sum, which every program prints only through ``win()``. Names in
-``<ANGLES>`` are replaced by the test with resources of the host that the attack tries to reach.
+The task gives two numbers and expects their sum, which every program prints only through ``win()``. Attacks on the
+host and on other processes are in tests/sandbox/test_tiers.py.
 """
 
 PRELUDE = """
@@ -18,212 +18,6 @@ def attempt(f, *args):
     except BaseException:
         return None
 """
-
-ESCAPES: dict[str, dict[str, str]] = {
-    "files": {
-        "read a file of the host": """
-if attempt(lambda: open("<SECRET_FILE>").read()): win()
-""",
-        "read it by way of /proc": """
-for pid in ["self", "1", str(os.getppid())] + [p for p in os.listdir("/proc") if p.isdigit()]:
-    for way in ("root", "cwd", "root/proc/1/root"):
-        if attempt(lambda: open(f"/proc/{pid}/{way}<SECRET_FILE>").read()): win()
-""",
-        "read it through a link made in the scratch space": """
-os.symlink("<SECRET_FILE>", "link")
-if attempt(lambda: open("link").read()): win()
-if attempt(lambda: os.link("<SECRET_FILE>", "hard") or open("hard").read()): win()
-""",
-        "list the home directories of the host": """
-for folder in ("<CHECKOUT>", "<HOME>", "/home"):
-    if attempt(os.listdir, folder) and attempt(lambda: [n for n in os.listdir(folder) if n in (".ssh", ".git", ".cache", "rllm_gym")]): win()
-""",
-        "write to the runtime": """
-import sysconfig
-for folder in {os.path.dirname(os.__file__), sysconfig.get_paths()["purelib"], sys.prefix, "/usr", "/etc", "/bin", "/", "/lib"} | set(p for p in sys.path if p):
-    for name in ("sitecustomize.py", "usercustomize.py", "x.pth"):
-        target = os.path.join(folder, name)
-        try: open(target, "w").write("import os")
-        except OSError: continue
-        if os.path.dirname(os.path.realpath(target)) != os.path.realpath(os.getcwd()) and not os.path.realpath(target).startswith(("/tmp", os.path.realpath(os.path.expanduser("~")), os.path.realpath(tempfile.gettempdir()))): win()
-try:
-    with open(os.__file__, "a") as f: f.write("#"); win()
-except OSError: pass
-""",
-        "devices": """
-for path in ("/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/loop0"):
-    if attempt(os.open, path, os.O_RDONLY) is not None: win()
-if attempt(lambda: os.mknod("node", 0o20666, os.makedev(1, 1)) or os.open("node", os.O_RDONLY)) is not None: win()
-""",
-        "kernel settings": """
-for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/proc/sys/kernel/hostname", "/sys/fs/cgroup/cgroup.procs"):
-    try: open(path, "w").write("x"); win()
-    except OSError: pass
-for path in glob.glob("/sys/fs/cgroup/**/release_agent", recursive=True) + glob.glob("/sys/fs/cgroup/*/tasks"):
-    if attempt(lambda: os.open(path, os.O_WRONLY)) is not None: win()
-""",
-    },
-    "secrets of the trainer": {
-        "the trainer's environment variables": """
-if "<SECRET>" in repr(dict(os.environ)): win()
-for path in glob.glob("/proc/[0-9]*/environ"):
-    if "<SECRET>" in (attempt(lambda: open(path, errors="replace").read()) or ""): win()
-""",
-        "import the grader": """
-for name in ("rllm_gym", "trainers", "rllm_gym.envs.code", "rllm_gym.grading"):
-    if attempt(__import__, name): win()
-if any("rllm" in m and hasattr(sys.modules[m], "__path__") for m in list(sys.modules)): win()
-""",
-        "credentials in the worker": """
-import gc
-word = "".join(reversed("<SECRET_REVERSED>"))
-for thing in gc.get_objects():
-    if isinstance(thing, (dict, list, tuple)) and thing is not globals():
-        if word in repr(list(thing.values() if isinstance(thing, dict) else thing))[:100000]: win()
-""",
-    },
-    "other processes": {
-        "see other processes": """
-for path in glob.glob("/proc/[0-9]*/cmdline"):
-    if "pytest" in (attempt(lambda: open(path).read()) or ""): win()
-""",
-        "signal the trainer": """
-if attempt(lambda: open("/proc/<TRAINER>/cmdline").read()) and attempt(os.kill, <TRAINER>, 0) is None:
-    try: os.kill(<TRAINER>, 0); win()
-    except OSError: pass
-""",
-        "signal whatever answers": """
-me = os.getpid()
-for pid in [<TRAINER>, <VICTIM>]:
-    try: os.kill(pid, signal.SIGUSR1)
-    except OSError: continue
-time.sleep(0.2)
-""",
-        "kill everything": """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-attempt(os.kill, -1, signal.SIGKILL)
-attempt(os.kill, os.getppid(), signal.SIGKILL)
-attempt(os.killpg, 0, signal.SIGKILL)
-""",
-        "stop the supervisor": """
-for pid in {os.getppid(), 1}:
-    attempt(os.kill, pid, signal.SIGSTOP)
-while True: pass
-""",
-        "attach to the parent": """
-libc.ptrace.argtypes = [ctypes.c_long] * 4
-if libc.ptrace(16, os.getppid(), 0, 0) == 0: win()
-if libc.ptrace(0x4206, 1, 0, 0) == 0: win()
-""",
-        "read the parent's memory": """
-buffer = ctypes.create_string_buffer(8)
-for pid in {os.getppid(), 1}:
-    try:
-        maps = open(f"/proc/{pid}/maps").read().splitlines()
-        address = int(maps[0].split("-")[0], 16)
-    except (OSError, IndexError):
-        continue
-    class IoVec(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-    here, there = IoVec(ctypes.addressof(buffer), 8), IoVec(address, 8)
-    if pid != os.getpid() and libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) == 8: win()
-    if pid != os.getpid() and attempt(lambda: os.pread(os.open(f"/proc/{pid}/mem", os.O_RDONLY), 8, address)): win()
-""",
-        "the parent's descriptors": """
-for pid in {os.getppid(), 1} - {os.getpid()}:
-    for name in attempt(os.listdir, f"/proc/{pid}/fd") or []:
-        if attempt(os.open, f"/proc/{pid}/fd/{name}", os.O_RDWR) is not None: win()
-""",
-        "descriptors left open": r"""
-for fd in range(3, 4096):
-    try: os.fstat(fd)
-    except OSError: continue
-    target = attempt(os.readlink, f"/proc/self/fd/{fd}") or ""
-    if fd != 3: win()
-    attempt(os.write, fd, b"\0\0\0\2{}" * 100)
-    attempt(os.write, fd, b"x" * 100000)
-""",
-        "steal a descriptor": """
-fd = libc.syscall(434, os.getppid(), 0)
-if fd >= 0 and libc.syscall(438, fd, 0, 0) >= 0: win()
-""",
-    },
-    "network": {
-        "connect to the host over TCP": """
-for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "172.17.0.1"):
-    if attempt(socket.create_connection, (host, <PORT>), 0.5): win()
-""",
-        "listen on the host": """
-server = socket.socket(); server.bind(("127.0.0.1", 0)); server.listen()
-client = socket.create_connection(server.getsockname(), 1)
-""",
-        "reach the internet": """
-for host in ("1.1.1.1", "8.8.8.8", "pypi.org"):
-    if attempt(socket.create_connection, (host, 53 if host[0] != "p" else 443), 0.5): win()
-udp = attempt(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
-if udp: attempt(udp.sendto, b"x", ("127.0.0.1", <UDP_PORT>))  # the test listens there
-""",
-        "abstract unix socket of the host": r"""
-s = socket.socket(socket.AF_UNIX)
-try: s.connect("\0<ABSTRACT>"); win()
-except OSError: pass
-""",
-        "unix socket file of the host": """
-for path in ("<SOCKET_FILE>", "/var/run/docker.sock", "/run/docker.sock", "/run/systemd/private", "/run/dbus/system_bus_socket"):
-    s = socket.socket(socket.AF_UNIX)
-    try: s.connect(path); win()
-    except OSError: pass
-""",
-        "unusual sockets": """
-for family in (socket.AF_NETLINK, socket.AF_PACKET, getattr(socket, "AF_VSOCK", 40), getattr(socket, "AF_ALG", 38), 31, 44):
-    for kind in (socket.SOCK_RAW, socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
-        if attempt(socket.socket, family, kind): win()
-""",
-    },
-    "privileges": {
-        "namespaces of its own": """
-for flag in (0x10000000, 0x00020000, 0x40000000, 0x20000000, 0x02000000, 0x08000000, 0x04000000):
-    if libc.unshare(flag) == 0: win()
-""",
-        "a new user namespace by clone": """
-SIGCHLD = 17
-pid = libc.syscall(56, 0x10000000 | SIGCHLD, 0, 0, 0, 0)
-if pid == 0: os._exit(0)
-if pid > 0: win()
-""",
-        "mount": """
-os.mkdir("m")
-if libc.mount(b"none", b"m", b"tmpfs", 0, None) == 0: win()
-if libc.mount(b"/", b"m", None, 4096, None) == 0: win()
-if libc.syscall(430, b"tmpfs", 0) >= 0: win()
-if libc.chroot(b".") == 0: win()
-if libc.syscall(155, b".", b".") == 0: win()
-""",
-        "capabilities": """
-status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
-if any(int(status[k], 16) for k in ("CapEff", "CapPrm", "CapInh", "CapAmb")): win()
-if status["NoNewPrivs"].strip() != "1" or status["Seccomp"].strip() != "2": win()
-if attempt(lambda: os.setuid(0) or os.setgid(0)) is not None: win()
-""",
-        "setuid programs": """
-for program in ("/bin/su", "/usr/bin/sudo", "/bin/mount", "/usr/bin/passwd"):
-    done = attempt(lambda: subprocess.run([program, "-c", "id -u", "root"], capture_output=True, text=True, timeout=2))
-    if done and done.stdout.strip() == "0": win()
-""",
-        "dangerous system calls": """
-for number, args in ((425, (8, ctypes.create_string_buffer(120))), (321, (0, ctypes.create_string_buffer(128), 128)),
-                     (298, (ctypes.create_string_buffer(128), 0, -1, -1, 0)), (323, (0,)), (250, (0, -3, 1)), (246, (0, 0, 0, 0)),
-                     (175, (0, 0, 0)), (169, (0, 0, 0, 0)), (304, (0, 0, 0)), (317, (0, 0, 0))):
-    if libc.syscall(number, *args) >= 0 and number not in (317,): win()
-""",
-        "type into the terminal": """
-import fcntl
-for fd in (0, 1, 2):
-    try: fcntl.ioctl(fd, 0x5412, b"x"); win()
-    except OSError: pass
-if attempt(os.open, "/dev/tty", os.O_RDWR) is not None: win()
-""",
-    },
-}
 
 RESOURCES: dict[str, dict[str, str]] = {
     "processes": {
@@ -272,6 +66,17 @@ for _ in range(8):
     if os.fork() == 0:
         os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); time.sleep(10**6)
 os._exit(0)
+""",
+        "kill everything": """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+attempt(os.kill, -1, signal.SIGKILL)
+attempt(os.kill, os.getppid(), signal.SIGKILL)
+attempt(os.killpg, 0, signal.SIGKILL)
+""",
+        "stop the supervisor": """
+for pid in {os.getppid(), 1}:
+    attempt(os.kill, pid, signal.SIGSTOP)
+while True: pass
 """,
         "zombies": """
 for _ in range(300):
@@ -670,6 +475,7 @@ os.makedirs('__pycache__', exist_ok=True)""",
     ),
 }
 
+# Programs of many more kinds are in tests/sandbox/honest_programs.py.
 HONEST = {
     "plainly": """
 print(a + b)
@@ -677,101 +483,15 @@ print(a + b)
     "through win": """
 win()
 """,
-    "by stdin of a child": """
-print(subprocess.run([sys.executable, "-c", f"print({a} + {b})"], capture_output=True, text=True, check=True).stdout.strip())
-""",
-    "in a thread": """
-out = []
-t = threading.Thread(target=lambda: out.append(a + b)); t.start(); t.join(); print(out[0])
-""",
-    "in a pool of processes": """
-import multiprocessing
-def add(pair): return sum(pair)
-if __name__ == "__main__":
-    with multiprocessing.Pool(2) as pool: print(pool.map(add, [(a, b)])[0])
-""",
-    "in a process pool executor": """
-from concurrent.futures import ProcessPoolExecutor
-def add(x, y): return x + y
-if __name__ == "__main__":
-    with ProcessPoolExecutor(2) as pool: print(pool.submit(add, a, b).result())
-""",
-    "with files": """
-with tempfile.NamedTemporaryFile("w+") as f:
-    f.write(str(a + b)); f.seek(0); print(f.read())
-open("here.txt", "w").write("x"); os.remove("here.txt")
-""",
-    "with a database": """
-import sqlite3
-db = sqlite3.connect("sum.db"); db.execute("create table t (x int)"); db.executemany("insert into t values (?)", [(a,), (b,)])
-print(db.execute("select sum(x) from t").fetchone()[0])
-""",
-    "with asyncio": """
-import asyncio
-async def add():
-    await asyncio.sleep(0.01)
-    return a + b
-print(asyncio.run(add()))
-""",
-    "with asyncio subprocesses": """
-import asyncio
-async def add():
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", f"print({a}+{b})", stdout=asyncio.subprocess.PIPE)
-    return (await process.communicate())[0].decode().strip()
-print(asyncio.run(add()))
-""",
-    "in deep recursion": """
-sys.setrecursionlimit(300000); threading.stack_size(256 << 20)
-def count(n): return 0 if n == 0 else 1 + count(n - 1)
-def main(): assert count(50000) == 50000; print(a + b)
-t = threading.Thread(target=main); t.start(); t.join()
-""",
-    "with sys.exit": """
-print(a + b); sys.exit(0)
-""",
     "with os._exit": """
 sys.stdout.write(f'{a + b}'); sys.stdout.flush(); os._exit(0)
 """,
     "with a lot of memory": """
 hoard = bytearray(b'x' * (150 << 20)); print(a + b)
 """,
-    "with shared memory": """
-from multiprocessing import shared_memory
-m = shared_memory.SharedMemory(create=True, size=64); m.buf[0] = 7
-n = shared_memory.SharedMemory(m.name); assert n.buf[0] == 7
-n.close(); m.close(); m.unlink(); print(a + b)
-""",
-    "with a signal handler": """
-signal.signal(signal.SIGALRM, lambda *_: print(a + b)); signal.setitimer(signal.ITIMER_REAL, 0.05); signal.pause()
-""",
-    "with a socket pair": """
-x, y = socket.socketpair(); x.sendall(str(a + b).encode()); print(y.recv(100).decode())
-""",
     "with a unix socket": """
 server = socket.socket(socket.AF_UNIX); server.bind("sock"); server.listen()
 client = socket.socket(socket.AF_UNIX); client.connect("sock"); end, _ = server.accept()
 client.sendall(str(a + b).encode()); print(end.recv(100).decode())
-""",
-    "in a class with a source": """
-import inspect
-def add(x, y):
-    return x + y
-assert "return x + y" in inspect.getsource(add)
-print(add(a, b))
-""",
-    "with pickle": """
-import pickle
-class Pair:
-    def __init__(self, x, y): self.x, self.y = x, y
-p = pickle.loads(pickle.dumps(Pair(a, b))); print(p.x + p.y)
-""",
-    "with a shell": """
-print(subprocess.run(f"echo $(({a} + {b}))", shell=True, capture_output=True, text=True).stdout.strip())
-""",
-    "in unicode": r"""
-print('', end=''); sys.stderr.write('héllo ✓ 数\n'); print(a + b)
-""",
-    "at exit": """
-import atexit; atexit.register(lambda: print(a + b))
 """,
 }
