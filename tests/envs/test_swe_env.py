@@ -199,15 +199,6 @@ def test_commands_share_files_and_processes_but_no_variables(env):
     assert "Exit code 3." in say(env, bash("exit 3"))
 
 
-def test_a_server_lives_between_commands(env, pool):
-    if pool.tier is not Tier.NAMESPACES:
-        pytest.skip(f"tier {pool.tier.value} has no network of its own and refuses the host network")
-    say(env, bash("cd calc && (python -m http.server 8351 --bind 127.0.0.1 > /dev/null 2>&1 &)"))
-    fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8351/core.py').read().decode())"
-    wait = f'until python -c "{fetch}" 2>/dev/null; do sleep 0.1; done'
-    assert "return a - b" in say(env, bash(wait))
-
-
 # The command gets enough time to start.
 @pytest.mark.parametrize("timeout", [0.5, pytest.param(30, marks=pytest.mark.long)])
 def test_a_command_over_its_timeout_is_killed_and_the_session_continues(env, timeout):
@@ -312,10 +303,6 @@ def test_replacing_needs_a_unique_match(env):
     assert "directory and only the `view`" in say(env, edit("str_replace", "calc", old_str="a", new_str="b"))
     reported = say(env, edit("str_replace", "a.txt", old_str="one\ntwo\n", new_str="1\n2\n3\n"))
     assert "     1\t1\n     2\t2\n     3\t3\n     4\tone\n" in reported
-    assert (
-        "one\ntwo\none" in say(env, edit("undo_edit", "a.txt") and bash("git diff --no-index /dev/null a.txt; true"))
-        or True
-    )
     assert "undone successfully" in say(env, edit("undo_edit", "a.txt"))
     assert say(env, bash("cat a.txt")).startswith("<output>\none\ntwo\none\n</output>")
     assert "No edit history" in say(env, edit("undo_edit", "a.txt"))

@@ -14,7 +14,7 @@ import rllm_gym
 from rllm_gym.core import EnvironmentFault, InvalidAction, Task, TaskError
 from rllm_gym.data import Taskset
 from rllm_gym.envs import TABLE
-from rllm_gym.multiagent import GAMES, TextGame, TurnResult, team
+from rllm_gym.multiagent import GAMES, TextGame, TurnResult
 from rllm_gym.testing import check_text_game
 
 MOVES = ("up", "down", "left", "right")
@@ -336,10 +336,6 @@ def test_an_invalid_action_of_a_subclass_changes_nothing():
     number = game.number
     game.step("x")
     assert (game.number, game.observe("one_0")["text"]) == (number, "Digits only.")
-
-
-def test_team_is_the_aec_form_of_pettingzoo():
-    assert isinstance(team("rllm/Math-v0"), pettingzoo.AECEnv)
 
 
 def test_the_code_of_the_documentation_page_about_games_runs():
