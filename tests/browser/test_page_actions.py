@@ -443,6 +443,9 @@ def test_goto_opens_only_the_sites_of_the_task(pool):
             ("http://a\u3002test\u200b.b/", "outside of this task"),
             ("http://[", "is not a URL"),
             ("http://a b/", "outside of this task"),
+            ("http://b.test/http://a.test/", "outside of this task"),
+            ("http://b.test\\@a.test/", "outside of this task"),
+            ("http://a.test:99999/", "URL"),
         ):
             error = await driver.session.act(BrowserAction("goto", text=url))
             assert word in error, url

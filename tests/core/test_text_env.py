@@ -11,6 +11,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing.checks import assert_all_raise, outcome
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
 
@@ -63,15 +64,6 @@ class Guess(TextEnv):
 
     def _restore_env_state(self, state) -> None:
         self.seen = [int(x) for x in state["seen"]]
-
-
-def raised(call, *arguments, **keywords):
-    """Return what the call raises; ``None`` if it raises nothing."""
-    try:
-        call(*arguments, **keywords)
-    except Exception as error:
-        return error
-    return None
 
 
 def test_valid_invalid_and_final_turns_are_distinguished():
@@ -157,14 +149,8 @@ def test_after_an_unexpected_error_the_episode_requires_a_reset(monkeypatch):
 
 
 def test_an_invalid_max_turns_is_an_error():
-    values = (0, -1, 2.5, True, "3")
-    errors = [raised(Guess, max_turns=max_turns) for max_turns in values]
-    wrong = [
-        (max_turns, error)
-        for max_turns, error in zip(values, errors)
-        if not (isinstance(error, ValueError) and f"max_turns={max_turns!r}" in str(error))
-    ]
-    assert wrong == []
+    cases = [(value, f"max_turns={value!r}") for value in (0, -1, 2.5, True, "3")]
+    assert_all_raise(ValueError, lambda value: Guess(max_turns=value), cases)
 
 
 def test_a_reply_beyond_the_length_limit_is_an_invalid_action():
@@ -201,12 +187,8 @@ def test_without_options_the_seed_picks_the_task():
 
 
 def test_a_task_that_does_not_exist_is_an_error_that_names_it():
-    wrong = [
-        (options, error)
-        for options in ({"task": 5}, {"task": -1}, {"task": "none such"}, {"task": 1.0}, {"task": True}, {"tusk": 1})
-        if not isinstance(error := raised(Guess().reset, options=options), TaskError)
-    ]
-    assert wrong == []
+    cases = ({"task": 5}, {"task": -1}, {"task": "none such"}, {"task": 1.0}, {"task": True}, {"tusk": 1})
+    assert_all_raise(TaskError, lambda options: Guess().reset(options=options), [(case, "") for case in cases])
 
 
 def test_a_saved_state_is_json_and_restores_everything():
@@ -240,8 +222,8 @@ def test_a_damaged_state_is_a_value_error_and_changes_nothing():
         env.reset(seed=0)
         saved = json.loads(env.get_state())
         del saved[part]
-        error = raised(env.set_state, json.dumps(saved).encode())
-        after = raised(env.step, "1")
+        error = outcome(env.set_state, json.dumps(saved).encode())
+        after = outcome(env.step, "1")
         if not (isinstance(error, ValueError) and re.search(f"damaged.*{part}", str(error), re.DOTALL)):
             wrong.append((part, error))
         if not isinstance(after, ResetNeeded):
@@ -277,15 +259,11 @@ def test_an_environment_that_cannot_be_copied_is_an_error():
 def test_arguments_out_of_range_are_errors_that_name_them():
     values = (
         {"max_turns": 0},
-        {"number": 0},
         {"invalid_action_penalty": -1.0},
         {"invalid_action_penalty": math.nan},
         {"render_mode": "hologram"},
     )
-    wrong = [
-        (arguments, error) for arguments in values if not isinstance(error := raised(Guess, **arguments), ValueError)
-    ]
-    assert wrong == []
+    assert_all_raise(ValueError, lambda arguments: Guess(**arguments), [(case, next(iter(case))) for case in values])
 
 
 def test_the_reward_is_the_sum_of_its_components_and_a_float():

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.error import ResetNeeded
+from parsing.checks import assert_all_raise
 
 import rllm_gym  # noqa: F401 - registers the ids
 from rllm_gym.core import SPLITS, EnvironmentFault, Task, TaskError
@@ -96,10 +97,8 @@ def test_rows_in_common_formats_are_accepted() -> None:
 
 
 def test_an_unusable_row_is_an_error_when_the_environment_is_made() -> None:
-    for row, output in UNUSABLE:
-        with pytest.raises(TaskError) as raised:
-            MathEnv(tasks=[ROWS[0], row])
-        assert re.search(rf"row 1 of 'math': .*{output}", str(raised.value)), row
+    cases = [(row, rf"row 1 of 'math': .*{output}") for row, output in UNUSABLE]
+    assert_all_raise(TaskError, lambda row: MathEnv(tasks=[ROWS[0], row]), cases)
 
 
 def test_other_task_sets_are_accepted() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Task, TaskError
 
@@ -478,13 +479,7 @@ WRONG_ROWS = (
 
 
 def test_an_unusable_row_is_an_error_with_the_reason():
-    wrong = []
-    for row, output in WRONG_ROWS:
-        with pytest.raises(TaskError) as caught:
-            make_env(row)
-        if output not in str(caught.value):
-            wrong.append((row, output, str(caught.value)))
-    assert wrong == []
+    assert_all_raise(TaskError, make_env, WRONG_ROWS, plain=True)
 
 
 def test_rows_from_the_hub_cannot_run_code():
@@ -752,9 +747,7 @@ WRONG_OPTIONS = (
 
 
 def test_an_option_out_of_range_is_an_error_with_its_name():
-    for options, output in WRONG_OPTIONS:
-        with pytest.raises(ValueError, match=output):
-            make_env(**options)
+    assert_all_raise(ValueError, lambda options: make_env(**options), WRONG_OPTIONS, plain=True)
 
 
 def test_without_the_extra_the_install_command_is_named(monkeypatch):

@@ -14,24 +14,18 @@ import pytest
 from rllm_gym.core import SPLITS, TaskError
 from rllm_gym.envs import MINIWOB, miniwob_folder, miniwob_tasks
 from rllm_gym.envs.web import MiniWoBEnv
-from rllm_gym.envs.web.browser.errors import BrowserFault
-from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.miniwob import site
 from rllm_gym.envs.web.sites.http import Request
-from tests.browser.long_timeouts import use_long_timeouts
+from tests.browser.long_timeouts import require_chromium, use_long_timeouts
 
-pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 if not miniwob_tasks():
     pytest.skip("the MiniWoB++ pages are not installed: pip install 'rllm-gym[miniwob]'", allow_module_level=True)
-try:
-    find_chromium()
-except BrowserFault as missing:
-    pytest.skip(str(missing), allow_module_level=True)
+require_chromium()
 
 
 @pytest.fixture(autouse=True)
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_long_timeouts(monkeypatch, restless=True)
+    use_long_timeouts(monkeypatch, keep_changes_deadline=True)
 
 
 Solver = Callable[[str, MiniWoBEnv], Iterator[str]]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from gymnasium.error import ResetNeeded
 from rllm_gym.agents import SWEAgent, default_agent
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.engine import AgentExecutionEngine
-from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.env import SWEEnv
 from rllm_gym.samplers import ScriptedSampler
 from rllm_gym.sandbox import SandboxPool, SandboxUnavailable, Tier
@@ -332,23 +329,6 @@ def test_edits_leave_the_rest_of_a_file_unchanged(env):
 # Rows, endings and faults
 
 
-def test_a_task_from_a_git_repository_hides_later_commits(pool, tmp_path):
-    for path, text in REPO.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "base"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    (tmp_path / "calc/core.py").write_text("def add(a, b):\n    return a + b\n")
-    subprocess.run(["git", *who, "commit", "-qam", "the fix"], cwd=tmp_path, check=True)
-    env = SWEEnv(tasks=[{**ROW, "repo": str(tmp_path), "base_commit": "HEAD~1"}], sandbox=pool)
-    env.reset(options={"task": "add"})
-    assert "the fix" not in say(env, bash("git log --all; git reflog; cat .git/packed-refs; git fsck --lost-found"))
-    say(env, FIX)
-    assert env.step(SUBMIT)[1] == 1.0
-    env.close()
-
-
 def test_a_row_that_needs_an_image_is_an_error(pool):
     env = SWEEnv(tasks=[{**ROW, "repo": "ghcr.io/me/world:3"}], sandbox=pool)
     with pytest.raises(TaskError, match=r"needs the image 'ghcr\.io/me/world:3'.*Docker"):
@@ -493,15 +473,3 @@ def test_the_agent_supports_both_action_formats():
     assert by_tools.uses_tools
     with pytest.raises(ValueError, match="form='json'"):
         SWEAgent(form="json")  # type: ignore[arg-type]
-
-
-def test_a_large_repository_is_prepared_once(pool, tmp_path):
-    for number in range(300):
-        (tmp_path / f"f{number}.txt").write_bytes(os.urandom(1_000) * 10)
-    env = SWEEnv(tasks=[{**ROW, "repo": str(tmp_path)}], sandbox=pool)
-    env.reset(seed=0)
-    tree = prepare(tmp_path)
-    env.reset(seed=1)
-    assert env._work.checkout is tree
-    assert "300" in say(env, bash("ls | wc -l"))
-    env.close()

@@ -23,17 +23,12 @@ from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.web import WebEnv
 from rllm_gym.envs.web.browser import shared_pool
 from rllm_gym.envs.web.browser.errors import BrowserFault
-from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.task import Answer, Click, Fill, ReportInfeasible, WebTask, WebTaskTemplate
-from tests.browser.long_timeouts import use_long_timeouts
+from tests.browser.long_timeouts import require_chromium, use_long_timeouts
 
-pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
-try:
-    find_chromium()
-except BrowserFault as missing:
-    pytest.skip(str(missing), allow_module_level=True)
+require_chromium()
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import partial
+from importlib import import_module
 from random import Random
 
 from rllm_gym.envs.web.sites.task import Answer, ReportInfeasible, WebTaskTemplate
@@ -13,8 +14,8 @@ from tests.sites.html_walker import rewarded
 
 FEW_SEEDS = (0, 4)  # the first and the fifth level
 MANY_SEEDS = range(100)
-STEPS = 30
-"""Default turn limit of an episode."""
+STEPS = {"forum": 60}
+"""Turn limits of episodes by site, where it is not the default of 30."""
 
 
 def daily_share(seeds: Sequence[int], count: int) -> list[int]:
@@ -25,13 +26,13 @@ def daily_share(seeds: Sequence[int], count: int) -> list[int]:
     return [seeds[at % len(seeds)] for at in range(first, first + count)]
 
 
-def check_task(templates: Iterable[WebTaskTemplate], seeds: Sequence[int], steps: int = STEPS) -> None:
-    """Check each template with each seed, at the seed's level, and report all failures together."""
+def check_tasks(site: str, seeds: Sequence[int]) -> None:
+    """Check each template of a site with each seed, at the seed's level, and report all failures together."""
     failures = []
-    for template in templates:
+    for template in import_module(f"rllm_gym.envs.web.sites.{site}").TEMPLATES:
         for seed in seeds:
             try:
-                _check_task(template, seed, steps)
+                _check_task(template, seed, STEPS.get(site, 30))
             except Exception as error:
                 error.add_note(f"{template.name}, seed {seed}")
                 failures.append(error)
