@@ -1,7 +1,7 @@
 """Programs that attack from inside a stdio task. Each prints the correct output only if its attack succeeded.
 
 The task gives two numbers and expects their sum, which every program prints only through ``win()``. Attacks on the
-host and on other processes are in tests/sandbox/test_tiers.py.
+host and on other processes, and what a program may leave behind, are in tests/sandbox/test_tiers.py.
 """
 
 PRELUDE = """
@@ -35,16 +35,6 @@ except OSError: pass
 while True:
     try: os.fork()
     except OSError: pass
-""",
-        "thread bomb": """
-count = 0
-try:
-    while True:
-        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-        count += 1
-        if count > 2000: win()
-except RuntimeError: pass
-os._exit(3)
 """,
         "daemon": """
 if os.fork() == 0:
@@ -99,17 +89,6 @@ while len(hoard) < 128:
     m = mmap.mmap(-1, 16 << 20); m.write(b"x" * (16 << 20)); hoard.append(m)
 win()
 """,
-        "memory shared out among children": """
-r, w = os.pipe()
-for _ in range(24):
-    if os.fork() == 0:
-        hoard = bytearray(b"x" * (100 << 20))
-        os.write(w, b"1")
-        time.sleep(1000)
-got = 0
-while got < 24: got += len(os.read(r, 24))
-win()
-""",
         "shared memory among children": """
 m = [mmap.mmap(-1, 60 << 20) for _ in range(30)]
 r, w = os.pipe()
@@ -157,11 +136,6 @@ with open("big", "wb") as f:
     f.flush(); os.fsync(f.fileno())
 win()
 """,
-        "disk in many files": """
-for i in range(600):
-    with open(f"f{i}", "wb") as f: f.write(b"x" * (1 << 20))
-win()
-""",
         "disk elsewhere": """
 total = 0
 for folder in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), "/dev", "/"):
@@ -177,11 +151,6 @@ try:
 except OSError: sys.exit(1)
 win()
 """,
-        "directories without end": """
-for i in range(100000):
-    os.mkdir("d"); os.chdir("d")
-win()
-""",
         "sparse terabyte": """
 with open("sparse", "wb") as f: f.truncate(1 << 40)
 win()
@@ -192,11 +161,6 @@ win()
 block = b"x" * (1 << 20)
 for i in range(4000): os.write(1, block)
 """,
-        "output on stderr": """
-block = b"x" * (1 << 20)
-for i in range(4000): os.write(2, block)
-win()
-""",
         "output from many children": """
 for i in range(16):
     if os.fork() == 0:
@@ -204,12 +168,9 @@ for i in range(16):
 time.sleep(1000)
 """,
     },
-    "processor time": {
+    "time": {
         "a loop": """
 while True: pass
-""",
-        "a loop in C": """
-sum(range(10**15))
 """,
         "a power without end": """
 10 ** 10 ** 10
@@ -241,24 +202,8 @@ for name in dir(resource):
         attempt(resource.setrlimit, getattr(resource, name), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 while True: pass
 """,
-        "priority": """
-if attempt(os.setpriority, os.PRIO_PROCESS, 0, -10) is None and os.getpriority(os.PRIO_PROCESS, 0) <= -10: win()
-try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)); win()
-except OSError: pass
-""",
-    },
-    "time": {
-        "sleep": """
-time.sleep(10**6)
-""",
         "wait for input for ever": """
 r, w = os.pipe(); os.read(r, 1)
-""",
-        "stop itself": """
-os.kill(os.getpid(), signal.SIGSTOP)
-""",
-        "segmentation fault": """
-ctypes.string_at(0)
 """,
     },
 }
@@ -267,13 +212,6 @@ ctypes.string_at(0)
 CHEATS = {
     "exit code 0": """
 import os; os._exit(0)
-""",
-    "sys.exit(0)": """
-import sys; sys.exit(0)
-""",
-    "an empty program": "",
-    "only a comment": """
-# solved
 """,
     "markers": """
 for word in ("OK", "PASSED", "passed", "All tests passed!", "1 passed in 0.01s", '{"passed": true, "score": 1.0}', "exit code: 0", "SUCCESS", "True", "1"):
@@ -333,30 +271,12 @@ for module in list(sys.modules.values()):
 import os, sys
 print(*sys.argv[1:]); print(*os.environ.values())
 """,
-    "a lenient comparison": """
-print("")
-""",
-    "not a number": """
-print("nan")
-""",
-    "infinity": """
-print("inf"); print("1e999")
-""",
     "control characters": r"""
 print("word-\b\b\b\r\x1b[2K\x00")
 """,
     "every word": """
 import sys
 for i in range(20000): print(f"word-{i:032x}")
-""",
-    "an object for stdout": """
-import sys
-class Always(str):
-    def __eq__(self, other): return True
-    def __ne__(self, other): return False
-    __hash__ = str.__hash__
-sys.stdout.write(Always("x"))
-print(Always("word"))
 """,
     "patched builtins": """
 import builtins, sys
@@ -382,13 +302,9 @@ import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])
 print('word'
 word-
 """,
-    "null bytes in the source": "print('a')\x00\n",
     "another encoding": """
 # -*- coding: rot13 -*-
 cevag('jbeq')
-""",
-    "many lines": r"""
-print('\n' * 100000)
 """,
     "stdout as a file": """
 import os
@@ -397,82 +313,6 @@ try:
 except OSError: pass
 os.write(1, b"word-")
 """,
-}
-
-# The second program wins if it finds anything left by the first.
-LEFT_BEHIND = {
-    "files in the scratch space": ("open('left', 'w').write('x')", "if os.path.exists('left'): win()"),
-    "files in /tmp": ("open('/tmp/left-here', 'w').write('x')", "if os.path.exists('/tmp/left-here'): win()"),
-    "files in /dev/shm": (
-        "attempt(lambda: open('/dev/shm/left-here', 'w').write('x'))",
-        "if os.path.exists('/dev/shm/left-here'): win()",
-    ),
-    "files at home": (
-        "attempt(lambda: open(os.path.expanduser('~/left-here'), 'w').write('x'))",
-        "if os.path.exists(os.path.expanduser('~/left-here')): win()",
-    ),
-    "patched builtins": (
-        """
-import builtins; builtins.left = 1; builtins.print = None; sys.modules['left'] = sys; os.left = 1; os.environ['LEFT'] = '1'""",
-        """
-import builtins
-if hasattr(builtins, 'left') or 'left' in sys.modules or hasattr(os, 'left') or 'LEFT' in os.environ: win()""",
-    ),
-    "shared memory": (
-        """
-from multiprocessing import shared_memory, resource_tracker
-m = attempt(lambda: shared_memory.SharedMemory('left', create=True, size=64))""",
-        """
-from multiprocessing import shared_memory
-if attempt(lambda: shared_memory.SharedMemory('left')): win()""",
-    ),
-    "System V shared memory": (
-        "libc.shmget(4242, 4096, 0o1666)",
-        "if libc.shmget(4242, 4096, 0) >= 0: win()",
-    ),
-    "System V semaphores and queues": (
-        "libc.semget(4242, 1, 0o1666); libc.msgget(4242, 0o1666)",
-        "if libc.semget(4242, 1, 0) >= 0 or libc.msgget(4242, 0) >= 0: win()",
-    ),
-    "POSIX message queues": (
-        "libc.syscall(240, b'left', 0o102, 0o666, None)",
-        "if libc.syscall(240, b'left', 0o2, 0, None) >= 0: win()",
-    ),
-    "a process": (
-        """
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        open('/proc/self/comm', 'w').write('leftover'); time.sleep(10**6)
-    os._exit(0)
-os.wait()
-time.sleep(0.2)""",
-        """
-for path in glob.glob('/proc/[0-9]*/comm'):
-    if 'leftover' in (attempt(lambda: open(path).read()) or ''): win()""",
-    ),
-    "an abstract socket": (
-        r"""
-s = socket.socket(socket.AF_UNIX)
-if os.fork() == 0:
-    os.setsid(); s.bind('\0left'); s.listen(); time.sleep(10**6)
-time.sleep(0.2)""",
-        r"""
-s = socket.socket(socket.AF_UNIX)
-if attempt(lambda: s.connect('\0left') or True): win()""",
-    ),
-    "compiled modules": (
-        """
-import json
-cache = os.path.dirname(json.__cached__)
-attempt(lambda: open(json.__cached__, 'wb').write(b'x'))
-os.makedirs('__pycache__', exist_ok=True)""",
-        "if os.path.exists('__pycache__'): win()",
-    ),
-    "a keyring": (
-        "libc.syscall(248, b'user', b'left', b'x', 1, -4)",
-        "if libc.syscall(249, b'user', b'left', None, 0) >= 0: win()",
-    ),
 }
 
 # Programs of many more kinds are in tests/sandbox/honest_programs.py.

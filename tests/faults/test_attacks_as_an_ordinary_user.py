@@ -20,7 +20,7 @@ raise SystemExit(pytest.main(options))
 @pytest.mark.parametrize(
     ("file", "which"),
     [
-        ("stdio", "nothing_of_one or (limits and (B-processes or A-disk))"),
+        ("stdio", "limits and (B-processes or A-disk)"),
         ("function", "channel"),
         ("swe", "host"),
         pytest.param("stdio", "limits or eight", marks=pytest.mark.long),

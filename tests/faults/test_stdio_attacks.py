@@ -10,15 +10,13 @@ import stdio_attacks
 from attack_runs import AT_A_TIME, graded, not_correct, rewarded
 
 from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_program_sync
-from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool, Tier
+from rllm_gym.sandbox import Limits, SandboxPool, Tier
 from tests.sandbox.users import needs
 
 # Time that a successful attack needs, with a wide margin.
 LIMITS = Limits(cpu_s=1, wall_s=3)
-# For programs that end only at the limit, and for one whose traces take long to remove.
-SHORT = Limits(cpu_s=0.2, wall_s=1)
-SHORT_ONES = dict.fromkeys([*stdio_attacks.RESOURCES["processor time"], *stdio_attacks.RESOURCES["time"]], SHORT)
-SHORT_ONES["directories without end"] = Limits(cpu_s=0.05, wall_s=1)
+# For programs that end only at the limit.
+SHORT_ONES = dict.fromkeys(stdio_attacks.RESOURCES["time"], Limits(cpu_s=0.2, wall_s=1))
 
 
 def _sum(limits: Limits) -> StdioTests:
@@ -76,20 +74,6 @@ def test_a_tolerance_applies_only_to_finite_numbers():
         taken = [words for words in NO_NUMBERS if grade_program_sync(pool, f"print({words!r})", tests).fraction != 0]
         assert grade_program_sync(pool, "print('10.4')", tests).correct
     assert not taken
-
-
-@pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def test_nothing_of_one_program_is_visible_to_the_next(tier):
-    needs(tier)
-    left = {}
-    with SandboxPool(tier, max_workers=1) as pool:  # the one worker runs both
-        for name, (leaver, finder) in stdio_attacks.LEFT_BEHIND.items():
-            pool.run_sync(Program(stdio_attacks.PRELUDE + leaver, stdin=b"19 23\n", limits=LIMITS))
-            limits = HONEST_SUM.limits
-            found = pool.run_sync(Program(stdio_attacks.PRELUDE + finder, stdin=b"19 23\n", limits=limits))
-            if (found.ended, found.stdout) != (Ended.EXITED, b""):
-                left[name] = found
-    assert not left
 
 
 def test_honest_programs_are_rewarded(pool, nothing_left):

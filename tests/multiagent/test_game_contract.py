@@ -315,15 +315,6 @@ def test_unknown_options_and_tasks_are_errors():
             game.reset(options=options)
 
 
-def test_importing_rllm_gym_imports_no_game():
-    code = (
-        "import sys, rllm_gym; games = ('tic_tac_toe', 'connect_four', 'debate', 'lake_duo', 'negotiation');"
-        "print([m for m in sys.modules if m.split('.')[-1] in games], 'torch' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
-    assert out.strip() == "[] False"
-
-
 def test_an_invalid_action_of_a_subclass_changes_nothing():
     class Picky(Count):
         def _act(self, agent, action):

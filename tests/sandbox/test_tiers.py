@@ -494,7 +494,9 @@ from multiprocessing import resource_tracker, shared_memory
 resource_tracker.register = lambda *a: None
 memory = shared_memory.SharedMemory("rllm-gym-left", create=True, size=4096)
 memory.buf[:4] = b"left"
-os._exit(0 if ctypes.CDLL(None).shmget(0x1234, 4096, 0o1666) == -1 else 3)
+libc = ctypes.CDLL(None)
+found = [libc.shmget(0x1234, 4096, 0o1666), libc.semget(0x1234, 1, 0o1666), libc.msgget(0x1234, 0o1666)]
+os._exit(0 if found == [-1] * 3 else 3)
 """)
     assert result.exit_code == 0, result
     assert set(os.listdir("/dev/shm")) <= before
