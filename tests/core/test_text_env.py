@@ -14,33 +14,18 @@ from hypothesis import strategies as st
 from parsing.checks import assert_all_raise, outcome
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
+from rllm_gym.data import Taskset
 
 
-class Tasks:
-    def __init__(self, number: int = 5) -> None:
-        self.tasks = [Task(f"t/{i}", f"content {i}", {"n": i}) for i in range(number)]
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __getitem__(self, index: int) -> Task:
-        return self.tasks[index]
-
-    def __iter__(self):
-        return iter(self.tasks)
-
-    def find(self, task_id: str) -> Task:
-        for task in self.tasks:
-            if task.task_id == task_id:
-                return task
-        raise TaskError(f"no task {task_id!r}")
+def make_tasks(number: int = 5) -> Taskset:
+    return Taskset.from_rows([Task(f"t/{i}", f"content {i}", {"n": i}) for i in range(number)])
 
 
 class Guess(TextEnv):
     """Say the number of the task; "break" raises EnvironmentFault."""
 
     def __init__(self, max_turns: int = 3, number: int = 5, **kwargs) -> None:
-        super().__init__(tasks=Tasks(number), max_turns=max_turns, **kwargs)
+        super().__init__(tasks=make_tasks(number), max_turns=max_turns, **kwargs)
         self.seen: list[int] = []
 
     def _begin(self, task: Task) -> str:
@@ -249,7 +234,7 @@ def test_an_environment_that_cannot_be_copied_is_an_error():
         def _act(self, action):
             return Outcome("ok")
 
-    env = Closed(tasks=Tasks(), max_turns=2)
+    env = Closed(tasks=make_tasks(), max_turns=2)
     env.reset(seed=0)
     for call in (env.get_state, env.fork):
         with pytest.raises(NotImplementedError, match="Closed"):

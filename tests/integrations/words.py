@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rllm_gym.core import EnvironmentFault, Outcome, Task, TextEnv
+from rllm_gym.data import Taskset
+
+TASKS = Taskset.from_rows([Task(f"words-{index}", f"say word {index}") for index in range(6)])
 
 
 class Words(TextEnv):
@@ -18,23 +21,8 @@ class Words(TextEnv):
     seen: ClassVar[list[tuple[str, int]]] = []
     breaks: ClassVar[set[str]] = set()
 
-    class Tasks:
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> Task:
-            if not 0 <= index < 6:
-                raise IndexError(index)
-            return Task(f"words-{index}", f"say word {index}")
-
-        def __iter__(self) -> Any:
-            return (self[index] for index in range(6))
-
-        def find(self, task_id: str) -> Task:
-            return self[int(task_id.removeprefix("words-"))]
-
     def __init__(self, talkative: int = 0) -> None:
-        super().__init__(tasks=self.Tasks(), max_turns=3)
+        super().__init__(tasks=TASKS, max_turns=3)
         self._more = " word" * talkative
 
     def _begin(self, task: Task) -> str:

@@ -322,16 +322,6 @@ def test_the_shared_pool_ends_when_the_interpreter_exits(each_user: Any) -> None
 # The pool
 
 
-def test_sixteen_concurrent_programs_get_their_own_results(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
-    pool = pool_of(pools, confined_tier)
-    source = "import time\nn = int(input())\ntime.sleep(0.2)\nprint(n * n)"
-
-    async def many() -> list[ProgramResult]:
-        return await asyncio.gather(*(pool.run(Program(source, stdin=b"%d" % n)) for n in range(16)))
-
-    assert [int(result.stdout) for result in asyncio.run(many())] == [n * n for n in range(16)]
-
-
 def test_waiting_for_a_processor_does_not_count_as_wall_time(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
     # Alone it takes half its wall limit; all on one processor take twice that.

@@ -425,48 +425,16 @@ class T(unittest.IsolatedAsyncioTestCase):
 
 """,
     ),
-    "a method of Solution()": (
-        "Solution().twoSum",
-        "check",
-        r"""class Solution:
-    def twoSum(self, nums, t):
-        d={}
-        for i,x in enumerate(nums):
-            if t-x in d: return [d[t-x],i]
-            d[x]=i
-""",
-        r"""
-def check(candidate):
-    assert candidate([2,7,11],9) == [0,1]
-
-""",
-    ),
-    "a method of Solution": (
-        "Solution.twoSum",
-        "check",
-        r"""class Solution:
-    def twoSum(self, nums, t):
-        return [0,1]
-""",
-        r"""
-def check(candidate):
-    assert candidate([2,7,11],9) == [0,1]
-
-""",
-    ),
-    "a method of Solution by its name alone": (
-        "twoSum",
-        "check",
-        r"""class Solution:
-    def twoSum(self, nums, t):
-        return [0,1]
-""",
-        r"""
-def check(candidate):
-    assert candidate([2,7,11],9) == [0,1]
-
-""",
-    ),
+    **{
+        f"the method {name}": (
+            name,
+            "check",
+            "class Solution:\n    def twoSum(self, nums, t):\n        d = {x: i for i, x in enumerate(nums)}\n"
+            "        return next([i, d[t - x]] for i, x in enumerate(nums) if t - x in d)\n",
+            "def check(candidate):\n    assert candidate([2, 7, 11], 9) == [0, 1]\n",
+        )
+        for name in ("Solution().twoSum", "Solution.twoSum", "twoSum")
+    },
     "numpy": (
         "np1",
         "assert",
