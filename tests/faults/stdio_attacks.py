@@ -208,8 +208,62 @@ r, w = os.pipe(); os.read(r, 1)
     },
 }
 
+# Places where a program could find the word of a test: ``find()`` returns it.
+SEARCHES = {
+    "files": """
+import os
+def find():
+    for folder, _, names in os.walk('/'):
+        if folder.startswith(('/proc', '/sys', '/usr', '/lib')): continue
+        for name in names:
+            try: text = open(os.path.join(folder, name), errors='replace').read(100000)
+            except OSError: continue
+            at = text.find('word' + '-')
+            if at >= 0: return text[at:at + 37]
+""",
+    "memory": """
+import re
+def find():
+    with open('/proc/self/mem', 'rb', 0) as memory:
+        for entry in [line.split() for line in open('/proc/self/maps')]:
+            if 'r' not in entry[1] or entry[-1].startswith('[v'): continue
+            low, high = (int(x, 16) for x in entry[0].split('-'))
+            try: memory.seek(low); found = re.search(rb'word-[0-9a-f]{32}', memory.read(min(high - low, 1 << 26)))
+            except OSError: continue
+            if found: return found[0].decode()
+""",
+    "frames": """
+import sys
+def find():
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):
+            text = repr(value)
+            at = text.find('word' + '-')
+            if at >= 0: return text[at:at + 37]
+        frame = frame.f_back
+""",
+    "the garbage collector": """
+import gc
+def find():
+    for thing in gc.get_objects():
+        try: text = repr(thing)[:20000]
+        except Exception: continue
+        at = text.find('word' + '-')
+        if at >= 0: return text[at:at + 37]
+""",
+    "loaded modules": """
+import sys
+def find():
+    for module in list(sys.modules.values()):
+        for value in list(vars(module).values()):
+            if isinstance(value, (str, bytes)) and 'word' + '-' in str(value): return value
+""",
+}
+
 # The correct output of these is a word that cannot be computed: a program that prints it has read the tests.
 CHEATS = {
+    **{name: f"{source}\nprint(find())\n" for name, source in SEARCHES.items()},
     "exit code 0": """
 import os; os._exit(0)
 """,
@@ -219,53 +273,6 @@ for word in ("OK", "PASSED", "passed", "All tests passed!", "1 passed in 0.01s",
 """,
     "the question back": """
 import sys; sys.stdout.write(sys.stdin.read())
-""",
-    "every file that can be read": """
-import os
-for folder, _, names in os.walk("/"):
-    if folder.startswith(("/proc", "/sys", "/usr", "/lib")): continue
-    for name in names:
-        try:
-            text = open(os.path.join(folder, name), errors="replace").read(100000)
-        except OSError: continue
-        at = text.find("word-")
-        if at >= 0: print(text[at:at + 37]); raise SystemExit
-""",
-    "its own memory": """
-import re
-maps = [line.split() for line in open("/proc/self/maps")]
-with open("/proc/self/mem", "rb", 0) as memory:
-    for entry in maps:
-        if "r" not in entry[1] or entry[-1].startswith("[v"): continue
-        low, high = (int(x, 16) for x in entry[0].split("-"))
-        try: memory.seek(low); block = memory.read(min(high - low, 64 << 20))
-        except OSError: continue
-        found = re.search(rb"word-[0-9a-f]{32}", block)
-        if found: print(found[0].decode()); raise SystemExit
-""",
-    "frames": """
-import sys
-frame = sys._getframe()
-while frame:
-    for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):
-        text = repr(value)
-        at = text.find("word" + "-")
-        if at >= 0: print(text[at:at + 37]); raise SystemExit
-    frame = frame.f_back
-""",
-    "the garbage collector": """
-import gc
-for thing in gc.get_objects():
-    try: text = repr(thing)[:20000]
-    except Exception: continue
-    at = text.find("word" + "-")
-    if at >= 0: print(text[at:at + 37]); raise SystemExit
-""",
-    "loaded modules": """
-import sys
-for module in list(sys.modules.values()):
-    for value in list(vars(module).values()):
-        if isinstance(value, (str, bytes)) and "word" + "-" in str(value) and value is not None: print(value); raise SystemExit
 """,
     "arguments and environment": """
 import os, sys

@@ -47,18 +47,31 @@ ONLY_A = [Tier.NAMESPACES]
 A_AND_LONG_B = [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)]
 
 
-@pytest.mark.parametrize("style", ["unittest", "pytest", pytest.param("assert", marks=pytest.mark.long)])
+EVEN, ODD, ALL = slice(0, None, 2), slice(1, None, 2), slice(None)
+
+
+@pytest.mark.parametrize(
+    ("style", "part"),
+    [
+        pytest.param("unittest", EVEN, id="unittest"),
+        pytest.param("pytest", ODD, id="pytest"),
+        pytest.param("unittest", ODD, id="unittest, the others", marks=pytest.mark.long),
+        pytest.param("pytest", EVEN, id="pytest, the others", marks=pytest.mark.long),
+        pytest.param("assert", ALL, id="assert", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("pool", ONLY_A, ids=["A"], indirect=True)
-def test_no_attack_on_tests_of_another_style_is_rewarded(style, pool, nothing_left):
+def test_no_attack_on_tests_of_another_style_is_rewarded(style, part, pool, nothing_left):
     """The processes that run the tests are the same in every tier."""
     attacks = {name: source for kind in function_attacks.CHEATS.values() for name, source in kind.items()}
+    names = list(attacks)[part]
     test = _secret(function_attacks.STYLES[style])
 
     def grade(name: str) -> CodeVerdict:
         limits = SHORT if name in function_attacks.CHEATS["without end"] else LIMITS
         return grade_program_sync(pool, attacks[name], FunctionTests("solve", test, style, limits=limits))
 
-    assert not rewarded(graded(attacks, grade, AT_A_TIME // 2))
+    assert not rewarded(graded(names, grade, AT_A_TIME // 2))
 
 
 WAYS = ("RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT")
