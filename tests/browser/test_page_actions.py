@@ -507,14 +507,6 @@ def test_a_link_that_leaves_the_task_is_reported(pool):
     run_scenario(pool, "<a href=http://b.test/>out</a><a href=http://b.test/ target=_blank>window</a>", scenario)
 
 
-def test_the_browser_rejects_answer_actions(pool):
-    async def scenario(driver: BrowserDriver) -> None:
-        with pytest.raises(ValueError, match="unknown browser action 'answer'"):
-            await driver.do('answer("x")')
-
-    run_scenario(pool, "x", scenario)
-
-
 # Without a browser
 
 

@@ -128,12 +128,11 @@ def test_only_the_solution_is_rewarded_and_not_idling_or_the_near_miss(seeds: ra
 
 
 def tasks_digest() -> str:
-    """Return a digest of the tasks of all templates."""
+    """Return a digest of the hardest task of each template."""
     reported = hashlib.sha256()
     for template in TEMPLATES.values():
-        for difficulty in template.difficulties:
-            _, task = start_episode(template, 7, difficulty)
-            reported.update(repr((task.goal, task.calls, task.wrong_calls, task.answer)).encode())
+        _, task = start_episode(template, 7, template.difficulties[-1])
+        reported.update(repr((task.goal, task.calls, task.wrong_calls, task.answer)).encode())
     return reported.hexdigest()
 
 
@@ -164,7 +163,7 @@ def test_difficulty_changes_the_size_and_seeds_change_the_task(tmp_path: Path):
     async def work(name: str, difficulty: int) -> tuple[int, set[str]]:
         """Return the amount of work (length of goal, calls, results and state) and the goals."""
         total, goals = 0, set()
-        for seed in range(4):
+        for seed in range(3):
             world, task = start_episode(TEMPLATES[name], seed, difficulty)
             workspace = tmp_path / name.replace("/", "-") / f"{difficulty}-{seed}"
             workspace.mkdir(parents=True)

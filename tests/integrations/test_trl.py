@@ -180,16 +180,14 @@ def test_an_environment_fault_gives_no_reward(model_path: Path, tmp_path: Path) 
     Words.breaks = {"words-1"}
     with rollout_func(Words, retries=1) as rollout:
         trainer = rollout_trainer(rollout, model_path, tmp_path, tasks=[0, 1])
-        batch = [
-            {"prompt": row["prompt"], "task_id": row["task_id"]} for row in trainer.train_dataset for _ in range(2)
-        ]
-        trainer.model.train()
-        scored = trainer._generate_and_score_completions(batch)
-        assert scored["advantages"][2:].tolist() == [0.0, 0.0]
-        assert scored["tool_mask"][2:, 0].tolist() == [0, 0]
-        assert batch[0]["env_reward"] > 0
-        assert batch[2]["env_reward"] is None
+        output = rollout([row["prompt"] for row in trainer.train_dataset for _ in range(2)], trainer)
+        assert all(reward > 0 for reward in output["env_reward"][:2])
+        assert output["env_reward"][2:] == [None, None]
+        assert not any(map(any, output["env_mask"][2:]))
         assert rollout.stats.faults["test"] == 4
+        trainer.train()
+        kept = [episode.reward for episode in rollout.episodes if episode.trainable]
+        assert logged(trainer, "reward")[-1] == pytest.approx(sum(kept) / len(kept), abs=1e-5)
         Words.breaks = {f"words-{index}" for index in range(6)}
         trainer.train()
         assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
