@@ -18,8 +18,9 @@ from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.swe.env import SWEEnv
 from rllm_gym.samplers import ScriptedSampler
-from rllm_gym.sandbox import SandboxPool, SandboxUnavailable, Tier
+from rllm_gym.sandbox import SandboxPool, Tier
 from rllm_gym.sandbox.session import PendingSession
+from tests.sandbox.users import pool_of_any_tier
 
 TESTS = "from calc.core import add\n\n\ndef test_zero():\n    assert add(0, 0) == 0\n"
 REPO = {
@@ -55,11 +56,7 @@ def bash(command: str) -> str:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[SandboxPool]:
-    try:
-        pool = SandboxPool()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    with pool:
+    with pool_of_any_tier() as pool:
         yield pool
 
 
