@@ -14,6 +14,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing.checks import assert_all_raise
 
 from rllm_gym.envs import TABLE
 from rllm_gym.integrations.features import DiscreteActions, HashedFeatures, TokenIds, make_numeric
@@ -92,7 +93,6 @@ def test_an_environment_can_be_pickled() -> None:
 
 
 def test_invalid_arguments_are_errors() -> None:
-    wrong = []
     for use, kind, says in (
         (lambda: make_numeric("rllm/Math-v0"), ValueError, "defines no discrete actions"),
         (lambda: make_numeric(LAKE, choices=[]), ValueError, "choices=[]"),
@@ -110,15 +110,7 @@ def test_invalid_arguments_are_errors() -> None:
         (lambda: DiscreteActions(gymnasium.make(LAKE)).action(-1), ValueError, "action=-1"),
         (lambda: DiscreteActions(gymnasium.make(LAKE)).action(1.7), ValueError, "action=1.7"),
     ):
-        try:
-            use()
-        except kind as error:
-            reported = str(error)
-        else:
-            reported = ""
-        if says not in reported:
-            wrong.append((says, reported))
-    assert wrong == []
+        assert_all_raise(kind, lambda _, use=use: use(), [(says, says)], plain=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import sys
@@ -67,20 +68,21 @@ def broken_env(check: str):
     return register
 
 
-def changed_step(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a step() that applies ``change(env, observation, reward, terminated, truncated, info)``."""
-
-    def step(self, action):
-        return change(self, *super(self._fault, self).step(action))
-
-    return step
+def broken(name: str, check: str, **attributes: Any) -> None:
+    """Register a :class:`CorrectEnv` with these methods or attributes instead of its own."""
+    BROKEN_ENVS[name] = (check, type(name, (CorrectEnv,), attributes))
 
 
-def changed(name: str, check: str, change: Callable[..., Any]) -> None:
-    """Return an environment that only changes the result of step()."""
-    fault = type(name, (CorrectEnv,), {"step": changed_step(change)})
-    fault._fault = fault
-    BROKEN_ENVS[name] = (check, fault)
+def changed(name: str, check: str, change: Callable[..., Any], method: str = "step") -> None:
+    """Register an environment whose step() or reset() returns ``change(env, *result)``."""
+    correct = getattr(CorrectEnv, method)
+    broken(name, check, **{method: lambda env, *args, **kwargs: change(env, *correct(env, *args, **kwargs))})
+
+
+def before(name: str, check: str, spoil: Callable[..., Any], method: str = "_act") -> None:
+    """Register an environment that calls ``spoil(env, argument)`` before it does what is right."""
+    correct = getattr(CorrectEnv, method)
+    broken(name, check, **{method: lambda env, argument: (spoil(env, argument), correct(env, argument))[1]})
 
 
 def with_info(**spoiled: Any) -> Callable[..., Any]:
@@ -115,30 +117,11 @@ class GymnasiumsOwnText(CorrectEnv):
         self.action_space = gymnasium.spaces.Text(max_length=1000)
 
 
-@broken_env("reset")
-class OnlyAnObservation(CorrectEnv):
-    def reset(self, **kwargs):
-        return super().reset(**kwargs)[0]
-
-
-@broken_env("reset")
-class NoTools(CorrectEnv):
-    def reset(self, **kwargs):
-        observation, info = super().reset(**kwargs)
-        del info["tools"]
-        return observation, info
-
-
-@broken_env("reset")
-class ToolsThatAreNoJson(CorrectEnv):
-    def _tools(self):
-        return "calculator"
-
-
-@broken_env("reset")
-class EmptyObservation(CorrectEnv):
-    def _begin(self, task):
-        return ""
+changed("OnlyAnObservation", "reset", lambda env, o, info: o, "reset")
+changed("NoTools", "reset", lambda env, o, info: (o, {k: v for k, v in info.items() if k != "tools"}), "reset")
+changed("RemembersTheLastEpisode", "reset", lambda env, o, info: (o, {**info, "turn": 1}), "reset")
+broken("ToolsThatAreNoJson", "reset", _tools=lambda env: "calculator")
+broken("EmptyObservation", "reset", _begin=lambda env, task: "")
 
 
 @broken_env("reset")
@@ -150,14 +133,6 @@ class WritesIntoTheOptions(CorrectEnv):
         return result
 
 
-@broken_env("reset")
-class RemembersTheLastEpisode(CorrectEnv):
-    def reset(self, **kwargs):
-        observation, info = super().reset(**kwargs)
-        info["turn"] = 1
-        return observation, info
-
-
 # step
 
 changed("NumberAsObservation", "step", lambda env, o, r, te, tr, info: (3, r, te, tr, info))
@@ -166,12 +141,8 @@ changed("FourTuple", "step", lambda env, o, r, te, tr, info: (o, r, te or tr, in
 changed("NumpyBool", "step", lambda env, o, r, te, tr, info: (o, r, np.bool_(te), tr, info))
 changed("SaysNothingAboutMistakes", "step", lambda env, o, r, te, tr, info: ("", r, te, tr, info))
 changed("TooLong", "step", lambda env, o, r, te, tr, info: (o * 100_000, r, te, tr, info))
-
-
-@broken_env("step")
-class TakesAnything(CorrectEnv):
-    def step(self, action):
-        return super().step(str(action))
+broken("TakesAnything", "step", step=lambda env, action: CorrectEnv.step(env, str(action)))
+broken("RepeatsItsInput", "step", _act=lambda env, action: Outcome(f"You said {action[:1000]}", {"right": 0.0}))
 
 
 # info
@@ -319,11 +290,29 @@ class TruncatesOneTurnEarly(CorrectEnv):
 
 # Tasks and seeds
 
-
-@broken_env("tasks")
-class IgnoresTheTask(CorrectEnv):
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)
+broken("IgnoresTheTask", "tasks", reset=lambda env, *, seed=None, options=None: CorrectEnv.reset(env, seed=seed))
+broken(
+    "AlwaysTheFirstTask",
+    "tasks",
+    reset=lambda env, *, seed=None, options=None: CorrectEnv.reset(env, seed=seed, options=options or {"task": 0}),
+)
+broken(
+    "UsesAFixedSeedWithoutASeed",
+    "tasks",
+    reset=lambda env, *, seed=None, options=None: CorrectEnv.reset(env, seed=seed or 0, options=options),
+)
+broken("ReadsTheClock", "seeding", _add_info=lambda env, info: info.update(time=time.perf_counter()))
+_EPISODES = itertools.count()
+broken("CountsEpisodes", "seeding", _begin=lambda env, task: f"{task.content} This is episode {next(_EPISODES)}.")
+before("UsesTheGlobalRandom", "global_randomness", lambda env, action: random.random())
+broken(
+    "SeedsNumpy",
+    "global_randomness",
+    reset=lambda env, *, seed=None, options=None: (
+        np.random.seed(seed),  # noqa: NPY002
+        CorrectEnv.reset(env, seed=seed, options=options),
+    )[1],
+)
 
 
 @broken_env("tasks")
@@ -335,53 +324,12 @@ class TakesAnyTask(CorrectEnv):
             return super().reset(seed=seed)
 
 
-@broken_env("tasks")
-class AlwaysTheFirstTask(CorrectEnv):
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed, options=options or {"task": 0})
-
-
-@broken_env("tasks")
-class UsesAFixedSeedWithoutASeed(CorrectEnv):
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=0 if seed is None else seed, options=options)
-
-
 @broken_env("seeding")
 class UsesItsOwnRandomNumbers(CorrectEnv):
     def _act(self, action):
         outcome = super()._act(action)
         outcome.observation += str(random.Random().random())
         return outcome
-
-
-@broken_env("seeding")
-class ReadsTheClock(CorrectEnv):
-    def _add_info(self, info):
-        info["time"] = time.perf_counter()
-
-
-@broken_env("seeding")
-class CountsEpisodes(CorrectEnv):
-    episodes = 0
-
-    def _begin(self, task):
-        self.episodes += 1
-        return f"{task.content} This is episode {self.episodes}."
-
-
-@broken_env("global_randomness")
-class UsesTheGlobalRandom(CorrectEnv):
-    def _act(self, action):
-        random.random()
-        return super()._act(action)
-
-
-@broken_env("global_randomness")
-class SeedsNumpy(CorrectEnv):
-    def reset(self, *, seed=None, options=None):
-        np.random.seed(seed)  # noqa: NPY002
-        return super().reset(seed=seed, options=options)
 
 
 @broken_env("global_randomness")
@@ -393,12 +341,7 @@ class SeedsWhenItIsMade(CorrectEnv):
 
 # Hostile replies
 
-
-@broken_env("fuzz")
-class RaisesOnSurrogates(CorrectEnv):
-    def _act(self, action):
-        action.encode()
-        return super()._act(action)
+before("RaisesOnSurrogates", "fuzz", lambda env, action: action.encode())
 
 
 @broken_env("fuzz")
@@ -415,12 +358,6 @@ class RaisesFaultsOnReplies(CorrectEnv):
         if "{" in action:
             raise EnvironmentFault("cannot parse")
         return super()._act(action)
-
-
-@broken_env("step")
-class RepeatsItsInput(CorrectEnv):
-    def _act(self, action):
-        return Outcome(f"You said {action[:1000]}", {"right": 0.0})
 
 
 # State
@@ -459,27 +396,12 @@ class ForgetsWhatTheOracleNeverReaches(CorrectEnv):
         return super().step(action)
 
 
-@broken_env("state")
-class ForksItself(CorrectEnv):
-    def fork(self):
-        return self
-
-
 # render, close, gymnasium, torch
 
-
-@broken_env("render")
-class DrawsNothing(CorrectEnv):
-    def render(self):
-        return None
-
-
-@broken_env("render")
-class GreyPicture(CorrectEnv):
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
-    def render(self):
-        return np.zeros((4, 4))
+broken("ForksItself", "state", fork=lambda env: env)
+broken("DrawsNothing", "render", render=lambda env: None)
+broken("GreyPicture", "render", metadata={"render_modes": ["rgb_array"]}, render=lambda env: np.zeros((4, 4)))
+broken("CannotBeSolved", "oracle", _act=lambda env, action: Outcome("Wrong.", {"right": 0.0}))
 
 
 @broken_env("close")
@@ -508,13 +430,6 @@ class KeepsItsOwnGenerator(CorrectEnv):
         if seed is not None:
             self.mine = np.random.default_rng(seed)
         return super().reset(options=options)
-
-
-@broken_env("oracle")
-class CannotBeSolved(CorrectEnv):
-    def _act(self, action):
-        outcome = super()._act(action)
-        return Outcome(outcome.observation, {"right": 0.0})
 
 
 # Tests

@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, find_chromium
+from rllm_gym.envs.web.browser import BrowserPool
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
-from tests.browser.long_timeouts import use_long_timeouts
+from tests.browser.long_timeouts import require_chromium, use_long_timeouts
 
 Site = Callable[..., Handler]
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    pytest.importorskip("playwright", reason="Playwright is not installed: pip install 'rllm-gym[web]'")
-    try:
-        return str(find_chromium())
-    except BrowserFault as fault:
-        pytest.skip(f"no browser: {fault}")
+    return require_chromium()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,11 @@
-"""Browser deadlines that neither a busy nor a stalled machine reaches, for tests of other behaviour."""
+"""For tests that use a browser: skipping where there is none, and deadlines that a stalled machine does not reach."""
 
 from __future__ import annotations
 
 import pytest
+
+from rllm_gym.envs.web.browser.errors import BrowserFault
+from rllm_gym.envs.web.browser.executable import find_chromium
 
 _SECONDS = {
     "session": ("GOTO_S", "LOAD_S", "ANSWER_S", "ACT_S", "OBSERVE_S", "RESPONSE_S", "STOP_S"),
@@ -12,16 +15,25 @@ _SECONDS = {
 }
 
 
-def use_long_timeouts(patch: pytest.MonkeyPatch, *, restless: bool = False) -> None:
+def use_long_timeouts(patch: pytest.MonkeyPatch, *, keep_changes_deadline: bool = False) -> None:
     """Make deadlines so long that a test which reaches one fails; ``wait()`` becomes short.
 
     Args:
         patch: Restores everything.
-        restless: Keep the usual deadline for pages that change for ever.
+        keep_changes_deadline: Keep the usual deadline for pages that change for ever.
     """
     for module, names in _SECONDS.items():
         for name in names:
             patch.setattr(f"rllm_gym.envs.web.browser.{module}.{name}", 100.0)
     patch.setattr("rllm_gym.envs.web.browser.actions._WAIT_S", 0.05)
-    if not restless:
+    if not keep_changes_deadline:
         patch.setattr("rllm_gym.envs.web.browser.load_state._CHANGES_MS", 1_000_000)
+
+
+def require_chromium() -> str:
+    """Return the path of Chromium; skip the calling test or module where it or Playwright is not installed."""
+    pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
+    try:
+        return str(find_chromium())
+    except BrowserFault as missing:
+        pytest.skip(str(missing), allow_module_level=True)

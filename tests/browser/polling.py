@@ -36,3 +36,16 @@ def lives(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def browsers(parent: int | None = None) -> list[psutil.Process]:
+    """Return the Chromium processes (not their renderers) below a process."""
+    found = []
+    for process in psutil.Process(parent).children(recursive=True):
+        try:
+            line = process.cmdline()
+        except psutil.Error:
+            continue
+        if any("--remote-debugging-pipe" in word for word in line) and not any("--type=" in word for word in line):
+            found.append(process)
+    return found

@@ -21,7 +21,7 @@ WELL_BEHAVED = {"http://b.test": lambda request: Response(b"<title>quiet</title>
 
 @pytest.fixture(autouse=True)
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_long_timeouts(monkeypatch, restless=True)
+    use_long_timeouts(monkeypatch, keep_changes_deadline=True)
 
 
 def shorten_timeouts(patch: pytest.MonkeyPatch, *names: str) -> None:

@@ -16,24 +16,11 @@ import pytest
 
 from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
 from rllm_gym.envs.web.sites.http import Request, Response
-from tests.browser.polling import until
+from tests.browser.polling import browsers, until
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 HELLO = {"http://a.test": lambda request: Response(b"<title>hello</title><p>hello")}
-
-
-def browsers(parent: int | None = None) -> list[psutil.Process]:
-    """Return the Chromium processes (not their renderers) below a process."""
-    found = []
-    for process in psutil.Process(parent).children(recursive=True):
-        try:
-            line = process.cmdline()
-        except psutil.Error:
-            continue
-        if any("--remote-debugging-pipe" in word for word in line) and not any("--type=" in word for word in line):
-            found.append(process)
-    return found
 
 
 def test_a_site_of_this_process_is_served_like_a_real_one(pool: BrowserPool) -> None:

@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium
 from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
@@ -100,21 +99,6 @@ def test_ctrl_c_at_the_prompt_exits_without_a_traceback() -> None:
         pass  # Linux: the terminal's other end is closed
     os.close(controller)
     assert b"Traceback" not in seen
-
-
-def test_a_custom_environment_is_imported_from_the_current_folder(tmp_path: Path) -> None:
-    assert rllm_gym("new-env", "word_chain", cwd=tmp_path).returncode == 0
-    script = Path(sys.executable).with_name("rllm-gym")  # as installed: Python alone puts no folder on its path
-    result = subprocess.run(
-        [script, "play", "word_chain:WordChain-v0", "--seed", "0"],
-        input="hello\n",
-        capture_output=True,
-        text=True,
-        cwd=tmp_path / "word_chain",
-        timeout=240,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "turn 1" in result.stdout
 
 
 def test_invalid_arguments_are_one_line_errors() -> None:

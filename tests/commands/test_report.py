@@ -104,7 +104,7 @@ def test_the_page_shows_the_run(run_folder: Path) -> None:
         for tag, attributes in page.tags
         if tag == "details" and "task" in (attributes["class"] or "").split()
     ]
-    assert [attributes["data-change"] for attributes in tasks] == ["unsolved", "learnt", "learnt", "solved", "learnt"]
+    assert [attributes["data-change"] for attributes in tasks] == ["unsolved", "gained", "gained", "solved", "gained"]
 
 
 def test_the_page_loads_nothing_and_only_its_own_script_may_run(run_folder: Path) -> None:

@@ -98,20 +98,20 @@ def test_a_head_request_gets_the_headers_of_the_page(sites: SiteServers) -> None
 
 
 def test_the_command_prints_the_address_and_exits_on_ctrl_c() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "rllm_gym.commands.main", "serve-sites", "--site", "shop", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        output = ""
-        while "Ctrl-C" not in output and (line := process.stdout.readline()):
-            output += line
-        start = re.search(r"Start:\s+(\S+)", output)[1]
-        assert "Goal:" in output
-        assert "<title>" in read(browser(), start)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 130
+    command = [sys.executable, "-m", "rllm_gym.commands.main", "serve-sites", "--site", "shop", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            output = ""
+            while "Ctrl-C" not in output and (line := process.stdout.readline()):
+                output += line
+            start = re.search(r"Start:\s+(\S+)", output)
+            assert start, output
+            assert "Goal:" in output
+            assert "<title>" in read(browser(), start[1])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=120) == 130
+        finally:
+            process.kill()  # otherwise leaving the block would wait for a server that nobody stops
 
 
 def test_templates_are_listed_and_an_unknown_name_is_a_one_line_error(capsys) -> None:

@@ -8,6 +8,7 @@ import re
 from typing import Any, ClassVar
 
 import pytest
+from parsing.checks import assert_all_raise
 
 from rllm_gym.compat import (
     Action,
@@ -453,17 +454,7 @@ def test_unsupported_features_raise_errors_that_name_them() -> None:
         ({"env_class": None}, "env_class"),
         ({"rollout_engine": None, "sampling_params": {}}, "model"),
     ]
-    wrong = []
-    for arguments, output in cases:
-        try:
-            AgentExecutionEngine(**(base | arguments))
-        except ValueError as error:
-            reported = str(error)
-        else:
-            reported = ""
-        if output not in reported:
-            wrong.append((arguments, reported))
-    assert wrong == []
+    assert_all_raise(ValueError, lambda arguments: AgentExecutionEngine(**(base | arguments)), cases)
     with pytest.raises(ValueError, match="repetition_penalty"):
         run([{"lamps": 1}], "stop", **base, sampling_params={"repetition_penalty": 1.1})
     with pytest.raises(ValueError, match="tool_map"):

@@ -6,7 +6,28 @@ import statistics
 import subprocess
 import sys
 
-HEAVY = ("torch", "transformers", "datasets", "pandas", "pyarrow", "sympy", "math_verify", "PIL", "peft", "trainers")
+HEAVY = (
+    "torch",
+    "transformers",
+    "datasets",
+    "pandas",
+    "pyarrow",
+    "sympy",
+    "math_verify",
+    "PIL",
+    "peft",
+    "trainers",
+    "mpmath",
+)
+SERVERS_AND_SITES = ("mcp", "pydantic", "rllm_gym.envs.web.sites.shop")
+GAMES = tuple(
+    f"rllm_gym.multiagent.{game}" for game in ("tic_tac_toe", "connect_four", "debate", "lake_duo", "negotiation")
+)
+MODULES = (
+    *("rllm_gym.data", "rllm_gym.envs.frozen_lake", "rllm_gym.testing", "rllm_gym.grading"),
+    *("rllm_gym.envs.mcp.worlds", "rllm_gym.envs.web.sites"),
+    *("rllm_gym.chat", "rllm_gym.samplers", "rllm_gym.agents", "rllm_gym.engine", "rllm_gym.compat"),
+)
 
 
 def fresh_python(code: str) -> str:
@@ -22,12 +43,15 @@ def test_import_takes_less_than_half_a_second():
     assert statistics.median(seconds) < 0.5, seconds
 
 
-def test_import_loads_no_heavy_library():
+def test_import_loads_no_heavy_library_and_no_environment_that_is_not_used():
     code = f"""
 import importlib, sys
-for module in ("rllm_gym", "rllm_gym.data", "rllm_gym.envs.frozen_lake", "rllm_gym.testing"):
+import rllm_gym
+assert not [name for name in sys.modules if name.startswith({GAMES})]
+for module in {MODULES}:
     importlib.import_module(module)
-    print(module, [name for name in {HEAVY} if name in sys.modules])
+    print(module, [name for name in {(*HEAVY, *SERVERS_AND_SITES)} if name in sys.modules])
+assert len(rllm_gym.envs.web.sites.TEMPLATES) >= 40
 """
     assert [line for line in fresh_python(code).splitlines() if not line.endswith(" []")] == []
 

@@ -12,29 +12,18 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TextEnv
+from rllm_gym.data import Taskset
 from rllm_gym.engine import AgentExecutionEngine, Deadlines
 from rllm_gym.samplers import ScriptedSampler
 
-
-class Numbers:
-    def __len__(self) -> int:
-        return 9
-
-    def __getitem__(self, index: int) -> Task:
-        return Task(str(index), f"guess {index}")
-
-    def __iter__(self) -> Any:
-        return (self[index] for index in range(9))
-
-    def find(self, task_id: str) -> Task:
-        return self[int(task_id)]
+NUMBERS = Taskset.from_rows([Task(str(index), f"guess {index}") for index in range(9)])
 
 
 class Guess(TextEnv):
     """The synchronous counterpart."""
 
     def __init__(self, max_turns: int = 3, log: list[str] | None = None) -> None:
-        super().__init__(tasks=Numbers(), max_turns=max_turns, invalid_action_penalty=0.5)
+        super().__init__(tasks=NUMBERS, max_turns=max_turns, invalid_action_penalty=0.5)
         self.log = log if log is not None else []
 
     def _begin(self, task: Task) -> str:

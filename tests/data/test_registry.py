@@ -203,7 +203,7 @@ def test_a_killed_writer_leaves_a_valid_registry_and_no_lock(home: Path) -> None
     for _ in range(3):
         writer.stdout.readline()
     os.kill(writer.pid, signal.SIGKILL)
-    writer.wait(timeout=30)
+    writer.wait(timeout=120)
     writer.stdout.close()
     assert (DatasetRegistry.load_dataset("sums") or Dataset([])).get_data() == ROWS
     DatasetRegistry.register_dataset("after", ROWS)

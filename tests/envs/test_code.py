@@ -133,30 +133,6 @@ def test_limits_of_the_row_are_enforced_and_reported():
     assert "60 s of processor time and 4096 MB" in start(row | {"time_limit_s": 1e9, "memory_mb": 10**9}).reset()[0]
 
 
-HOSTILE = {
-    "fork bomb": "import os\nwhile True: os.fork()",
-    "flood": "while True: print('x' * 100000)",
-    "ignored signals": "import signal\nfor s in range(1, 30):\n    try: signal.signal(s, signal.SIG_IGN)\n"
-    "    except OSError: pass\nwhile True: pass",
-    "segmentation fault": "import ctypes\nctypes.string_at(0)",
-    "deep source": "(" * 5000,
-    "nul": "print(1)\0",
-    "kill": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(0, signal.SIGKILL)",
-    "closed": "import os\nos.closerange(0, 100)",
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_program_is_wrong_and_does_not_affect_the_next_one(name):
-    hurried = [{**row, "id": f"{row['id']}, hurried", "time_limit_s": 0.2} for row in (DOUBLE, ADD)]
-    env = gym.make(IDS[0], tasks=[DOUBLE, ADD, *hurried], **PATIENT)
-    for row, honest in ((DOUBLE, "print(2 * int(input()))"), (ADD, "def add(a, b):\n    return a + b")):
-        env.reset(options={"task": f"{row['id']}, hurried"})
-        assert env.step(block(HOSTILE[name]))[1] == 0.0
-        env.reset(options={"task": row["id"]})
-        assert env.step(block(honest))[1] == 1.0
-
-
 class CountingPool(SandboxPool):
     """Count the programs that it runs."""
 
@@ -213,14 +189,6 @@ def test_a_function_of_humaneval_may_leave_out_the_imports_that_were_given(share
     assert "import" not in program
     future = "from __future__ import annotations\n" + program
     assert asyncio.run(rewards_of([row] * 2, [program, future])) == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("every", [60, pytest.param(20, marks=pytest.mark.long)])
-def test_mbpp_solutions_pass_and_an_empty_function_fails(shared_data, every):
-    rows = lines_of(shared_data / "mbpp_test.jsonl", every)
-    assert asyncio.run(rewards_of(rows, [row["code"] for row in rows])) == [1.0] * len(rows)
-    empty = [f"def {CodeEnv(tasks=[row]).tasks[0].data['entry_point']}(*a):\n    return None" for row in rows]
-    assert asyncio.run(rewards_of(rows, empty)) == [0.0] * len(rows)
 
 
 def test_files_are_task_sets(shared_data):

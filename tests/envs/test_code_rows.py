@@ -6,13 +6,13 @@ import asyncio
 import base64
 import json
 import pickle
-import re
 import zlib
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data import Taskset
@@ -302,10 +302,8 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
 
 def test_an_unusable_row_is_an_error_with_the_key():
     good = {"id": "good", **stdio()}
-    for row, output in UNUSABLE:
-        with pytest.raises(TaskError) as raised:
-            CodeEnv(tasks=[good, row])
-        assert re.search(rf"row 1 of 'code': .*{output}", str(raised.value)), str(row)[:200]
+    cases = [(row, rf"row 1 of 'code': .*{output}") for row, output in UNUSABLE]
+    assert_all_raise(TaskError, lambda row: CodeEnv(tasks=[good, row]), cases)
 
 
 def test_a_decompression_bomb_is_not_unpacked():

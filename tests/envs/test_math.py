@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import re
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
+from parsing.checks import assert_all_raise
 
 import rllm_gym  # noqa: F401 - registers the ids
-from rllm_gym.core import SPLITS, EnvironmentFault, Task, TaskError, Text
+from rllm_gym.core import SPLITS, EnvironmentFault, Task, TaskError
 from rllm_gym.data import Taskset
 from rllm_gym.envs.math import FAMILIES, MathEnv, MathMultiTurnEnv, math_tasks
 from rllm_gym.envs.math import env as math_env_module
@@ -47,50 +45,22 @@ def multi(**arguments: Any) -> gym.Env[str, str]:
 # Real data
 
 
-def changed(gold: str) -> str:
-    """Return the gold answer with one digit changed."""
-    at = next(index for index, character in enumerate(gold) if character.isdigit())
-    return gold[:at] + str((int(gold[at]) + 1) % 10 or 1) + gold[at + 1 :]
-
-
-def test_gsm8k_solutions_are_correct_and_wrong_with_a_changed_digit(shared_data: Path) -> None:
-    path = shared_data / "gsm8k_test.jsonl"
-    env = make(tasks=str(path))
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert len(rows) == 1319
-    for index, row in enumerate(rows):
-        reasoning, _, gold = row["answer"].rpartition("#### ")
-        for answer, reward in ((gold, 1.0), (changed(gold), 0.0)):
-            observation, info = env.reset(options={"task": index})
-            assert row["question"] in observation
-            _, got, terminated, truncated, info = env.step(f"{reasoning}\nThe answer is \\boxed{{{answer}}}.")
-            assert (got, info["success"], terminated, truncated) == (reward, reward == 1.0, True, False), (gold, answer)
-
-
-def test_math_500_solutions_are_correct_and_wrong_with_a_changed_answer(shared_data: Path) -> None:
-    path = shared_data / "math500.jsonl"
-    env = make(tasks=str(path))
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    wrong: list[str] = []
-    for row in rows:
-        env.reset(options={"task": row["unique_id"]})
-        if env.step(row["solution"])[1] != 1.0:
-            wrong.append(row["unique_id"])
-        env.reset(options={"task": row["unique_id"]})
-        other = changed(row["answer"]) if re.search(r"\d", row["answer"]) else "31415926"
-        if env.step(f"\\boxed{{{other}}}")[1] != 0.0:
-            wrong.append(f"{row['unique_id']} changed")
-    assert wrong == []
-
-
-def test_gsm8k_splits_by_content_and_keeps_its_ids(shared_data: Path) -> None:
-    path = shared_data / "gsm8k_test.jsonl"
-    seen: dict[str, str] = {}
-    for split in SPLITS:
-        tasks = make(tasks=path, split=split).unwrapped.tasks  # type: ignore[attr-defined]
-        for task in tasks:
-            assert seen.setdefault(task.content, split) == split
-    assert len(seen) == 1319
+def test_gsm8k_and_math_500_are_task_sets(shared_data: Path) -> None:
+    """Some rows of each; tests/grading/math grades all of them."""
+    for name, number, field in (("gsm8k_test", 1319, "answer"), ("math500", 500, "solution")):
+        path = shared_data / f"{name}.jsonl"
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        parts = [{task.content for task in make(tasks=path, split=split).unwrapped.tasks} for split in SPLITS]  # type: ignore[attr-defined]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == number
+        env = make(tasks=str(path))
+        for index in range(0, number, 20):
+            row = rows[index]
+            solution, hashes, gold = row[field].rpartition("#### ")
+            right = f"{solution} \\boxed{{{gold}}}" if hashes else row[field]
+            for reply, reward in ((right, 1.0), ("\\boxed{31415926}", 0.0)):
+                observation, _ = env.reset(options={"task": row.get("unique_id", index)})
+                assert row.get("question", row.get("problem")) in observation
+                assert env.step(reply)[1] == reward, row
 
 
 FORMS: list[tuple[Any, str]] = [
@@ -127,10 +97,8 @@ def test_rows_in_common_formats_are_accepted() -> None:
 
 
 def test_an_unusable_row_is_an_error_when_the_environment_is_made() -> None:
-    for row, output in UNUSABLE:
-        with pytest.raises(TaskError) as raised:
-            MathEnv(tasks=[ROWS[0], row])
-        assert re.search(rf"row 1 of 'math': .*{output}", str(raised.value)), row
+    cases = [(row, rf"row 1 of 'math': .*{output}") for row, output in UNUSABLE]
+    assert_all_raise(TaskError, lambda row: MathEnv(tasks=[ROWS[0], row]), cases)
 
 
 def test_other_task_sets_are_accepted() -> None:
@@ -175,27 +143,8 @@ def test_repeating_the_question_is_never_correct() -> None:
             assert env.step(f"\\boxed{{{piece}}}")[1] == 0.0, (question, piece)
 
 
-@pytest.mark.parametrize("size", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
-def test_splits_share_no_problem(size: int) -> None:
-    contents = {split: [task.content for task in math_tasks(split=split, size=size)] for split in SPLITS}
-    for first, second in itertools.combinations(SPLITS, 2):
-        assert not set(contents[first]) & set(contents[second])
-    assert all(len(set(texts)) > 0.97 * size for texts in contents.values())
-
-
-def test_splits_of_small_families_are_disjoint() -> None:
-    for family in ("counting", "sorting"):
-        parts = [
-            {task.content for task in math_tasks(families=family, difficulty=1, split=split, size=1_000)}
-            for split in SPLITS
-        ]
-        assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
-        assert all(len(part) > 100 for part in parts)
-
-
-def test_seeds_are_independent() -> None:
-    a, b = ({task.content for task in math_tasks(seed=seed, size=3_000)} for seed in (42, 43))
-    assert len(a & b) < 60
+def test_problems_rarely_repeat() -> None:
+    assert all(len({task.content for task in math_tasks(split=split, size=2_000)}) > 1_940 for split in SPLITS)
 
 
 def test_the_released_problems_never_change() -> None:
@@ -254,62 +203,6 @@ def test_families_difficulty_and_size_are_chosen_and_checked() -> None:
 # The contract
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_gymnasiums_env_checker_passes(env_id: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(gym.make(env_id).unwrapped, skip_render_check=False)
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_the_same_seed_gives_the_same_episode(env_id: str) -> None:
-    def episode(seed: int) -> list[Any]:
-        env = make(env_id)
-        rng = random.Random(seed)
-        steps: list[Any] = [env.reset(seed=seed)]
-        while len(steps) == 1 or not (steps[-1][2] or steps[-1][3]):
-            steps.append(env.step(f"\\boxed{{{rng.randrange(100)}}}"))
-        return steps
-
-    assert episode(5) == episode(5)
-    assert len({episode(seed)[0][0] for seed in range(10)}) > 5
-
-
-@pytest.mark.parametrize("replies", [300, pytest.param(2_000, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("env_id", "arguments"), [(IDS[0], {}), (IDS[1], {}), (IDS[1], {"calculator": True})])
-def test_arbitrary_replies_raise_no_error(env_id: str, arguments: dict[str, Any], replies: int) -> None:
-    env = make(env_id, families=["arithmetic", "counting"], **arguments)
-    rng = random.Random(1)
-    space = Text(2_000, seed=1)
-    pieces = [
-        "\\boxed{",
-        "}",
-        "</think>",
-        "<think>",
-        "<tool_call>",
-        "</tool_call>",
-        '{"name": "calculator"',
-        "\0",
-        "\ud800",
-        "5",
-    ]
-    types: dict[str, type] = {}
-    over = True
-    for index in range(replies):
-        if over:
-            env.reset(options={"task": index})
-        action = "".join(
-            rng.choice(pieces) if rng.random() < 0.5 else space.sample()[:20] for _ in range(rng.randrange(8))
-        )
-        observation, reward, terminated, truncated, info = env.step(action)
-        assert env.observation_space.contains(observation)
-        assert isinstance(reward, float)
-        assert not (terminated and truncated)
-        assert all(types.setdefault(key, type(value)) is type(value) for key, value in info.items())
-        over = terminated or truncated
-    env.close()
-
-
 def test_a_reply_without_an_answer_ends_the_episode_with_feedback() -> None:
     for reply, message in (
         ("The answer is 5.", r"no \boxed{}"),
@@ -324,11 +217,6 @@ def test_a_reply_without_an_answer_ends_the_episode_with_feedback() -> None:
         assert info["invalid_action"]
         assert (info["stop_reason"], info["success"], info["extracted"]) == ("invalid_action", False, "")
     assert single(invalid_action_penalty=0.25).step("5")[1] == -0.25
-
-
-def test_the_answer_is_the_last_box_after_thinking() -> None:
-    assert single().step("<think>\\boxed{7}</think> \\boxed{4}, no: \\boxed{5}")[1] == 1.0
-    assert single().step("<think>\\boxed{5}</think> \\boxed{4}")[1] == 0.0
 
 
 def test_no_observation_contains_the_gold_answer() -> None:
@@ -353,13 +241,6 @@ def test_a_grader_that_breaks_is_a_fault_and_no_reward(monkeypatch: pytest.Monke
     with pytest.raises(EnvironmentFault, match=r"math/0.*no worker could be started") as raised:
         env.step("\\boxed{5}")
     assert raised.value.kind == "grader"
-
-
-def test_an_answer_built_to_hang_the_grader_is_wrong() -> None:
-    """That a verdict arrives shows that the grader does not evaluate the expression: that would never end."""
-    for answer in ("9**9**9**9", "9^{9^{9^{9}}}", "\\frac{" * 5_000, "(" * 20_000, "1" * 500_000, "10^{10^{10}}!"):
-        _, reward, terminated, _, info = single(grading_timeout=0.3).step(f"\\boxed{{{answer}}}")
-        assert (reward, terminated, info["success"]) == (0.0, True, False), answer[:20]
 
 
 def test_built_in_problems_require_a_fully_evaluated_answer() -> None:
@@ -464,18 +345,6 @@ def halfway() -> Iterator[MathMultiTurnEnv]:
     env.close()
 
 
-def test_a_fork_is_independent(halfway: MathMultiTurnEnv) -> None:
-    state = halfway.get_state()
-    copy = halfway.fork()
-    assert copy.render() == halfway.render()
-    assert copy.step("\\boxed{5}")[1] == 1.0
-    assert halfway.step("\\boxed{7}")[4]["turn"] == 2
-    halfway.set_state(state)
-    assert halfway.step("\\boxed{5}")[1:4] == (1.0, True, False)
-    with pytest.raises(ValueError, match="MathEnv"):
-        MathEnv(tasks=ROWS).set_state(state)
-
-
 def test_rendering_shows_problem_replies_and_verdicts(halfway: MathMultiTurnEnv) -> None:
     shown = halfway.render()
     assert isinstance(shown, str)
@@ -485,13 +354,3 @@ def test_rendering_shows_problem_replies_and_verdicts(halfway: MathMultiTurnEnv)
     assert len(str(halfway.render())) < 10_000
     with pytest.raises(ResetNeeded):
         MathEnv(render_mode="ansi").render()
-
-
-def test_it_runs_in_vector_environments() -> None:
-    env = gym.make_vec(IDS[1], num_envs=3, vectorization_mode="sync", tasks=ROWS)
-    observations, _ = env.reset(seed=1)
-    assert len(observations) == 3
-    _, rewards, terminated, _, _ = env.step(("\\boxed{5}", "\\boxed{6}", "?"))
-    assert list(rewards) == [1.0, 0.0, 0.0]
-    assert list(terminated) == [True, False, False]
-    env.close()

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Task, TaskError
 
@@ -125,21 +126,14 @@ def env():
 
 
 def test_only_the_solution_is_rewarded():
-    """The solution of every template; wrong episodes of one template per world, as test_mcp_worlds.py has all."""
-    worlds = {name.partition("/")[0]: name for name in TEMPLATES}
-    wrong = []
-    for template in TEMPLATES:
-        try:
-            wrong += find_errors(template, others=template in worlds.values())
-        except Exception as error:
-            error.add_note(f"in {template}")
-            raise
-    assert wrong == []
+    """One template per world; test_mcp_worlds.py has all."""
+    templates = {name.partition("/")[0]: name for name in TEMPLATES}.values()
+    assert [error for template in templates for error in find_errors(template)] == []
 
 
-def find_errors(template: str, others: bool) -> list[Any]:
+def find_errors(template: str) -> list[Any]:
     env, wrong = MCPEnv(templates=template), []
-    for path, reward in (("solution", 1.0), *((("cut short", 0.0), ("idle", 0.0)) if others else ())):
+    for path, reward in (("solution", 1.0), ("cut short", 0.0), ("idle", 0.0)):
         env.reset(seed=3)
         task = tool_task_of(env)
         calls = {"solution": task.calls, "cut short": task.calls[:-2], "idle": ()}[path]
@@ -488,13 +482,7 @@ WRONG_ROWS = (
 
 
 def test_an_unusable_row_is_an_error_with_the_reason():
-    wrong = []
-    for row, output in WRONG_ROWS:
-        with pytest.raises(TaskError) as caught:
-            make_env(row)
-        if output not in str(caught.value):
-            wrong.append((row, output, str(caught.value)))
-    assert wrong == []
+    assert_all_raise(TaskError, make_env, WRONG_ROWS, plain=True)
 
 
 def test_rows_from_the_hub_cannot_run_code():
@@ -762,9 +750,7 @@ WRONG_OPTIONS = (
 
 
 def test_an_option_out_of_range_is_an_error_with_its_name():
-    for options, output in WRONG_OPTIONS:
-        with pytest.raises(ValueError, match=output):
-            make_env(**options)
+    assert_all_raise(ValueError, lambda options: make_env(**options), WRONG_OPTIONS, plain=True)
 
 
 def test_without_the_extra_the_install_command_is_named(monkeypatch):

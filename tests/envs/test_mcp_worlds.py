@@ -150,12 +150,11 @@ def test_only_the_solution_is_rewarded_and_not_idling_or_the_near_miss(seeds: ra
 
 
 def tasks_digest() -> str:
-    """Return a digest of the tasks of all templates."""
+    """Return a digest of the hardest task of each template."""
     reported = hashlib.sha256()
     for template in TEMPLATES.values():
-        for difficulty in template.difficulties:
-            _, task = start_episode(template, 7, difficulty)
-            reported.update(repr((task.goal, task.calls, task.answer)).encode())
+        _, task = start_episode(template, 7, template.difficulties[-1])
+        reported.update(repr((task.goal, task.calls, task.answer)).encode())
     return reported.hexdigest()
 
 
@@ -186,7 +185,7 @@ def test_difficulty_changes_the_size_and_seeds_change_the_task(tmp_path: Path):
     async def work(name: str, difficulty: int) -> tuple[int, set[str]]:
         """Return the amount of work (length of goal, calls, results and state) and the goals."""
         total, goals = 0, set()
-        for seed in range(4):
+        for seed in range(3):
             world, task = start_episode(TEMPLATES[name], seed, difficulty)
             workspace = tmp_path / name.replace("/", "-") / f"{difficulty}-{seed}"
             workspace.mkdir(parents=True)
@@ -201,9 +200,3 @@ def test_difficulty_changes_the_size_and_seeds_change_the_task(tmp_path: Path):
         if hard <= 1.1 * easy or len(some | others) < 3:
             wrong.append((name, easy, hard, some | others))
     assert wrong == []
-
-
-def test_importing_the_worlds_imports_no_server():
-    program = "import rllm_gym.envs.mcp.worlds, sys; print('mcp' in sys.modules, 'pydantic' in sys.modules)"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert output.split() == ["False", "False"]

@@ -68,16 +68,6 @@ def test_each_reply_is_rendered_once_with_its_result(env_class: type[QuestionEnv
     env.close()
 
 
-def test_a_copy_of_the_state_grades_the_same_question() -> None:
-    env = AsyncSumEnv(render_mode="ansi")
-    env.reset(seed=0, options={"task": 7})
-    env.step("15")
-    copy = AsyncSumEnv(render_mode="ansi")
-    copy.set_state(env.get_state())
-    assert copy.render() == env.render()
-    assert copy.step("14")[1] == 1.0
-
-
 def test_a_question_that_does_not_fit_is_an_error_of_the_task() -> None:
     with pytest.raises(TaskError, match=r"'sums/7' needs an observation of 14 characters.*max_observation_chars=10"):
         SumEnv(max_observation_chars=10).reset(options={"task": 7})

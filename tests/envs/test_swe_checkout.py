@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import TaskError
 from rllm_gym.envs.swe import checkout as checkouts
@@ -192,10 +193,8 @@ UNUSABLE = [
 
 
 def test_an_unusable_source_is_an_error_with_its_name(repo):
-    for repo_of, commit, output in UNUSABLE:
-        with pytest.raises(TaskError) as raised:
-            prepare(repo_of(repo), commit)
-        assert output in str(raised.value), commit
+    cases = [((repo_of(repo), commit), output) for repo_of, commit, output in UNUSABLE]
+    assert_all_raise(TaskError, lambda case: prepare(*case), cases)
 
 
 def test_submodules_are_refused_with_a_hint(repo):

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from parsing.checks import assert_all_raise
 
 import rllm_gym  # noqa: F401 - registers the ids
 from rllm_gym.core import TaskError
@@ -293,10 +294,12 @@ WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
 
 def test_invalid_arguments_are_errors_with_their_name(make: Make) -> None:
     root = make(BEFORE, FIX)
-    for arguments, word in WRONG_ARGUMENTS:
-        with pytest.raises(TaskError) as caught:
-            task_from_commit(root, **{"commit": "HEAD", **arguments})
-        assert word in str(caught.value), arguments
+    assert_all_raise(
+        TaskError,
+        lambda arguments: task_from_commit(root, **{"commit": "HEAD", **arguments}),
+        WRONG_ARGUMENTS,
+        plain=True,
+    )
     with pytest.raises(TaskError, match="local clone"):
         task_from_commit(root / "pkg", "HEAD")
 

@@ -145,14 +145,6 @@ def test_a_call_next_to_a_boxed_answer_is_a_call(env):
     assert info["extracted"] == ""
 
 
-def test_a_fork_continues_independently(env):
-    env.step(run("1 + 1"))
-    copy = env.fork()
-    assert copy.step("\\boxed{42}")[1] == 1.0
-    assert env.step(run("2 + 2"))[4]["tools_called"] == 2
-    copy.close()
-
-
 class WatchedPool(SandboxPool):
     """Record when a program has been passed to it."""
 

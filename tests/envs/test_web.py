@@ -23,18 +23,14 @@ from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.web import WebEnv
 from rllm_gym.envs.web.browser import shared_pool
 from rllm_gym.envs.web.browser.errors import BrowserFault
-from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.moves import Answer, Click, ReportInfeasible
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
-from tests.browser.long_timeouts import use_long_timeouts
+from tests.browser.long_timeouts import require_chromium, use_long_timeouts
+from tests.browser.polling import browsers
 
-pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
-try:
-    find_chromium()
-except BrowserFault as missing:
-    pytest.skip(str(missing), allow_module_level=True)
+require_chromium()
 
 
 @pytest.fixture(autouse=True)
@@ -410,38 +406,14 @@ def test_concurrent_episodes_do_not_share_state() -> None:
     assert asyncio.run(run_all()) == [(1, 1)] * 6
 
 
-def browsers() -> set[int]:
-    """Return the Chromium processes that descend from this process, without zombies."""
-    parents, names = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")
-            except OSError:
-                continue
-            names[int(entry.name)] = fields[0]
-            state, parent = fields[2].split()[:2]
-            if state != "Z":
-                parents[int(entry.name)] = int(parent)
-
-    def below(pid: int) -> bool:
-        while pid in parents:
-            pid = parents[pid]
-            if pid == os.getpid():
-                return True
-        return False
-
-    return {pid for pid in parents if ("chrom" in names[pid] or "headless" in names[pid]) and below(pid)}
-
-
 def test_a_browser_that_is_killed_is_a_fault_and_the_next_reset_works() -> None:
     env = lamps("switch")
     try:
         env.reset(seed=0)
         running = browsers()
         assert running
-        for pid in running:
-            os.kill(pid, signal.SIGKILL)
+        for process in running:
+            process.kill()
         with pytest.raises(EnvironmentFault) as fault:
             env.step("wait()")
         assert fault.value.kind == "browser_died"

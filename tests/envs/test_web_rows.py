@@ -10,7 +10,7 @@ import pytest
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data import load_tasks
 from rllm_gym.envs.task_templates import choose_templates, template_tasks
-from rllm_gym.envs.web.rows import PageRow, SiteTaskRow, origin_of, read_row, row_to_web_task
+from rllm_gym.envs.web.rows import PageRow, SiteTaskRow, read_row, row_to_web_task
 from rllm_gym.envs.web.sites import TEMPLATES, WebTaskTemplate
 from rllm_gym.envs.web.task_instance import PageTaskInstance
 
@@ -67,11 +67,6 @@ def test_an_impossible_template_row_is_refused() -> None:
     for change in ({"seed": -1}, {"seed": 1.5}, {"difficulty": 6}, {"goal": "x"}):
         with pytest.raises(TaskError):
             read_row({"template": "shop/buy-one", "seed": 1, "difficulty": 1} | change)
-
-
-def test_origins_are_normalized_as_in_a_browser() -> None:
-    assert origin_of("http://A.test:80/x") == origin_of("HTTP://a.TEST") == "http://a.test"
-    assert origin_of("http://[::1]:8000/") == "http://[::1]:8000"
 
 
 def test_a_row_cannot_name_an_arbitrary_function() -> None:

@@ -7,21 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from rllm_gym.envs.web import WebEnv
-from rllm_gym.envs.web.browser.errors import BrowserFault
-from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.envs.web.rows import SiteTaskRow, site_task
 from rllm_gym.envs.web.sites import TEMPLATES
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 from rllm_gym.grading.answers import matches
-from tests.browser.long_timeouts import use_long_timeouts
+from tests.browser.long_timeouts import require_chromium, use_long_timeouts
 from tests.sites.task_checks import daily_share, similar_task
 
-pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
-try:
-    find_chromium()
-except BrowserFault as missing:
-    pytest.skip(str(missing), allow_module_level=True)
+require_chromium()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Programs that attack from inside a stdio task. Each prints the correct output only if its attack succeeded.
 
-The task gives two numbers and expects their sum, which every program prints only through ``win()``. Names in
-``<ANGLES>`` are replaced by the test with resources of the host that the attack tries to reach.
+The task gives two numbers and expects their sum, which every program prints only through ``win()``. Attacks on the
+host and on other processes, and what a program may leave behind, are in tests/sandbox/test_tiers.py.
 """
 
 PRELUDE = """
@@ -19,212 +19,6 @@ def attempt(f, *args):
         return None
 """
 
-ESCAPES: dict[str, dict[str, str]] = {
-    "files": {
-        "read a file of the host": """
-if attempt(lambda: open("<SECRET_FILE>").read()): win()
-""",
-        "read it by way of /proc": """
-for pid in ["self", "1", str(os.getppid())] + [p for p in os.listdir("/proc") if p.isdigit()]:
-    for way in ("root", "cwd", "root/proc/1/root"):
-        if attempt(lambda: open(f"/proc/{pid}/{way}<SECRET_FILE>").read()): win()
-""",
-        "read it through a link made in the scratch space": """
-os.symlink("<SECRET_FILE>", "link")
-if attempt(lambda: open("link").read()): win()
-if attempt(lambda: os.link("<SECRET_FILE>", "hard") or open("hard").read()): win()
-""",
-        "list the home directories of the host": """
-for folder in ("<CHECKOUT>", "<HOME>", "/home"):
-    if attempt(os.listdir, folder) and attempt(lambda: [n for n in os.listdir(folder) if n in (".ssh", ".git", ".cache", "rllm_gym")]): win()
-""",
-        "write to the runtime": """
-import sysconfig
-for folder in {os.path.dirname(os.__file__), sysconfig.get_paths()["purelib"], sys.prefix, "/usr", "/etc", "/bin", "/", "/lib"} | set(p for p in sys.path if p):
-    for name in ("sitecustomize.py", "usercustomize.py", "x.pth"):
-        target = os.path.join(folder, name)
-        try: open(target, "w").write("import os")
-        except OSError: continue
-        if os.path.dirname(os.path.realpath(target)) != os.path.realpath(os.getcwd()) and not os.path.realpath(target).startswith(("/tmp", os.path.realpath(os.path.expanduser("~")), os.path.realpath(tempfile.gettempdir()))): win()
-try:
-    with open(os.__file__, "a") as f: f.write("#"); win()
-except OSError: pass
-""",
-        "devices": """
-for path in ("/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/loop0"):
-    if attempt(os.open, path, os.O_RDONLY) is not None: win()
-if attempt(lambda: os.mknod("node", 0o20666, os.makedev(1, 1)) or os.open("node", os.O_RDONLY)) is not None: win()
-""",
-        "kernel settings": """
-for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/proc/sys/kernel/hostname", "/sys/fs/cgroup/cgroup.procs"):
-    try: open(path, "w").write("x"); win()
-    except OSError: pass
-for path in glob.glob("/sys/fs/cgroup/**/release_agent", recursive=True) + glob.glob("/sys/fs/cgroup/*/tasks"):
-    if attempt(lambda: os.open(path, os.O_WRONLY)) is not None: win()
-""",
-    },
-    "secrets of the trainer": {
-        "the trainer's environment variables": """
-if "<SECRET>" in repr(dict(os.environ)): win()
-for path in glob.glob("/proc/[0-9]*/environ"):
-    if "<SECRET>" in (attempt(lambda: open(path, errors="replace").read()) or ""): win()
-""",
-        "import the grader": """
-for name in ("rllm_gym", "trainers", "rllm_gym.envs.code", "rllm_gym.grading"):
-    if attempt(__import__, name): win()
-if any("rllm" in m and hasattr(sys.modules[m], "__path__") for m in list(sys.modules)): win()
-""",
-        "credentials in the worker": """
-import gc
-word = "".join(reversed("<SECRET_REVERSED>"))
-for thing in gc.get_objects():
-    if isinstance(thing, (dict, list, tuple)) and thing is not globals():
-        if word in repr(list(thing.values() if isinstance(thing, dict) else thing))[:100000]: win()
-""",
-    },
-    "other processes": {
-        "see other processes": """
-for path in glob.glob("/proc/[0-9]*/cmdline"):
-    if "pytest" in (attempt(lambda: open(path).read()) or ""): win()
-""",
-        "signal the trainer": """
-if attempt(lambda: open("/proc/<TRAINER>/cmdline").read()) and attempt(os.kill, <TRAINER>, 0) is None:
-    try: os.kill(<TRAINER>, 0); win()
-    except OSError: pass
-""",
-        "signal whatever answers": """
-me = os.getpid()
-for pid in [<TRAINER>, <VICTIM>]:
-    try: os.kill(pid, signal.SIGUSR1)
-    except OSError: continue
-time.sleep(0.2)
-""",
-        "kill everything": """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-attempt(os.kill, -1, signal.SIGKILL)
-attempt(os.kill, os.getppid(), signal.SIGKILL)
-attempt(os.killpg, 0, signal.SIGKILL)
-""",
-        "stop the supervisor": """
-for pid in {os.getppid(), 1}:
-    attempt(os.kill, pid, signal.SIGSTOP)
-while True: pass
-""",
-        "attach to the parent": """
-libc.ptrace.argtypes = [ctypes.c_long] * 4
-if libc.ptrace(16, os.getppid(), 0, 0) == 0: win()
-if libc.ptrace(0x4206, 1, 0, 0) == 0: win()
-""",
-        "read the parent's memory": """
-buffer = ctypes.create_string_buffer(8)
-for pid in {os.getppid(), 1}:
-    try:
-        maps = open(f"/proc/{pid}/maps").read().splitlines()
-        address = int(maps[0].split("-")[0], 16)
-    except (OSError, IndexError):
-        continue
-    class IoVec(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-    here, there = IoVec(ctypes.addressof(buffer), 8), IoVec(address, 8)
-    if pid != os.getpid() and libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) == 8: win()
-    if pid != os.getpid() and attempt(lambda: os.pread(os.open(f"/proc/{pid}/mem", os.O_RDONLY), 8, address)): win()
-""",
-        "the parent's descriptors": """
-for pid in {os.getppid(), 1} - {os.getpid()}:
-    for name in attempt(os.listdir, f"/proc/{pid}/fd") or []:
-        if attempt(os.open, f"/proc/{pid}/fd/{name}", os.O_RDWR) is not None: win()
-""",
-        "descriptors left open": r"""
-for fd in range(3, 4096):
-    try: os.fstat(fd)
-    except OSError: continue
-    target = attempt(os.readlink, f"/proc/self/fd/{fd}") or ""
-    if fd != 3: win()
-    attempt(os.write, fd, b"\0\0\0\2{}" * 100)
-    attempt(os.write, fd, b"x" * 100000)
-""",
-        "steal a descriptor": """
-fd = libc.syscall(434, os.getppid(), 0)
-if fd >= 0 and libc.syscall(438, fd, 0, 0) >= 0: win()
-""",
-    },
-    "network": {
-        "connect to the host over TCP": """
-for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "172.17.0.1"):
-    if attempt(socket.create_connection, (host, <PORT>), 0.5): win()
-""",
-        "listen on the host": """
-server = socket.socket(); server.bind(("127.0.0.1", 0)); server.listen()
-client = socket.create_connection(server.getsockname(), 1)
-""",
-        "reach the internet": """
-for host in ("1.1.1.1", "8.8.8.8", "pypi.org"):
-    if attempt(socket.create_connection, (host, 53 if host[0] != "p" else 443), 0.5): win()
-udp = attempt(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
-if udp: attempt(udp.sendto, b"x", ("127.0.0.1", <UDP_PORT>))  # the test listens there
-""",
-        "abstract unix socket of the host": r"""
-s = socket.socket(socket.AF_UNIX)
-try: s.connect("\0<ABSTRACT>"); win()
-except OSError: pass
-""",
-        "unix socket file of the host": """
-for path in ("<SOCKET_FILE>", "/var/run/docker.sock", "/run/docker.sock", "/run/systemd/private", "/run/dbus/system_bus_socket"):
-    s = socket.socket(socket.AF_UNIX)
-    try: s.connect(path); win()
-    except OSError: pass
-""",
-        "unusual sockets": """
-for family in (socket.AF_NETLINK, socket.AF_PACKET, getattr(socket, "AF_VSOCK", 40), getattr(socket, "AF_ALG", 38), 31, 44):
-    for kind in (socket.SOCK_RAW, socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
-        if attempt(socket.socket, family, kind): win()
-""",
-    },
-    "privileges": {
-        "namespaces of its own": """
-for flag in (0x10000000, 0x00020000, 0x40000000, 0x20000000, 0x02000000, 0x08000000, 0x04000000):
-    if libc.unshare(flag) == 0: win()
-""",
-        "a new user namespace by clone": """
-SIGCHLD = 17
-pid = libc.syscall(56, 0x10000000 | SIGCHLD, 0, 0, 0, 0)
-if pid == 0: os._exit(0)
-if pid > 0: win()
-""",
-        "mount": """
-os.mkdir("m")
-if libc.mount(b"none", b"m", b"tmpfs", 0, None) == 0: win()
-if libc.mount(b"/", b"m", None, 4096, None) == 0: win()
-if libc.syscall(430, b"tmpfs", 0) >= 0: win()
-if libc.chroot(b".") == 0: win()
-if libc.syscall(155, b".", b".") == 0: win()
-""",
-        "capabilities": """
-status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
-if any(int(status[k], 16) for k in ("CapEff", "CapPrm", "CapInh", "CapAmb")): win()
-if status["NoNewPrivs"].strip() != "1" or status["Seccomp"].strip() != "2": win()
-if attempt(lambda: os.setuid(0) or os.setgid(0)) is not None: win()
-""",
-        "setuid programs": """
-for program in ("/bin/su", "/usr/bin/sudo", "/bin/mount", "/usr/bin/passwd"):
-    done = attempt(lambda: subprocess.run([program, "-c", "id -u", "root"], capture_output=True, text=True, timeout=2))
-    if done and done.stdout.strip() == "0": win()
-""",
-        "dangerous system calls": """
-for number, args in ((425, (8, ctypes.create_string_buffer(120))), (321, (0, ctypes.create_string_buffer(128), 128)),
-                     (298, (ctypes.create_string_buffer(128), 0, -1, -1, 0)), (323, (0,)), (250, (0, -3, 1)), (246, (0, 0, 0, 0)),
-                     (175, (0, 0, 0)), (169, (0, 0, 0, 0)), (304, (0, 0, 0)), (317, (0, 0, 0))):
-    if libc.syscall(number, *args) >= 0 and number not in (317,): win()
-""",
-        "type into the terminal": """
-import fcntl
-for fd in (0, 1, 2):
-    try: fcntl.ioctl(fd, 0x5412, b"x"); win()
-    except OSError: pass
-if attempt(os.open, "/dev/tty", os.O_RDWR) is not None: win()
-""",
-    },
-}
-
 RESOURCES: dict[str, dict[str, str]] = {
     "processes": {
         "fork bomb": """
@@ -241,16 +35,6 @@ except OSError: pass
 while True:
     try: os.fork()
     except OSError: pass
-""",
-        "thread bomb": """
-count = 0
-try:
-    while True:
-        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-        count += 1
-        if count > 2000: win()
-except RuntimeError: pass
-os._exit(3)
 """,
         "daemon": """
 if os.fork() == 0:
@@ -273,6 +57,17 @@ for _ in range(8):
         os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); time.sleep(10**6)
 os._exit(0)
 """,
+        "kill everything": """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+attempt(os.kill, -1, signal.SIGKILL)
+attempt(os.kill, os.getppid(), signal.SIGKILL)
+attempt(os.killpg, 0, signal.SIGKILL)
+""",
+        "stop the supervisor": """
+for pid in {os.getppid(), 1}:
+    attempt(os.kill, pid, signal.SIGSTOP)
+while True: pass
+""",
         "zombies": """
 for _ in range(300):
     try:
@@ -292,17 +87,6 @@ while True:
 hoard = []
 while len(hoard) < 128:
     m = mmap.mmap(-1, 16 << 20); m.write(b"x" * (16 << 20)); hoard.append(m)
-win()
-""",
-        "memory shared out among children": """
-r, w = os.pipe()
-for _ in range(24):
-    if os.fork() == 0:
-        hoard = bytearray(b"x" * (100 << 20))
-        os.write(w, b"1")
-        time.sleep(1000)
-got = 0
-while got < 24: got += len(os.read(r, 24))
 win()
 """,
         "shared memory among children": """
@@ -352,11 +136,6 @@ with open("big", "wb") as f:
     f.flush(); os.fsync(f.fileno())
 win()
 """,
-        "disk in many files": """
-for i in range(600):
-    with open(f"f{i}", "wb") as f: f.write(b"x" * (1 << 20))
-win()
-""",
         "disk elsewhere": """
 total = 0
 for folder in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), "/dev", "/"):
@@ -372,11 +151,6 @@ try:
 except OSError: sys.exit(1)
 win()
 """,
-        "directories without end": """
-for i in range(100000):
-    os.mkdir("d"); os.chdir("d")
-win()
-""",
         "sparse terabyte": """
 with open("sparse", "wb") as f: f.truncate(1 << 40)
 win()
@@ -387,11 +161,6 @@ win()
 block = b"x" * (1 << 20)
 for i in range(4000): os.write(1, block)
 """,
-        "output on stderr": """
-block = b"x" * (1 << 20)
-for i in range(4000): os.write(2, block)
-win()
-""",
         "output from many children": """
 for i in range(16):
     if os.fork() == 0:
@@ -399,12 +168,9 @@ for i in range(16):
 time.sleep(1000)
 """,
     },
-    "processor time": {
+    "time": {
         "a loop": """
 while True: pass
-""",
-        "a loop in C": """
-sum(range(10**15))
 """,
         "a power without end": """
 10 ** 10 ** 10
@@ -436,39 +202,70 @@ for name in dir(resource):
         attempt(resource.setrlimit, getattr(resource, name), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 while True: pass
 """,
-        "priority": """
-if attempt(os.setpriority, os.PRIO_PROCESS, 0, -10) is None and os.getpriority(os.PRIO_PROCESS, 0) <= -10: win()
-try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)); win()
-except OSError: pass
-""",
-    },
-    "time": {
-        "sleep": """
-time.sleep(10**6)
-""",
         "wait for input for ever": """
 r, w = os.pipe(); os.read(r, 1)
-""",
-        "stop itself": """
-os.kill(os.getpid(), signal.SIGSTOP)
-""",
-        "segmentation fault": """
-ctypes.string_at(0)
 """,
     },
 }
 
+# Places where a program could find the word of a test: ``find()`` returns it.
+SEARCHES = {
+    "files": """
+import os
+def find():
+    for folder, _, names in os.walk('/'):
+        if folder.startswith(('/proc', '/sys', '/usr', '/lib')): continue
+        for name in names:
+            try: text = open(os.path.join(folder, name), errors='replace').read(100000)
+            except OSError: continue
+            at = text.find('word' + '-')
+            if at >= 0: return text[at:at + 37]
+""",
+    "memory": """
+import re
+def find():
+    with open('/proc/self/mem', 'rb', 0) as memory:
+        for entry in [line.split() for line in open('/proc/self/maps')]:
+            if 'r' not in entry[1] or entry[-1].startswith('[v'): continue
+            low, high = (int(x, 16) for x in entry[0].split('-'))
+            try: memory.seek(low); found = re.search(rb'word-[0-9a-f]{32}', memory.read(min(high - low, 1 << 26)))
+            except OSError: continue
+            if found: return found[0].decode()
+""",
+    "frames": """
+import sys
+def find():
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):
+            text = repr(value)
+            at = text.find('word' + '-')
+            if at >= 0: return text[at:at + 37]
+        frame = frame.f_back
+""",
+    "the garbage collector": """
+import gc
+def find():
+    for thing in gc.get_objects():
+        try: text = repr(thing)[:20000]
+        except Exception: continue
+        at = text.find('word' + '-')
+        if at >= 0: return text[at:at + 37]
+""",
+    "loaded modules": """
+import sys
+def find():
+    for module in list(sys.modules.values()):
+        for value in list(vars(module).values()):
+            if isinstance(value, (str, bytes)) and 'word' + '-' in str(value): return value
+""",
+}
+
 # The correct output of these is a word that cannot be computed: a program that prints it has read the tests.
 CHEATS = {
+    **{name: f"{source}\nprint(find())\n" for name, source in SEARCHES.items()},
     "exit code 0": """
 import os; os._exit(0)
-""",
-    "sys.exit(0)": """
-import sys; sys.exit(0)
-""",
-    "an empty program": "",
-    "only a comment": """
-# solved
 """,
     "markers": """
 for word in ("OK", "PASSED", "passed", "All tests passed!", "1 passed in 0.01s", '{"passed": true, "score": 1.0}', "exit code: 0", "SUCCESS", "True", "1"):
@@ -477,65 +274,9 @@ for word in ("OK", "PASSED", "passed", "All tests passed!", "1 passed in 0.01s",
     "the question back": """
 import sys; sys.stdout.write(sys.stdin.read())
 """,
-    "every file that can be read": """
-import os
-for folder, _, names in os.walk("/"):
-    if folder.startswith(("/proc", "/sys", "/usr", "/lib")): continue
-    for name in names:
-        try:
-            text = open(os.path.join(folder, name), errors="replace").read(100000)
-        except OSError: continue
-        at = text.find("word-")
-        if at >= 0: print(text[at:at + 37]); raise SystemExit
-""",
-    "its own memory": """
-import re
-maps = [line.split() for line in open("/proc/self/maps")]
-with open("/proc/self/mem", "rb", 0) as memory:
-    for entry in maps:
-        if "r" not in entry[1] or entry[-1].startswith("[v"): continue
-        low, high = (int(x, 16) for x in entry[0].split("-"))
-        try: memory.seek(low); block = memory.read(min(high - low, 64 << 20))
-        except OSError: continue
-        found = re.search(rb"word-[0-9a-f]{32}", block)
-        if found: print(found[0].decode()); raise SystemExit
-""",
-    "frames": """
-import sys
-frame = sys._getframe()
-while frame:
-    for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):
-        text = repr(value)
-        at = text.find("word" + "-")
-        if at >= 0: print(text[at:at + 37]); raise SystemExit
-    frame = frame.f_back
-""",
-    "the garbage collector": """
-import gc
-for thing in gc.get_objects():
-    try: text = repr(thing)[:20000]
-    except Exception: continue
-    at = text.find("word" + "-")
-    if at >= 0: print(text[at:at + 37]); raise SystemExit
-""",
-    "loaded modules": """
-import sys
-for module in list(sys.modules.values()):
-    for value in list(vars(module).values()):
-        if isinstance(value, (str, bytes)) and "word" + "-" in str(value) and value is not None: print(value); raise SystemExit
-""",
     "arguments and environment": """
 import os, sys
 print(*sys.argv[1:]); print(*os.environ.values())
-""",
-    "a lenient comparison": """
-print("")
-""",
-    "not a number": """
-print("nan")
-""",
-    "infinity": """
-print("inf"); print("1e999")
 """,
     "control characters": r"""
 print("word-\b\b\b\r\x1b[2K\x00")
@@ -543,15 +284,6 @@ print("word-\b\b\b\r\x1b[2K\x00")
     "every word": """
 import sys
 for i in range(20000): print(f"word-{i:032x}")
-""",
-    "an object for stdout": """
-import sys
-class Always(str):
-    def __eq__(self, other): return True
-    def __ne__(self, other): return False
-    __hash__ = str.__hash__
-sys.stdout.write(Always("x"))
-print(Always("word"))
 """,
     "patched builtins": """
 import builtins, sys
@@ -577,13 +309,9 @@ import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])
 print('word'
 word-
 """,
-    "null bytes in the source": "print('a')\x00\n",
     "another encoding": """
 # -*- coding: rot13 -*-
 cevag('jbeq')
-""",
-    "many lines": r"""
-print('\n' * 100000)
 """,
     "stdout as a file": """
 import os
@@ -594,82 +322,7 @@ os.write(1, b"word-")
 """,
 }
 
-# The second program wins if it finds anything left by the first.
-LEFT_BEHIND = {
-    "files in the scratch space": ("open('left', 'w').write('x')", "if os.path.exists('left'): win()"),
-    "files in /tmp": ("open('/tmp/left-here', 'w').write('x')", "if os.path.exists('/tmp/left-here'): win()"),
-    "files in /dev/shm": (
-        "attempt(lambda: open('/dev/shm/left-here', 'w').write('x'))",
-        "if os.path.exists('/dev/shm/left-here'): win()",
-    ),
-    "files at home": (
-        "attempt(lambda: open(os.path.expanduser('~/left-here'), 'w').write('x'))",
-        "if os.path.exists(os.path.expanduser('~/left-here')): win()",
-    ),
-    "patched builtins": (
-        """
-import builtins; builtins.left = 1; builtins.print = None; sys.modules['left'] = sys; os.left = 1; os.environ['LEFT'] = '1'""",
-        """
-import builtins
-if hasattr(builtins, 'left') or 'left' in sys.modules or hasattr(os, 'left') or 'LEFT' in os.environ: win()""",
-    ),
-    "shared memory": (
-        """
-from multiprocessing import shared_memory, resource_tracker
-m = attempt(lambda: shared_memory.SharedMemory('left', create=True, size=64))""",
-        """
-from multiprocessing import shared_memory
-if attempt(lambda: shared_memory.SharedMemory('left')): win()""",
-    ),
-    "System V shared memory": (
-        "libc.shmget(4242, 4096, 0o1666)",
-        "if libc.shmget(4242, 4096, 0) >= 0: win()",
-    ),
-    "System V semaphores and queues": (
-        "libc.semget(4242, 1, 0o1666); libc.msgget(4242, 0o1666)",
-        "if libc.semget(4242, 1, 0) >= 0 or libc.msgget(4242, 0) >= 0: win()",
-    ),
-    "POSIX message queues": (
-        "libc.syscall(240, b'left', 0o102, 0o666, None)",
-        "if libc.syscall(240, b'left', 0o2, 0, None) >= 0: win()",
-    ),
-    "a process": (
-        """
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        open('/proc/self/comm', 'w').write('leftover'); time.sleep(10**6)
-    os._exit(0)
-os.wait()
-time.sleep(0.2)""",
-        """
-for path in glob.glob('/proc/[0-9]*/comm'):
-    if 'leftover' in (attempt(lambda: open(path).read()) or ''): win()""",
-    ),
-    "an abstract socket": (
-        r"""
-s = socket.socket(socket.AF_UNIX)
-if os.fork() == 0:
-    os.setsid(); s.bind('\0left'); s.listen(); time.sleep(10**6)
-time.sleep(0.2)""",
-        r"""
-s = socket.socket(socket.AF_UNIX)
-if attempt(lambda: s.connect('\0left') or True): win()""",
-    ),
-    "compiled modules": (
-        """
-import json
-cache = os.path.dirname(json.__cached__)
-attempt(lambda: open(json.__cached__, 'wb').write(b'x'))
-os.makedirs('__pycache__', exist_ok=True)""",
-        "if os.path.exists('__pycache__'): win()",
-    ),
-    "a keyring": (
-        "libc.syscall(248, b'user', b'left', b'x', 1, -4)",
-        "if libc.syscall(249, b'user', b'left', None, 0) >= 0: win()",
-    ),
-}
-
+# Programs of many more kinds are in tests/sandbox/honest_programs.py.
 HONEST = {
     "plainly": """
 print(a + b)
@@ -677,101 +330,15 @@ print(a + b)
     "through win": """
 win()
 """,
-    "by stdin of a child": """
-print(subprocess.run([sys.executable, "-c", f"print({a} + {b})"], capture_output=True, text=True, check=True).stdout.strip())
-""",
-    "in a thread": """
-out = []
-t = threading.Thread(target=lambda: out.append(a + b)); t.start(); t.join(); print(out[0])
-""",
-    "in a pool of processes": """
-import multiprocessing
-def add(pair): return sum(pair)
-if __name__ == "__main__":
-    with multiprocessing.Pool(2) as pool: print(pool.map(add, [(a, b)])[0])
-""",
-    "in a process pool executor": """
-from concurrent.futures import ProcessPoolExecutor
-def add(x, y): return x + y
-if __name__ == "__main__":
-    with ProcessPoolExecutor(2) as pool: print(pool.submit(add, a, b).result())
-""",
-    "with files": """
-with tempfile.NamedTemporaryFile("w+") as f:
-    f.write(str(a + b)); f.seek(0); print(f.read())
-open("here.txt", "w").write("x"); os.remove("here.txt")
-""",
-    "with a database": """
-import sqlite3
-db = sqlite3.connect("sum.db"); db.execute("create table t (x int)"); db.executemany("insert into t values (?)", [(a,), (b,)])
-print(db.execute("select sum(x) from t").fetchone()[0])
-""",
-    "with asyncio": """
-import asyncio
-async def add():
-    await asyncio.sleep(0.01)
-    return a + b
-print(asyncio.run(add()))
-""",
-    "with asyncio subprocesses": """
-import asyncio
-async def add():
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", f"print({a}+{b})", stdout=asyncio.subprocess.PIPE)
-    return (await process.communicate())[0].decode().strip()
-print(asyncio.run(add()))
-""",
-    "in deep recursion": """
-sys.setrecursionlimit(300000); threading.stack_size(256 << 20)
-def count(n): return 0 if n == 0 else 1 + count(n - 1)
-def main(): assert count(50000) == 50000; print(a + b)
-t = threading.Thread(target=main); t.start(); t.join()
-""",
-    "with sys.exit": """
-print(a + b); sys.exit(0)
-""",
     "with os._exit": """
 sys.stdout.write(f'{a + b}'); sys.stdout.flush(); os._exit(0)
 """,
     "with a lot of memory": """
 hoard = bytearray(b'x' * (150 << 20)); print(a + b)
 """,
-    "with shared memory": """
-from multiprocessing import shared_memory
-m = shared_memory.SharedMemory(create=True, size=64); m.buf[0] = 7
-n = shared_memory.SharedMemory(m.name); assert n.buf[0] == 7
-n.close(); m.close(); m.unlink(); print(a + b)
-""",
-    "with a signal handler": """
-signal.signal(signal.SIGALRM, lambda *_: print(a + b)); signal.setitimer(signal.ITIMER_REAL, 0.05); signal.pause()
-""",
-    "with a socket pair": """
-x, y = socket.socketpair(); x.sendall(str(a + b).encode()); print(y.recv(100).decode())
-""",
     "with a unix socket": """
 server = socket.socket(socket.AF_UNIX); server.bind("sock"); server.listen()
 client = socket.socket(socket.AF_UNIX); client.connect("sock"); end, _ = server.accept()
 client.sendall(str(a + b).encode()); print(end.recv(100).decode())
-""",
-    "in a class with a source": """
-import inspect
-def add(x, y):
-    return x + y
-assert "return x + y" in inspect.getsource(add)
-print(add(a, b))
-""",
-    "with pickle": """
-import pickle
-class Pair:
-    def __init__(self, x, y): self.x, self.y = x, y
-p = pickle.loads(pickle.dumps(Pair(a, b))); print(p.x + p.y)
-""",
-    "with a shell": """
-print(subprocess.run(f"echo $(({a} + {b}))", shell=True, capture_output=True, text=True).stdout.strip())
-""",
-    "in unicode": r"""
-print('', end=''); sys.stderr.write('héllo ✓ 数\n'); print(a + b)
-""",
-    "at exit": """
-import atexit; atexit.register(lambda: print(a + b))
 """,
 }

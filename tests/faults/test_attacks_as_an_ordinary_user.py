@@ -20,12 +20,12 @@ raise SystemExit(pytest.main(options))
 @pytest.mark.parametrize(
     ("file", "which"),
     [
-        ("stdio", "gets_out or nothing_of_one or (limits and (B-processes or A-disk))"),
+        ("stdio", "limits and (B-processes or A-disk)"),
         ("function", "channel"),
         ("swe", "host"),
         pytest.param("stdio", "limits or eight", marks=pytest.mark.long),
-        pytest.param("function", "cannot_know or honest", marks=pytest.mark.long),
-        pytest.param("swe", "start or without or honest", marks=pytest.mark.long),
+        pytest.param("function", "special or another_style", marks=pytest.mark.long),
+        pytest.param("swe", "steer or without or honest", marks=pytest.mark.long),
     ],
 )
 def test_no_attack_is_rewarded(file, which, ordinary_user: RunPython):

@@ -1,4 +1,4 @@
-"""Solutions that try to pass a function's tests without solving the task get no reward; honest ones do."""
+"""Solutions that try to pass a function's tests without solving the task get no reward."""
 
 from __future__ import annotations
 
@@ -38,10 +38,40 @@ def test_no_attack_on_function_tests_is_rewarded(kind, pool, nothing_left):
     # Each is graded in two programs.
     assert not rewarded(graded(attacks, grade, AT_A_TIME // 2))
     # The next programs of all workers are graded normally.
-    honest, test = function_attacks.HONEST["function"]
-    tests = FunctionTests("solve", test, "check", limits=HONEST_LIMITS)
-    after = graded("12", lambda name: grade_program_sync(pool, honest, tests), AT_A_TIME // 2)
+    tests = FunctionTests("solve", function_attacks.HONEST_TEST, "check", limits=HONEST_LIMITS)
+    after = graded("12", lambda name: grade_program_sync(pool, function_attacks.HONEST, tests), AT_A_TIME // 2)
     assert not not_correct(after)
+
+
+ONLY_A = [Tier.NAMESPACES]
+A_AND_LONG_B = [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)]
+
+
+EVEN, ODD, ALL = slice(0, None, 2), slice(1, None, 2), slice(None)
+
+
+@pytest.mark.parametrize(
+    ("style", "part"),
+    [
+        pytest.param("unittest", EVEN, id="unittest"),
+        pytest.param("pytest", ODD, id="pytest"),
+        pytest.param("unittest", ODD, id="unittest, the others", marks=pytest.mark.long),
+        pytest.param("pytest", EVEN, id="pytest, the others", marks=pytest.mark.long),
+        pytest.param("assert", ALL, id="assert", marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize("pool", ONLY_A, ids=["A"], indirect=True)
+def test_no_attack_on_tests_of_another_style_is_rewarded(style, part, pool, nothing_left):
+    """The processes that run the tests are the same in every tier."""
+    attacks = {name: source for kind in function_attacks.CHEATS.values() for name, source in kind.items()}
+    names = list(attacks)[part]
+    test = _secret(function_attacks.STYLES[style])
+
+    def grade(name: str) -> CodeVerdict:
+        limits = SHORT if name in function_attacks.CHEATS["without end"] else LIMITS
+        return grade_program_sync(pool, attacks[name], FunctionTests("solve", test, style, limits=limits))
+
+    assert not rewarded(graded(names, grade, AT_A_TIME // 2))
 
 
 WAYS = ("RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT")
@@ -70,9 +100,7 @@ def _passed(pool: SandboxPool, solution: str, weak_tests: dict[str, str]) -> lis
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "pool", [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)], ids=["A", "B"], indirect=True
-)
+@pytest.mark.parametrize("pool", A_AND_LONG_B, ids=["A", "B"], indirect=True)
 def test_no_special_object_passes_the_comparisons(way, pool, nothing_left):
     """The comparison of values is the same in every tier."""
 
@@ -86,11 +114,3 @@ def test_no_special_object_passes_the_comparisons(way, pool, nothing_left):
 
     passed = graded(function_attacks.OBJECTS, grade, AT_A_TIME // 2)
     assert not {name: tests for name, tests in passed.items() if tests != []}
-
-
-def test_honest_solutions_are_rewarded(pool, nothing_left):
-    def grade(name: str) -> CodeVerdict:
-        solution, test = function_attacks.HONEST[name]
-        return grade_program_sync(pool, solution, FunctionTests("solve", test, "check", limits=HONEST_LIMITS))
-
-    assert not not_correct(graded(function_attacks.HONEST, grade, AT_A_TIME // 2))

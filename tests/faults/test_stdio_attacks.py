@@ -1,29 +1,22 @@
-"""Programs that attack, cheat and exhaust resources as solutions of a stdio task: none is rewarded, no process is left."""
+"""Programs that cheat and exhaust resources as solutions of a stdio task: none is rewarded, no process is left."""
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
-import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import stdio_attacks
 from attack_runs import AT_A_TIME, graded, not_correct, rewarded
 
 from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_program_sync
-from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool, Tier
+from rllm_gym.sandbox import Limits, SandboxPool, Tier
 from tests.sandbox.users import needs
 
 # Time that a successful attack needs, with a wide margin.
 LIMITS = Limits(cpu_s=1, wall_s=3)
-# For programs that end only at the limit, and for one whose traces take long to remove.
-SHORT = Limits(cpu_s=0.2, wall_s=1)
-SHORT_ONES = dict.fromkeys([*stdio_attacks.RESOURCES["processor time"], *stdio_attacks.RESOURCES["time"]], SHORT)
-SHORT_ONES["directories without end"] = Limits(cpu_s=0.05, wall_s=1)
+# For programs that end only at the limit.
+SHORT_ONES = dict.fromkeys(stdio_attacks.RESOURCES["time"], Limits(cpu_s=0.2, wall_s=1))
 
 
 def _sum(limits: Limits) -> StdioTests:
@@ -34,71 +27,13 @@ def _sum(limits: Limits) -> StdioTests:
 HONEST_SUM = StdioTests((StdioTest("19 23\n", "42\n"), StdioTest("-1 1\n", "0\n")), limits=Limits(cpu_s=5, wall_s=60))
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Resources of this machine for attacks to reach, by the names that the programs use."""
-    folder = tmp_path_factory.mktemp("host")
-    word = secrets.token_hex(16)
-    (folder / "secret").write_text(word)
-    folder.chmod(0o777)
-    os.environ["RLLM_TEST_SECRET"] = word
-    tcp, udp, named, abstract = (
-        socket.socket(),
-        socket.socket(type=socket.SOCK_DGRAM),
-        *(socket.socket(1) for _ in "12"),
-    )
-    reached: list[str] = []
-    for listener, address in (
-        (tcp, ("127.0.0.1", 0)),
-        (udp, ("127.0.0.1", 0)),
-        (named, str(folder / "socket")),
-        (abstract, f"\0{word}"),
-    ):
-        listener.bind(address)
-        listener.setblocking(False)
-        if listener is not udp:
-            listener.listen()
-    old = signal.signal(signal.SIGUSR1, lambda *_: reached.append("a signal"))
-    try:
-        yield {
-            "<SECRET_FILE>": str(folder / "secret"),
-            "<SECRET_REVERSED>": word[::-1],
-            "<SECRET>": word,
-            "<CHECKOUT>": str(Path(__file__).resolve().parents[2]),
-            "<HOME>": str(Path.home()),
-            "<TRAINER>": str(os.getpid()),
-            "<VICTIM>": str(os.getppid()),
-            "<PORT>": str(tcp.getsockname()[1]),
-            "<UDP_PORT>": str(udp.getsockname()[1]),
-            "<ABSTRACT>": word,
-            "<SOCKET_FILE>": str(folder / "socket"),
-        }
-        for listener in (tcp, named, abstract):
-            with pytest.raises(BlockingIOError):  # no connection was made
-                listener.accept()
-        with pytest.raises(BlockingIOError):
-            udp.recv(100)
-        assert not reached
-    finally:
-        signal.signal(signal.SIGUSR1, old)
-        del os.environ["RLLM_TEST_SECRET"]
-        for listener in (tcp, udp, named, abstract):
-            listener.close()
-
-
-def _filled(source: str, host: dict[str, str]) -> str:
-    for name, value in host.items():
-        source = source.replace(name, value)
-    return stdio_attacks.PRELUDE + source
-
-
-def _check(pool: SandboxPool, host: dict[str, str], attacks: dict[str, str], short: dict[str, Limits]) -> None:
+def _check(pool: SandboxPool, attacks: dict[str, str], short: dict[str, Limits]) -> None:
     """Assert that no attack is rewarded and that concurrent and later programs are not disturbed."""
 
     def grade(name: str) -> CodeVerdict:
         if name in attacks:
-            return grade_program_sync(pool, _filled(attacks[name], host), _sum(short.get(name, LIMITS)))
-        return grade_program_sync(pool, _filled("win()", host), HONEST_SUM)
+            return grade_program_sync(pool, stdio_attacks.PRELUDE + attacks[name], _sum(short.get(name, LIMITS)))
+        return grade_program_sync(pool, stdio_attacks.PRELUDE + "win()", HONEST_SUM)
 
     beside = {f"honest {number}" for number in range(2)}
     found = graded([*attacks, *beside], grade)
@@ -107,21 +42,16 @@ def _check(pool: SandboxPool, host: dict[str, str], attacks: dict[str, str], sho
     assert not not_correct(graded([f"honest {number}" for number in range(AT_A_TIME)], grade))
 
 
-@pytest.mark.parametrize("kind", stdio_attacks.ESCAPES)
-def test_no_program_escapes_the_sandbox(kind, pool, host, nothing_left):
-    _check(pool, host, stdio_attacks.ESCAPES[kind], {})
-
-
 @pytest.mark.parametrize("kind", stdio_attacks.RESOURCES)
-def test_no_program_exceeds_its_limits(kind, pool, host, nothing_left):
-    _check(pool, host, stdio_attacks.RESOURCES[kind], SHORT_ONES)
+def test_no_program_exceeds_its_limits(kind, pool, nothing_left):
+    _check(pool, stdio_attacks.RESOURCES[kind], SHORT_ONES)
 
 
 @pytest.mark.long
-def test_no_program_exceeds_its_time_limit(pool, host, nothing_left):
+def test_no_program_exceeds_its_time_limit(pool, nothing_left):
     """Those that get little time above, with as much as the others."""
     attacks = {name: source for kind in stdio_attacks.RESOURCES.values() for name, source in kind.items()}
-    _check(pool, host, {name: source for name, source in attacks.items() if name in SHORT_ONES}, {})
+    _check(pool, {name: source for name, source in attacks.items() if name in SHORT_ONES}, {})
 
 
 def test_no_program_that_cheats_is_rewarded(pool, nothing_left):
@@ -146,35 +76,21 @@ def test_a_tolerance_applies_only_to_finite_numbers():
     assert not taken
 
 
-@pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def test_nothing_of_one_program_is_visible_to_the_next(tier):
-    needs(tier)
-    left = {}
-    with SandboxPool(tier, max_workers=1) as pool:  # the one worker runs both
-        for name, (leaver, finder) in stdio_attacks.LEFT_BEHIND.items():
-            pool.run_sync(Program(stdio_attacks.PRELUDE + leaver, stdin=b"19 23\n", limits=LIMITS))
-            limits = HONEST_SUM.limits
-            found = pool.run_sync(Program(stdio_attacks.PRELUDE + finder, stdin=b"19 23\n", limits=limits))
-            if (found.ended, found.stdout) != (Ended.EXITED, b""):
-                left[name] = found
-    assert not left
-
-
-def test_honest_programs_are_rewarded(pool, host, nothing_left):
+def test_honest_programs_are_rewarded(pool, nothing_left):
     honest = dict(stdio_attacks.HONEST)
     if pool.tier is Tier.LANDLOCK:
         # docs/sandbox.md: named sockets are blocked in tier B, since those of the host could be reached
         del honest["with a unix socket"]
 
     def grade(name: str) -> CodeVerdict:
-        return grade_program_sync(pool, _filled(honest[name], host), HONEST_SUM)
+        return grade_program_sync(pool, stdio_attacks.PRELUDE + honest[name], HONEST_SUM)
 
     assert not not_correct(graded(honest, grade))
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)], ids=["eight", "sixteen"])
 @pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def test_hostile_programs_at_once_do_not_disturb_an_honest_one(tier, times, host):
+def test_hostile_programs_at_once_do_not_disturb_an_honest_one(tier, times):
     """Eight attacks, one of each kind, or sixteen."""
     needs(tier)
     attacks = {name: source for kind in stdio_attacks.RESOURCES.values() for name, source in kind.items()}
@@ -182,12 +98,14 @@ def test_hostile_programs_at_once_do_not_disturb_an_honest_one(tier, times, host
     limits = LIMITS if times > 1 else Limits(cpu_s=0.5, wall_s=3)
     with SandboxPool(tier, max_workers=len(hostile) * times + 1) as pool:
         threads = [
-            threading.Thread(target=grade_program_sync, args=(pool, _filled(attacks[name], host), _sum(limits)))
+            threading.Thread(
+                target=grade_program_sync, args=(pool, stdio_attacks.PRELUDE + attacks[name], _sum(limits))
+            )
             for name in hostile * times
         ]
         for thread in threads:
             thread.start()
-        verdicts = [grade_program_sync(pool, _filled("print(a + b)", host), HONEST_SUM) for _ in range(10)]
+        verdicts = [grade_program_sync(pool, stdio_attacks.PRELUDE + "print(a + b)", HONEST_SUM) for _ in range(10)]
         for thread in threads:
             thread.join()
     assert all(verdict.correct for verdict in verdicts), verdicts

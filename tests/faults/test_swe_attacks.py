@@ -47,12 +47,9 @@ def _play(row: dict, command: str, seconds: float) -> tuple[float, dict]:
         env.close()
 
 
-WHICH = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "in_every_run", [True, pytest.param(False, marks=pytest.mark.long)], ids=["in every run", "the others"]
 )
-
-
-@WHICH
 @pytest.mark.parametrize("kind", swe_attacks.ATTACKS)
 def test_no_attack_on_a_repository_is_rewarded(kind, in_every_run, repository, tmp_path):
     attacks = swe_attacks.ATTACKS[kind]
@@ -69,10 +66,8 @@ def test_no_attack_on_a_repository_is_rewarded(kind, in_every_run, repository, t
     assert graded(names, scenario) == dict.fromkeys(names, (0, False, False))
 
 
-@WHICH
-def test_honest_work_on_a_repository_is_rewarded(in_every_run, repository):
-    names = [name for name in swe_attacks.HONEST if (name in swe_attacks.HONEST_IN_EVERY_RUN) is in_every_run]
+def test_honest_work_on_a_repository_is_rewarded(repository):
     row = _row(repository, swe_attacks.HONEST_TESTS, swe_attacks.HONEST_FAILS, swe_attacks.HONEST_PASSES)
-    found = graded(names, lambda name: _play(row, swe_attacks.HONEST[name], 300))
+    found = graded(swe_attacks.HONEST, lambda name: _play(row, swe_attacks.HONEST[name], 300))
     assert not {name: output for name, output in found.items() if isinstance(output, Exception) or output[0] != 1}
     assert all(info["success"] is True for _, info in found.values()), found

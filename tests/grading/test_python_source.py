@@ -18,7 +18,7 @@ SOURCE = "\n".join(f"assert f({n}, [1, {{'a': ({n}, 2.5, 'x')}}]) == g((1 + 2) *
 
 
 @pytest.fixture
-def restless() -> Iterator[None]:
+def frequent_thread_switches() -> Iterator[None]:
     """Make threads switch as often as possible, also in the middle of a parse."""
 
     def pause(*_: object) -> None:
@@ -32,7 +32,7 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_concurrent_threads_can_parse(restless: None) -> None:
+def test_concurrent_threads_can_parse(frequent_thread_switches: None) -> None:
     wrong: list[Exception] = []
     parsed = threading.Event()
 

@@ -260,5 +260,5 @@ sys.stdin.read()
     assert owner.stdout is not None
     pid = next(int(line.split()[1]) for line in owner.stdout if line.startswith("pid "))
     owner.kill()
-    owner.communicate(timeout=30)
+    owner.communicate(timeout=120)
     assert gone(pid)

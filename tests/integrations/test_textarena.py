@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 
 pytest.importorskip("textarena", reason="not installed (tests/integrations/requirements/textarena.txt)")
 import gymnasium
-import numpy as np
 import pettingzoo
 from pettingzoo.test import api_test, parallel_api_test
 
@@ -76,14 +74,6 @@ def test_a_task_fixes_the_initial_state_and_the_seed_the_dynamics() -> None:
     assert transcript("2048-v0", 1, task=4)[0][0] != first[0][0]
 
 
-def test_global_random_state_is_unchanged() -> None:
-    random.seed(7)
-    before = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
-    transcript("Blackjack-v0", 1)
-    transcript("Sokoban-v0", 1)
-    assert (random.getstate(), np.random.get_state()[1].tobytes()) == before  # noqa: NPY002
-
-
 def test_invalid_moves_only_cost_a_turn() -> None:
     """TextArena itself ends the game at the second consecutive invalid move."""
     env = gymnasium.make(ID, env="Mastermind-v0", invalid_action_penalty=0.5)
@@ -114,17 +104,6 @@ def test_a_solved_game_is_a_success() -> None:
         assert (reward, info["success"], truncated) == (1.0, True, False)
         assert re.search("congratulations|guessed", observation, re.IGNORECASE)
     env.close()
-
-
-def test_a_copy_continues_identically() -> None:
-    env = gymnasium.make(ID, env="Blackjack-v0").unwrapped
-    env.reset(seed=3)
-    env.step("[hit]")
-    copy = env.fork()
-    for action in ("[hit]", "nonsense", "[stand]", "[hit]"):
-        assert env.step(action) == copy.step(action)
-    env.close()
-    copy.close()
 
 
 class Breaks:

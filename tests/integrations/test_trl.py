@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -16,9 +16,9 @@ import torch
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
+from words import Words
 
 from rllm_gym.agents import ChatAgent
-from rllm_gym.core import EnvironmentFault, Outcome, Task, TextEnv
 from rllm_gym.integrations.trl import environment_factory, rollout_func
 from rllm_gym.samplers import TorchSampler
 from trainers.tiny_model import make_tiny_model
@@ -33,54 +33,17 @@ TOOL_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
 )
 
-
-@pytest.fixture(scope="session")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("model"), hidden_size=32, num_layers=1, num_heads=2)
-
-
-class Words(TextEnv):
-    """Three turns; the reward counts letters, so that different replies have different rewards."""
-
-    closed = 0
-    seen: ClassVar[list[tuple[str, int]]] = []
-    breaks: ClassVar[set[str]] = set()
-
-    class Tasks:
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> Task:
-            if not 0 <= index < 6:
-                raise IndexError(index)
-            return Task(f"words-{index}", f"say word {index}")
-
-        def __iter__(self) -> Any:
-            return (self[index] for index in range(6))
-
-        def find(self, task_id: str) -> Task:
-            return self[int(task_id.removeprefix("words-"))]
-
-    def __init__(self) -> None:
-        super().__init__(tasks=self.Tasks(), max_turns=3)
-
-    def _begin(self, task: Task) -> str:
-        rng = int(self.np_random.integers(1_000_000_000))
-        type(self).seen.append((task.task_id, rng))
-        return f"{task.content} ({rng})"
-
-    def _act(self, action: str) -> Outcome:
-        if self.task.task_id in self.breaks:
-            raise EnvironmentFault("the environment is gone", kind="test")
-        return Outcome("go on", {"letters": len(action) / 100}, terminated="stop" in action, success="stop" in action)
-
-    def close(self) -> None:
-        type(self).closed += 1
+LORA = LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
 
 
 @pytest.fixture(autouse=True)
 def fresh_words() -> None:
     Words.closed, Words.seen, Words.breaks = 0, [], set()
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"), hidden_size=32, num_layers=1, num_heads=2)
 
 
 def trainer_of(model_path: Path, output: Path, *, steps: int = 2, batch: int = 4, **arguments: Any) -> GRPOTrainer:
@@ -108,6 +71,13 @@ def trainer_of(model_path: Path, output: Path, *, steps: int = 2, batch: int = 4
         )
 
 
+def rollout_trainer(rollout: Any, model: Path, output: Path, *, tasks: Any = None, **arguments: Any) -> GRPOTrainer:
+    """Return a trainer whose completions and rewards are those of the rollout."""
+    dataset = rollout.dataset() if tasks is None else rollout.dataset(tasks)
+    given = {"reward_funcs": rollout.reward, "rollout_func": rollout, "train_dataset": dataset}
+    return trainer_of(model, output, **given, **arguments)
+
+
 def logged(trainer: GRPOTrainer, name: str) -> list[float]:
     return [row[name] for row in trainer.state.log_history if name in row]
 
@@ -116,13 +86,7 @@ def logged(trainer: GRPOTrainer, name: str) -> list[float]:
 def test_trains_on_an_id(env_id: str, model_path: Path, tmp_path: Path) -> None:
     """A tiny model takes GRPO steps on our environment, and TRL's rewards are the environment's."""
     with rollout_func(env_id, max_reply_tokens=4 if "Lake" in env_id else None) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset(6),
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path, tasks=6)
         means = []
 
         def remembered(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -143,14 +107,7 @@ def test_trains_on_an_id(env_id: str, model_path: Path, tmp_path: Path) -> None:
 def test_the_policy_learns_from_the_rewards(model_path: Path, tmp_path: Path) -> None:
     """Weights change, and so does what is sampled: the embedded sampler uses the current weights."""
     with rollout_func(Words, max_reply_tokens=6) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            steps=3,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset(),
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path, steps=3)
         before = trainer.model.get_input_embeddings().weight.detach().clone()
         trainer.train()
         assert not torch.equal(before, trainer.model.get_input_embeddings().weight)
@@ -180,9 +137,7 @@ def check_logprobs(model: Any, output: dict[str, Any]) -> None:
 def test_tokens_are_the_sampled_ones(model_path: Path, tmp_path: Path) -> None:
     """Sampled tokens have mask 1 and the sampler's log-probs; environment tokens have mask 0; all in order."""
     with rollout_func(Words, max_reply_tokens=6) as rollout:
-        trainer = trainer_of(
-            model_path, tmp_path, reward_funcs=rollout.reward, rollout_func=rollout, train_dataset=rollout.dataset()
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path)
         prompts = [row["prompt"] for row in trainer.train_dataset]
         output = rollout(prompts, trainer)
         check_logprobs(trainer.model, output)
@@ -207,13 +162,7 @@ def test_tasks_and_seeds(model_path: Path, tmp_path: Path) -> None:
     def scenario(seed: int) -> list[tuple[str, int]]:
         Words.seen = []
         with rollout_func(Words, seed=seed, max_reply_tokens=6, n_parallel=1) as rollout:
-            trainer = trainer_of(
-                model_path,
-                tmp_path,
-                reward_funcs=rollout.reward,
-                rollout_func=rollout,
-                train_dataset=rollout.dataset([4, "words-2"]),
-            )
+            trainer = rollout_trainer(rollout, model_path, tmp_path, tasks=[4, "words-2"])
             trainer.train()
         return Words.seen
 
@@ -230,23 +179,15 @@ def test_an_environment_fault_gives_no_reward(model_path: Path, tmp_path: Path) 
     """TRL leaves out episodes with a fault: no reward, no advantage, and not in the mean of the others."""
     Words.breaks = {"words-1"}
     with rollout_func(Words, retries=1) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset([0, 1]),
-        )
-        batch = [
-            {"prompt": row["prompt"], "task_id": row["task_id"]} for row in trainer.train_dataset for _ in range(2)
-        ]
-        trainer.model.train()
-        scored = trainer._generate_and_score_completions(batch)
-        assert scored["advantages"][2:].tolist() == [0.0, 0.0]
-        assert scored["tool_mask"][2:, 0].tolist() == [0, 0]
-        assert batch[0]["env_reward"] > 0
-        assert batch[2]["env_reward"] is None
+        trainer = rollout_trainer(rollout, model_path, tmp_path, tasks=[0, 1])
+        output = rollout([row["prompt"] for row in trainer.train_dataset for _ in range(2)], trainer)
+        assert all(reward > 0 for reward in output["env_reward"][:2])
+        assert output["env_reward"][2:] == [None, None]
+        assert not any(map(any, output["env_mask"][2:]))
         assert rollout.stats.faults["test"] == 4
+        trainer.train()
+        kept = [episode.reward for episode in rollout.episodes if episode.trainable]
+        assert logged(trainer, "reward")[-1] == pytest.approx(sum(kept) / len(kept), abs=1e-5)
         Words.breaks = {f"words-{index}" for index in range(6)}
         trainer.train()
         assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
@@ -254,14 +195,7 @@ def test_an_environment_fault_gives_no_reward(model_path: Path, tmp_path: Path) 
 
 def test_environments_are_closed(model_path: Path, tmp_path: Path) -> None:
     with rollout_func(Words, n_parallel=3) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            steps=1,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset(),
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path, steps=1)
         trainer.train()
         opened_for_dataset = 1
     assert Words.closed >= opened_for_dataset + 3
@@ -291,15 +225,7 @@ def test_lora_with_a_custom_sampler(model_path: Path, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     sampler = TorchSampler(AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32), tokenizer)
     with rollout_func(Words, sampler=sampler) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset(),
-            peft_config=LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
-            config={"learning_rate": 0.05},
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path, peft_config=LORA, config={"learning_rate": 0.05})
         trainer.train()
         assert sampler.weight_version == 2
         check_logprobs(
@@ -310,15 +236,7 @@ def test_lora_with_a_custom_sampler(model_path: Path, tmp_path: Path) -> None:
 
 def test_lora_sampled_where_it_is_trained(model_path: Path, tmp_path: Path) -> None:
     with rollout_func(Words, max_reply_tokens=6) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset(),
-            peft_config=LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
-            config={"learning_rate": 0.05},
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path, peft_config=LORA, config={"learning_rate": 0.05})
         trainer.train()
         check_logprobs(
             trainer.model, rollout([row["prompt"] for row in trainer.train_dataset.select(range(2))], trainer)
@@ -342,23 +260,14 @@ def test_options_without_effect_are_errors(
     settings: dict[str, Any], config: dict[str, Any], message: str, model_path: Path, tmp_path: Path
 ) -> None:
     with rollout_func(Words, max_reply_tokens=6, **settings) as rollout:
-        trainer = trainer_of(
-            model_path,
-            tmp_path,
-            reward_funcs=rollout.reward,
-            rollout_func=rollout,
-            train_dataset=rollout.dataset(),
-            config=config,
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path, config=config)
         with pytest.raises(ValueError, match=message):
             rollout([row["prompt"] for row in trainer.train_dataset], trainer)
 
 
 def test_a_prompt_without_a_task_is_an_error_that_names_it(model_path: Path, tmp_path: Path) -> None:
     with rollout_func(Words, max_reply_tokens=6) as rollout:
-        trainer = trainer_of(
-            model_path, tmp_path, reward_funcs=rollout.reward, rollout_func=rollout, train_dataset=rollout.dataset()
-        )
+        trainer = rollout_trainer(rollout, model_path, tmp_path)
         with pytest.raises(ValueError, match="names no task"):
             rollout([[{"role": "user", "content": "hello"}]], trainer)
 

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -23,54 +23,12 @@ from verl.experimental.agent_loop import AgentLoopBase, AgentLoopWorker
 from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
+from words import Words
 
-from rllm_gym.core import EnvironmentFault, Outcome, Task, TextEnv
 from rllm_gym.integrations.verl import RllmGymAgentLoop, close_environments
 from trainers.tiny_model import make_tiny_model
 
 PROMPT_LENGTH, RESPONSE_LENGTH = 400, 120
-
-
-class Words(TextEnv):
-    """Three turns; the reward counts letters."""
-
-    closed = 0
-    seen: ClassVar[list[tuple[str, int]]] = []
-
-    class Tasks:
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> Task:
-            return Task(f"words-{index}", f"say word {index}")
-
-        def __iter__(self) -> Any:
-            return (self[index] for index in range(6))
-
-        def find(self, task_id: str) -> Task:
-            return self[int(task_id.removeprefix("words-"))]
-
-    def __init__(self, talkative: int = 0) -> None:
-        super().__init__(tasks=self.Tasks(), max_turns=3)
-        self._talkative = talkative
-
-    def _begin(self, task: Task) -> str:
-        rng = int(self.np_random.integers(1_000_000_000))
-        type(self).seen.append((task.task_id, rng))
-        return f"{task.content} ({rng})" + " word" * self._talkative
-
-    def _act(self, action: str) -> Outcome:
-        if self.task.task_id == "words-5":
-            raise EnvironmentFault("the environment is gone", kind="test")
-        return Outcome(
-            "go on" + " word" * self._talkative,
-            {"letters": len(action) / 100},
-            terminated="stop" in action,
-            success="stop" in action,
-        )
-
-    def close(self) -> None:
-        type(self).closed += 1
 
 
 gymnasium.register("tests/Words-v0", entry_point=Words)
@@ -185,7 +143,7 @@ def objects(values: list[Any]) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def fresh_words() -> None:
-    Words.closed, Words.seen = 0, []
+    Words.closed, Words.seen, Words.breaks = 0, [], {"words-5"}
 
 
 def test_the_agent_loop_is_registered() -> None:

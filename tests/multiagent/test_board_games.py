@@ -6,21 +6,13 @@ from itertools import product
 
 import pettingzoo
 import pytest
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import SPLITS, TaskError
 from rllm_gym.multiagent import opponents
 from rllm_gym.multiagent.connect_four import ConnectFourBoard, make_shape
 from rllm_gym.multiagent.connect_four_solver import Solver, TooManyPositions
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
-
-
-def raised(call, *arguments, **keywords):
-    """Return what the call raises; ``None`` if it raises nothing."""
-    try:
-        call(*arguments, **keywords)
-    except Exception as error:
-        return error
-    return None
 
 
 def play(game, players, seed):
@@ -226,13 +218,8 @@ def test_impossible_positions_are_errors():
             "connect-2 XX./OO.",
         ),
     }
-    wrong = [
-        (text, error)
-        for board, texts in positions.items()
-        for text in texts
-        if not isinstance(error := raised(board.parse, text), TaskError)
-    ]
-    assert wrong == []
+    for board, texts in positions.items():
+        assert_all_raise(TaskError, board.parse, [(text, "") for text in texts])
 
 
 def test_arguments_without_effect_are_errors():

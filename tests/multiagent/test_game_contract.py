@@ -14,7 +14,7 @@ import rllm_gym
 from rllm_gym.core import EnvironmentFault, InvalidAction, Task, TaskError
 from rllm_gym.data import Taskset
 from rllm_gym.envs import TABLE
-from rllm_gym.multiagent import GAMES, TextGame, TurnResult, team
+from rllm_gym.multiagent import GAMES, TextGame, TurnResult
 from rllm_gym.testing import check_text_game
 
 MOVES = ("up", "down", "left", "right")
@@ -22,6 +22,10 @@ MOVES = ("up", "down", "left", "right")
 
 def by_oracle(game, agent, rng):
     return game.oracle()
+
+
+def by_chance(game, agent, rng):
+    return rng.choice(game.infos[agent]["legal_moves"].split())
 
 
 GAMES_AND_KWARGS = [
@@ -37,8 +41,10 @@ GAMES_AND_KWARGS = [
 
 @pytest.mark.parametrize(("game_id", "kwargs"), GAMES_AND_KWARGS)
 def test_games_satisfy_the_contract(game_id, kwargs):
+    # On the default board the oracle takes long; test_board_games.py plays against it.
+    policy = by_oracle if kwargs or "Connect" not in game_id else by_chance
     check_text_game(
-        lambda **more: pettingzoo.make("aec", game_id, **kwargs, **more), policy=by_oracle
+        lambda **more: pettingzoo.make("aec", game_id, **kwargs, **more), policy=policy
     ).raise_for_failures()
 
 
@@ -315,15 +321,6 @@ def test_unknown_options_and_tasks_are_errors():
             game.reset(options=options)
 
 
-def test_importing_rllm_gym_imports_no_game():
-    code = (
-        "import sys, rllm_gym; games = ('tic_tac_toe', 'connect_four', 'debate', 'lake_duo', 'negotiation');"
-        "print([m for m in sys.modules if m.split('.')[-1] in games], 'torch' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
-    assert out.strip() == "[] False"
-
-
 def test_an_invalid_action_of_a_subclass_changes_nothing():
     class Picky(Count):
         def _act(self, agent, action):
@@ -336,10 +333,6 @@ def test_an_invalid_action_of_a_subclass_changes_nothing():
     number = game.number
     game.step("x")
     assert (game.number, game.observe("one_0")["text"]) == (number, "Digits only.")
-
-
-def test_team_is_the_aec_form_of_pettingzoo():
-    assert isinstance(team("rllm/Math-v0"), pettingzoo.AECEnv)
 
 
 def test_the_code_of_the_documentation_page_about_games_runs():

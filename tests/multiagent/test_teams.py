@@ -3,6 +3,7 @@
 import gymnasium
 import pettingzoo
 import pytest
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, Outcome, Task
 from rllm_gym.data import Taskset
@@ -198,17 +199,7 @@ def test_invalid_teams_are_errors():
         ({"independent": ("solver",)}, "independent names"),
         ({"instructions": {"judge": "Judge."}}, "instructions names"),
     ]
-    wrong = []
-    for kwargs, named in cases:
-        try:
-            team("rllm/Math-v0", **kwargs)
-        except ValueError as error:
-            reported = str(error)
-        else:
-            reported = ""
-        if named not in reported:
-            wrong.append((kwargs, reported))
-    assert wrong == []
+    assert_all_raise(ValueError, lambda kwargs: team("rllm/Math-v0", **kwargs), cases, plain=True)
 
 
 def test_custom_instructions_replace_the_default_ones():

@@ -49,11 +49,18 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, folder / name)
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("bash", "cat", "cksum", "dirname", "env", "rm", "uname", "id", "awk", "make"):
+    for name in ("bash", "cat", "cksum", "dirname", "env", "rm", "uname", "id", "awk", "make", "mkdir", "cp"):
         program = shutil.which(name)
         assert program is not None
         (tools / name).symlink_to(program)
     return folder
+
+
+# A Python that creates an environment of itself and records what pip would install.
+RECORDS = """case "$*" in
+    *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
+    *"pip install"*) echo "$@" >> log;;
+esac"""
 
 
 def program(checkout: Path, name: str, text: str) -> None:
@@ -97,16 +104,8 @@ def test_a_python_without_venv_is_reported(checkout: Path) -> None:
 
 
 def test_the_first_suitable_python_installs_with_the_constraints(checkout: Path) -> None:
-    stand_in = """case "$*" in
-        *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
-        *"pip install"*) echo "$@" >> log;;
-    esac"""
-    for name in ("mkdir", "cp"):
-        found = shutil.which(name)
-        assert found is not None
-        (checkout.parent / "bin" / name).symlink_to(found)
     program(checkout, "python3.13", "exit 127")
-    program(checkout, "python3.12", stand_in)
+    program(checkout, "python3.12", RECORDS)
     result = run(checkout, "make", "setup", TORCH="cpu")
     assert result.returncode == 0, result.stderr
     installed = (checkout / "log").read_text()
@@ -125,15 +124,7 @@ def test_the_first_suitable_python_installs_with_the_constraints(checkout: Path)
 
 @pytest.mark.parametrize(("machine", "installed"), [("x86_64", True), ("aarch64", False)])
 def test_vllm_is_installed_only_where_its_cpu_build_runs(checkout: Path, machine: str, installed: bool) -> None:
-    stand_in = """case "$*" in
-        *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
-        *"pip install"*) echo "$@" >> log;;
-    esac"""
-    for name in ("mkdir", "cp"):
-        found = shutil.which(name)
-        assert found is not None
-        (checkout.parent / "bin" / name).symlink_to(found)
-    program(checkout, "python3", stand_in)
+    program(checkout, "python3", RECORDS)
     program(checkout, "uname", f'[ "$1" = -s ] && echo Linux || echo {machine}')
     result = run(checkout, "scripts/setup.sh", TORCH="default")
     assert result.returncode == 0, result.stderr

@@ -48,12 +48,17 @@ def assert_all_refused(
     assert not wrong, listed(wrong)
 
 
-def assert_all_raise(error: type[Exception], call: Callable[[Any], Any], cases: Iterable[tuple[Any, str]]) -> None:
-    """Assert that ``call(argument)`` raises ``error`` with a matching message, for every ``(argument, pattern)``."""
+def assert_all_raise(
+    error: type[Exception], call: Callable[[Any], Any], cases: Iterable[tuple[Any, str]], *, plain: bool = False
+) -> None:
+    """Assert that ``call(argument)`` raises ``error`` with a matching message, for every ``(argument, pattern)``.
+
+    With ``plain``, the pattern is text that the message contains, and not a regular expression.
+    """
     wrong = []
     for values, pattern in cases:
         got = outcome(call, values)
-        if not isinstance(got, error) or not re.search(pattern, str(got)):
+        if not isinstance(got, error) or not (pattern in str(got) if plain else re.search(pattern, str(got))):
             wrong.append((values, pattern, got))
     assert not wrong, listed(wrong)
 

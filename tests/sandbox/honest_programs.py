@@ -141,9 +141,6 @@ HONEST: dict[str, tuple[Program, bytes]] = {
     "print after os.dup2": _case("import os\nprint('a', flush=True)\nos.dup2(1, 2)\nos.write(2, b'b')", "a\nb"),
     "ctypes": _case("import ctypes\nprint(ctypes.CDLL(None).abs(-3))", "3\n"),
     "printf": _case("import ctypes\nctypes.CDLL(None).printf(b'from C\\n')", "from C\n"),
-    "decimal": _case(
-        "from decimal import *\nfrom fractions import *\nprint(Decimal('0.1') + 1, Fraction(1, 3) * 3)", "1.1 1\n"
-    ),
     "locale": _case("import locale\nlocale.setlocale(locale.LC_ALL, '')\nprint(f'{1234567.5:n}')", "1.23457e+06\n"),
     "getsource": _case(
         "import inspect\ndef f():\n    return 1\nprint(inspect.getsource(f), end='')", "def f():\n    return 1\n"
@@ -176,10 +173,6 @@ HONEST: dict[str, tuple[Program, bytes]] = {
         "import getpass, os, pathlib, platform\nprint(bool(getpass.getuser()), os.path.isdir(pathlib.Path.home()), platform.system())",
         "True True Linux\n",
     ),
-    "time": _case(
-        "import time, datetime\nprint(time.time() > 1e9, datetime.datetime.now().year > 2000)", "True True\n"
-    ),
-    "random": _case("import random\nrandom.seed(1)\nprint(random.randint(0, 100))", "17\n"),
     "urandom": _case(
         "import os, secrets, uuid\nprint(len(os.urandom(8)), len(secrets.token_hex(4)), uuid.uuid4().version)",
         "8 8 4\n",
@@ -187,7 +180,6 @@ HONEST: dict[str, tuple[Program, bytes]] = {
     "cpu count": _case(
         "import os, multiprocessing\nprint(os.cpu_count() > 0, multiprocessing.cpu_count() > 0)", "True True\n"
     ),
-    "gc": _case("import gc\ngc.collect()\nprint(gc.isenabled())", "True\n"),
     "much input": _case("import sys\nprint(len(sys.stdin.read()))", f"{len(_BIG)}\n", stdin=_BIG),
     "much output": _case(
         "import sys\nsys.stdout.write('x' * 3_000_000)", "x" * 3_000_000, limits=Limits(output_bytes=4_000_000)
@@ -219,10 +211,6 @@ HONEST: dict[str, tuple[Program, bytes]] = {
     "carriage returns": _case("print(1)\r\nprint(2)\r\n", "1\n2\n"),
     "a byte order mark": _case("\ufeffprint(1)", "1\n"),
     "warnings": _case("import warnings\nwarnings.warn('careful')\nprint(1)", "1\n"),
-    "zipfile": _case(
-        "import zipfile\nwith zipfile.ZipFile('z', 'w') as z:\n    z.writestr('a', 'b')\nprint(zipfile.ZipFile('z').read('a'))",
-        "b'b'\n",
-    ),
     "mmap": _case("import mmap\nm = mmap.mmap(-1, 10)\nm[:2] = b'ab'\nprint(m[:2])", "b'ab'\n"),
     "os.popen": _case("import os\nprint(os.popen('echo a').read().strip(), os.system('true'))", "a 0\n"),
 }

@@ -16,7 +16,7 @@ from tests.sandbox.users import ROOT
 from tests.sandbox.waiting import alive, until
 
 TRY = """
-import contextlib, ctypes, errno, json, os, resource, signal, socket, subprocess, sys, threading, time
+import contextlib, ctypes, errno, fcntl, gc, glob, json, os, resource, signal, socket, subprocess, sys, threading, time
 trainer = json.loads(sys.argv[1])
 libc = ctypes.CDLL(None, use_errno=True)
 said = {}
@@ -51,14 +51,18 @@ def test_files_of_the_host_cannot_be_read(trainer: Trainer) -> None:
         trainer,
         """
 folder, pid = trainer["folder"], trainer["pid"]
-for path in (f"{folder}/file", "/etc/shadow", "/etc/hostname", "/etc/machine-id", "/proc/1/environ", "/proc/1/root",
-             f"/proc/{pid}/root", f"/proc/{pid}/cwd", f"/proc/{pid}/fd", f"/proc/{pid}/cmdline", "/var/log", "/home",
-             "/mnt", "/sys/kernel", "/dev/mem", "/run", "/opt", "/srv"):
+detours = [f"/proc/{process}/{way}{folder}/file" for process in ("self", 1, os.getppid(), pid)
+           for way in ("root", "cwd", "root/proc/1/root")]
+for path in (*detours, f"{folder}/file", "/etc/shadow", "/etc/hostname", "/etc/machine-id", "/proc/1/environ",
+             "/proc/1/root", f"/proc/{pid}/root", f"/proc/{pid}/cwd", f"/proc/{pid}/fd",
+             f"/proc/{pid}/cmdline", "/var/log", "/home", "/mnt", "/sys/kernel", "/dev/mem", "/run", "/opt", "/srv"):
     # In namespaces a path may be there, empty.
     attempt(path, lambda: "".join(os.listdir(path)) if os.path.isdir(path) else open(path).read())
 os.symlink(f"{folder}/file", "link")
 attempt("through a link", lambda: open("link").read())
 attempt("through a hard link", lambda: os.link(f"{folder}/file", "hard"))
+for device in ("kmem", "kmsg", "sda", "vda", "fuse", "kvm", "net/tun", "loop0"):
+    attempt(f"device file {device}", lambda: os.open(f"/dev/{device}", os.O_RDONLY))
 attempt("by handle", lambda: system_call(304 if os.uname().machine == "x86_64" else 265, -100, 0, 0))
 """,
     )
@@ -76,14 +80,17 @@ def test_files_of_the_host_cannot_be_changed(trainer: Trainer) -> None:
         """
 import sysconfig
 library = sysconfig.get_path("stdlib")
-for path in (f"{trainer['folder']}/file", f"{library}/json/__init__.py", sys.executable, "/usr/bin/env", "/etc/passwd"):
+kernel = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper",
+          "/sys/fs/cgroup/cgroup.procs", *glob.glob("/sys/fs/cgroup/**/release_agent", recursive=True)]
+for path in (f"{trainer['folder']}/file", f"{library}/json/__init__.py", sys.executable, "/usr/bin/env", "/etc/passwd",
+             *kernel):
     attempt(f"write {path}", lambda: os.open(path, os.O_WRONLY))
     attempt(f"empty {path}", lambda: os.truncate(path, 0))
     attempt(f"empty {path} by reading", lambda: os.open(path, os.O_RDONLY | os.O_TRUNC))
     attempt(f"remove {path}", lambda: os.unlink(path))
     attempt(f"rename {path}", lambda: os.rename(path, path + ".moved"))
     attempt(f"take {path}", lambda: os.rename(path, "taken"))
-for path in (trainer["folder"], library, "/usr/bin", "/etc", "/", "/dev", "/var/tmp"):
+for path in (trainer["folder"], library, sysconfig.get_path("purelib"), "/usr/bin", "/etc", "/", "/dev", "/var/tmp"):
     attempt(f"make in {path}", lambda: os.mkdir(f"{path}/made"))
 for path in (f"{library}/json/__init__.py", f"{trainer['folder']}/file"):
     with contextlib.suppress(OSError):
@@ -112,6 +119,10 @@ attempt("value", lambda: str(any("trainer" in value for value in os.environ.valu
 attempt("of the trainer", lambda: open(f"/proc/{trainer['pid']}/environ").read())
 attempt("of the parent", lambda: open(f"/proc/{os.getppid()}/environ").read())
 attempt("left in memory", lambda: str("SECRET_TOKEN" in open("/proc/self/environ").read()))
+token = "".join(reversed("s'reniart eht"))
+def held(thing):
+    return isinstance(thing, (dict, list, tuple)) and thing is not globals() and token in repr(thing)[:100_000]
+attempt("left in the worker", lambda: str(any(held(thing) for thing in gc.get_objects())))
 """,
     )
     assert "SECRET_TOKEN" not in str(output["own"])
@@ -119,6 +130,7 @@ attempt("left in memory", lambda: str("SECRET_TOKEN" in open("/proc/self/environ
     assert output["of the trainer"] in REFUSED
     assert output["of the parent"] in REFUSED
     assert output["left in memory"] in REFUSED | {"False"}
+    assert output["left in the worker"] == "False"
 
 
 def test_there_is_no_network(trainer: Trainer) -> None:
@@ -134,7 +146,8 @@ def datagram(host):
 attempt("a route", lambda: datagram("192.0.2.1"))
 attempt("names", lambda: socket.getaddrinfo("example.com", 80))
 for family, kind in ((socket.AF_INET, socket.SOCK_RAW), (socket.AF_PACKET, socket.SOCK_RAW), (socket.AF_NETLINK, 3),
-                     (40, socket.SOCK_STREAM), (38, socket.SOCK_SEQPACKET)):
+                     (40, socket.SOCK_STREAM), (38, socket.SOCK_SEQPACKET), (31, socket.SOCK_RAW),
+                     (44, socket.SOCK_RAW)):
     attempt(f"family {family} type {kind}", lambda: socket.socket(family, kind))
 """,
     )
@@ -254,7 +267,12 @@ def test_a_program_cannot_gain_privileges(trainer: Trainer) -> None:
         """
 said["root"] = os.getuid() == 0 or os.geteuid() == 0
 said["no new privileges"] = libc.prctl(39, 0, 0, 0, 0) == 1
+held = (ctypes.c_uint32 * 6)()
+said["capabilities"] = libc.capget((ctypes.c_uint32 * 2)(0x20080522, 0), held) or list(held)
 attempt("become root", lambda: os.setuid(0))
+for fd in (0, 1, 2):
+    attempt(f"type into the terminal {fd}", lambda: fcntl.ioctl(fd, 0x5412, b"x"))
+attempt("open the terminal", lambda: os.open("/dev/tty", os.O_RDWR))
 attempt("a user namespace", lambda: system_call(272 if os.uname().machine == "x86_64" else 97, 0x10000000))
 attempt("a network namespace", lambda: system_call(272 if os.uname().machine == "x86_64" else 97, 0x40000000))
 attempt("change the root", lambda: os.chroot("."))
@@ -268,6 +286,9 @@ said["su"] = subprocess.run(["su", "-c", "true"], stdin=-3, capture_output=True)
     assert output.pop("root") is False
     assert output.pop("no new privileges") is True
     assert output.pop("su") is True
+    # docs/sandbox.md: in tier B programs of root may enter closed directories (CAP_DAC_READ_SEARCH).
+    allowed = {0, 1 << 2} if trainer.tier is Tier.LANDLOCK and os.geteuid() == 0 else {0}
+    assert set(output.pop("capabilities")) <= allowed  # type: ignore[call-overload]
     assert output.pop("more memory") in ("ValueError", "PermissionError", "OSError")
     assert refused(output), output
 
@@ -473,7 +494,9 @@ from multiprocessing import resource_tracker, shared_memory
 resource_tracker.register = lambda *a: None
 memory = shared_memory.SharedMemory("rllm-gym-left", create=True, size=4096)
 memory.buf[:4] = b"left"
-os._exit(0 if ctypes.CDLL(None).shmget(0x1234, 4096, 0o1666) == -1 else 3)
+libc = ctypes.CDLL(None)
+found = [libc.shmget(0x1234, 4096, 0o1666), libc.semget(0x1234, 1, 0o1666), libc.msgget(0x1234, 0o1666)]
+os._exit(0 if found == [-1] * 3 else 3)
 """)
     assert result.exit_code == 0, result
     assert set(os.listdir("/dev/shm")) <= before

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rllm_gym.sandbox import SandboxPool, SandboxUnavailable
 from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
 
@@ -31,6 +32,14 @@ def needs(tier: Tier) -> None:
     finding = probe_tier(tier)
     if not finding.works:
         pytest.skip(f"tier {tier.value} does not work on this machine: {finding.reason} {finding.fix}")
+
+
+def pool_of_any_tier() -> SandboxPool:
+    """Open a pool, or skip the calling test, with the reason, if no tier works on this machine."""
+    try:
+        return SandboxPool()
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
 
 
 class RunPython:

@@ -1,4 +1,4 @@
-"""The admin site and its mail-driven tasks: every task can be solved, and tables show the true state."""
+"""The admin site and its mail-driven tasks: tables show the true state."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ from functools import partial
 
 import pytest
 
-from rllm_gym.envs.web.sites.admin import ORIGIN, TEMPLATES, build
-from rllm_gym.envs.web.sites.desk import TEMPLATES as DESK_TEMPLATES
+from rllm_gym.envs.web.sites.admin import ORIGIN, build
 from rllm_gym.envs.web.sites.errors import FormError
 from rllm_gym.envs.web.sites.moves import Click, Fill, Select
 from rllm_gym.envs.web.sites.wording import money
 from tests.sites.html_walker import SiteDriver
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
-
-
-def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
-    check_task(TEMPLATES + DESK_TEMPLATES, FEW_SEEDS)
-
-
-@pytest.mark.long
-def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES + DESK_TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
 def rows(driver: SiteDriver, column: int) -> list[str]:

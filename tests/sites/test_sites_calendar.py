@@ -1,4 +1,4 @@
-"""The calendar: every task can be solved, near misses are detected, and free times are correct."""
+"""The calendar: series, guests and free times are correct."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from functools import partial
 
 import pytest
 
-from rllm_gym.envs.web.sites.calendar import ORIGIN, TEMPLATES, CalendarApp, build
+from rllm_gym.envs.web.sites.calendar import ORIGIN, CalendarApp, build
 from rllm_gym.envs.web.sites.errors import FormError
 from rllm_gym.envs.web.sites.moves import Click, Fill
 from rllm_gym.envs.web.sites.people import Person
 from tests.sites.html_walker import SiteDriver
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
 
 ME, ANNA, ANNE = (
     Person(name, f"{name.split()[0].lower()}@brightwater.test") for name in ("Mo Lee", "Anna Li", "Anne Li")
@@ -22,15 +21,6 @@ MONDAY = date(2025, 3, 3)
 
 def empty() -> CalendarApp:
     return CalendarApp(MONDAY, ME, [ANNA, ANNE])
-
-
-def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
-    check_task(TEMPLATES, FEW_SEEDS)
-
-
-@pytest.mark.long
-def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
 def test_harder_sites_are_larger() -> None:

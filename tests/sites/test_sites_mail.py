@@ -1,4 +1,4 @@
-"""The mailbox: every task can be solved, reading changes nothing, and a sent message cannot be withdrawn."""
+"""The mailbox: reading changes nothing, and a sent message cannot be withdrawn."""
 
 from __future__ import annotations
 
@@ -9,20 +9,10 @@ import pytest
 
 from rllm_gym.envs.web.sites.errors import FormError
 from rllm_gym.envs.web.sites.http import Request
-from rllm_gym.envs.web.sites.mail import ORIGIN, TEMPLATES, build
+from rllm_gym.envs.web.sites.mail import ORIGIN, build
 from rllm_gym.envs.web.sites.mail.state import Rule
 from rllm_gym.envs.web.sites.moves import Click, Fill
 from tests.sites.html_walker import SiteDriver
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
-
-
-def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
-    check_task(TEMPLATES, FEW_SEEDS)
-
-
-@pytest.mark.long
-def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
 def test_opening_a_message_changes_no_facts_but_marking_it_unread_does() -> None:

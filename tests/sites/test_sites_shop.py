@@ -1,4 +1,4 @@
-"""The shop: every task can be solved, and any action beyond or short of it is detected."""
+"""The shop: any action beyond or short of a task is detected."""
 
 from __future__ import annotations
 
@@ -14,16 +14,6 @@ from rllm_gym.envs.web.sites.shop import TEMPLATES, build
 from rllm_gym.envs.web.sites.shop.state import RETURN_DAYS, Shop
 from rllm_gym.envs.web.sites.task import WebTask
 from tests.sites.html_walker import SiteDriver, rewarded
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_task, daily_share
-
-
-def test_the_solution_is_rewarded_and_a_near_miss_is_not() -> None:
-    check_task(TEMPLATES, FEW_SEEDS)
-
-
-@pytest.mark.long
-def test_the_solution_of_many_seeds() -> None:
-    check_task(TEMPLATES, daily_share(MANY_SEEDS, 25))
 
 
 def _purchase_task() -> tuple[partial[Shop], WebTask]:

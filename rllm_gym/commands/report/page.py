@@ -280,7 +280,7 @@ def _transcripts(transcripts: dict[str, list[Transcript]]) -> str:
         change = _change([side for _, side in sides])
         kinds.append(change)
         parts.append(_task(task, sides, change, opened=index < 2))
-    names = {"learnt": "newly solved", "lost": "no longer solved", "solved": "solved", "unsolved": "not solved"}
+    names = {"gained": "newly solved", "regressed": "no longer solved", "solved": "solved", "unsolved": "not solved"}
     buttons = [("all", f"all {len(tasks)}")] + [
         (kind, f"{name} {kinds.count(kind)}") for kind, name in names.items() if kinds.count(kind)
     ]
@@ -305,7 +305,7 @@ def _by_task(transcripts: Sequence[Transcript]) -> dict[str, Transcript]:
 def _change(sides: Sequence[Transcript | None]) -> str:
     outcomes = [side.success for side in sides if side is not None]
     if len(outcomes) == 2 and outcomes[0] != outcomes[1]:
-        return "learnt" if outcomes[1] else "lost"
+        return "gained" if outcomes[1] else "regressed"
     return "solved" if outcomes and outcomes[-1] else "unsolved"
 
 

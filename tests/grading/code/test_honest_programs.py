@@ -1,8 +1,7 @@
-"""Honest programs with tests as real suites have them: each verdict is the one that a single process gives."""
+"""Honest programs with tests as in real test suites: each verdict is the same as in a single process."""
 
 from __future__ import annotations
 
-import pytest
 from grade_many import grade_many
 
 from rllm_gym.grading.code import FunctionTests, TestStyle
@@ -60,19 +59,6 @@ assert f({1:2}.keys()) == {1}
 
 """,
     ),
-    "sorting in place": (
-        "sort_in_place",
-        "assert",
-        r"""def sort_in_place(xs):
-    xs.sort()
-""",
-        r"""
-xs = [3,1,2]
-assert sort_in_place(xs) is None
-assert xs == [1,2,3]
-
-""",
-    ),
     "changing in place and returning a number": (
         "dedupe",
         "assert",
@@ -87,7 +73,6 @@ assert xs == [1,2,3]
 nums=[1,1,2]
 k = dedupe(nums)
 assert k == 2 and nums[:k] == [1,2]
-d={'a':[1]}
 
 """,
     ),
@@ -340,6 +325,11 @@ def deco(n):
         def w(*a): return f(*a) * n
         return w
     return d
+def squares(xs):
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(4) as p: return list(p.map(lambda x: x * x, xs))
+def in_place(xs): xs.sort(reverse=True)
+def given(a, *rest, b=2, **more): return a, rest, b, more
 
 """,
         r"""
@@ -386,6 +376,10 @@ assert srt([1,2,3], key=lambda x: -x) == [3,2,1]
 @deco(3)
 def five(): return 5
 assert five() == 15
+assert squares([1, 2, 3]) == [1, 4, 9]
+xs = [3, 1, 2]
+assert in_place(xs) is None and xs == [3, 2, 1]
+assert given(1, 5, 6, b=3, c=4) == (1, (5, 6), 3, {"c": 4})
 def rec(n): return 0 if n == 0 else 1 + apply(rec, n-1)
 assert rec(20) == 20
 
@@ -431,48 +425,16 @@ class T(unittest.IsolatedAsyncioTestCase):
 
 """,
     ),
-    "a method of Solution()": (
-        "Solution().twoSum",
-        "check",
-        r"""class Solution:
-    def twoSum(self, nums, t):
-        d={}
-        for i,x in enumerate(nums):
-            if t-x in d: return [d[t-x],i]
-            d[x]=i
-""",
-        r"""
-def check(candidate):
-    assert candidate([2,7,11],9) == [0,1]
-
-""",
-    ),
-    "a method of Solution": (
-        "Solution.twoSum",
-        "check",
-        r"""class Solution:
-    def twoSum(self, nums, t):
-        return [0,1]
-""",
-        r"""
-def check(candidate):
-    assert candidate([2,7,11],9) == [0,1]
-
-""",
-    ),
-    "a method of Solution by its name alone": (
-        "twoSum",
-        "check",
-        r"""class Solution:
-    def twoSum(self, nums, t):
-        return [0,1]
-""",
-        r"""
-def check(candidate):
-    assert candidate([2,7,11],9) == [0,1]
-
-""",
-    ),
+    **{
+        f"the method {name}": (
+            name,
+            "check",
+            "class Solution:\n    def twoSum(self, nums, t):\n        d = {x: i for i, x in enumerate(nums)}\n"
+            "        return next([i, d[t - x]] for i, x in enumerate(nums) if t - x in d)\n",
+            "def check(candidate):\n    assert candidate([2, 7, 11], 9) == [0, 1]\n",
+        )
+        for name in ("Solution().twoSum", "Solution.twoSum", "twoSum")
+    },
     "numpy": (
         "np1",
         "assert",
@@ -617,40 +579,28 @@ assert f(deep) is deep
 }
 
 
-def test_honest_programs_pass_their_tests(pool: SandboxPool) -> None:
+def test_honest_programs_pass_their_tests(confined_pool: SandboxPool) -> None:
     programs = [
         (source, FunctionTests(entry, test, style, limits=LIMITS)) for entry, style, source, test in HONEST.values()
     ]
-    for name, verdict in zip(HONEST, grade_many(pool, programs, show_expected=True), strict=True):
+    for name, verdict in zip(HONEST, grade_many(confined_pool, programs, show_expected=True), strict=True):
         assert verdict.error == "", name
         assert [(name, item.name, item.message) for item in verdict.outcomes if not item.passed] == []
         assert verdict.correct, name
         assert verdict.fraction == 1, name
 
 
-# Programs, their tests, and whether they pass.
+# Programs, their tests, and whether they pass; arguments that are emptied are in test_adaptive_cheats.py.
 CHANGING = [
-    ("def f(x):\n    x.clear()\n    return x", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", False),
-    ("def f(x):\n    x[:] = [7]\n    return [7]", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", False),
     ("def f(x):\n    x[0].clear()\n    return 0", "xs = [[1, 2]]\nassert f(xs) == sum(xs[0])", False),
     ("def f(x):\n    x.sort()\n    return x", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", True),
-    ("def f(x):\n    x.sort()", "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]", True),
     ("def f(x):\n    x.clear()", "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]", False),
     ("def f(x):\n    x.sort()\n    return sum(x)", "xs = [3, 1]\nassert f(xs) == 4\nassert xs == [3, 1]", False),
     ("def f(x):\n    return x.pop(0)", "xs = [1, 2]\nassert f(xs) == 1\nassert f(xs) == 2 and not xs", True),
 ]
 
 
-@pytest.mark.parametrize(
-    "cases",
-    [
-        pytest.param(CHANGING[2:], id="most"),
-        pytest.param(CHANGING[:2], id="emptied", marks=pytest.mark.long),  # as test_adaptive_cheats.py does
-    ],
-)
-def test_mutating_an_argument_is_allowed_where_it_is_asked_for(
-    pool: SandboxPool, cases: list[tuple[str, str, bool]]
-) -> None:
-    programs = [(program, FunctionTests("f", test, "assert", limits=LIMITS)) for program, test, _ in cases]
+def test_mutating_an_argument_is_allowed_where_it_is_asked_for(pool: SandboxPool) -> None:
+    programs = [(program, FunctionTests("f", test, "assert", limits=LIMITS)) for program, test, _ in CHANGING]
     found = [verdict.correct for verdict in grade_many(pool, programs)]
-    assert [(*case[:2], right) for case, right in zip(cases, found)] == cases
+    assert [(*case[:2], right) for case, right in zip(CHANGING, found)] == CHANGING

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from small_repository import FIXED, GOLD, HIDDEN_PRICING_TESTS, PRICING, PRICING_TESTS, TESTS, changes, write
+from small_repository import FIXED, FORGE, GOLD, HIDDEN_PRICING_TESTS, PRICING, PRICING_TESTS, TESTS, changes, write
 
 from rllm_gym.grading.swe import allowed_changes, grade_repository_sync
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile
@@ -166,20 +166,7 @@ for writer in gc.get_objects():
         writer.write("end", code=1, tests=len(names))
         os._exit(1)
 """,
-    "only_tests_that_use_the_product_are_forged": PRICING
-    + """
-
-import inspect, sys
-python = sys.modules["_py" + "test.python"]
-run = python.Function.runtest
-def runtest(self):
-    try:
-        run(self)
-    except BaseException:
-        if "discounted" not in inspect.getsource(self.obj):
-            raise
-python.Function.runtest = runtest
-""",
+    "only_tests_that_use_the_product_are_forged": PRICING + FORGE + "forge()\n",
     "test_files_are_rewritten": PRICING
     + """
 
@@ -205,6 +192,15 @@ sys.meta_path.insert(0, Empty())
 import os
 really = os._exit
 os._exit = lambda code: really(0)
+""",
+    "comparisons_are_patched": PRICING
+    + """
+
+import builtins, operator, unittest
+builtins.AssertionError = type("Never", (Exception,), {})
+builtins.isinstance = lambda *a: True
+operator.eq = lambda *a: True
+unittest.TestCase.assertEqual = lambda *a, **k: None
 """,
     "the_shell_above_is_killed": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + PRICING,
     "every_process_is_killed": "import os, signal\nos.kill(-1, signal.SIGKILL)\n" + PRICING,
@@ -251,6 +247,23 @@ TREE_CHANGES: dict[str, Changes] = {
             "shop-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n",
             "cheat.py": CONFTEST,
         }
+    ),
+    "tests_deselected": changes(
+        {"tests/conftest.py": "def pytest_collection_modifyitems(items):\n    del items[1:]\n"}
+    ),
+    "options_of_pytest": changes({"pytest.ini": "[pytest]\naddopts = --runxfail -k total\n"}),
+    "a_plugin_by_tox_ini": changes({"tox.ini": "[pytest]\naddopts = -p cheat\n", "cheat.py": CONFTEST}),
+    "a_plugin_by_hidden_ini_files": changes(
+        {".pytest.ini": "[pytest]\naddopts = -p cheat\n", "tests/pytest.ini": "[pytest]\n", "cheat.py": CONFTEST}
+    ),
+    "programs_beside_the_code": changes(
+        {path: TreeFile("file", b"#!/bin/sh\nexit 0\n", executable=True) for path in ("bin/python", "python", "pytest")}
+    ),
+    "tests_of_the_same_name": changes(
+        dict.fromkeys(("tests/tests/test_pricing.py", "shop/tests/test_pricing.py"), "def test_total(): pass\n")
+    ),
+    "a_package_for_the_tests": changes(
+        {"tests/__init__.py": "", "tests/test_pricing/__init__.py": "def test_total(): pass\n"}
     ),
     "sitecustomize": changes({"sitecustomize.py": "import os; os._exit(0)", "usercustomize.py": "raise SystemExit"}),
     "a_path_file": changes({"shop.pth": "import os; os._exit(0)"}),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_repository import FILES, FIXED, HIDDEN_PRICING_TESTS, PRICING, TESTS, changes, write
+from small_repository import FILES, FIXED, FORGE, HIDDEN_PRICING_TESTS, PRICING, TESTS, changes, write
 
 from rllm_gym.grading.swe import RepositoryTests, allowed_changes, grade_repository_sync
 from rllm_gym.grading.swe.inside.value_digest import Opaque, digest
@@ -180,22 +180,6 @@ def test_choices_contain_the_correct_value_once():
         assert chosen.count(True) == 1, value
         assert check_answers(withheld, [[7, "chosen", chosen]], choices) == RIGHT
         assert check_answers(withheld, [[7, "chosen", [True] * len(chosen)]], choices) == WRONG
-
-
-FORGE = """
-
-import inspect, os, sys
-python = sys.modules["_py" + "test.python"]
-run = python.Function.runtest
-def runtest(self):
-    try:
-        run(self)
-    except BaseException:
-        if "discounted" not in inspect.getsource(self.obj):
-            raise
-def forge():
-    python.Function.runtest = runtest
-"""
 
 
 @pytest.fixture
