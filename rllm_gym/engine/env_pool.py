@@ -1,7 +1,8 @@
-"""The workers of an engine's environments and calls, all from one worker pool that is created when it is needed."""
+"""The workers of an engine's environments and calls, from worker pools that are created when they are needed."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -50,7 +51,7 @@ class EnvPool:
         self._reuse = reuse
         self._stats = stats
         self._lock = threading.Lock()
-        self._pool: WorkerPool | None = None
+        self._pools: dict[bool, WorkerPool] = {}
 
     def new_env_worker(
         self,
@@ -61,9 +62,11 @@ class EnvPool:
         host: Callable[..., Any] = TaskEnvHost,
     ) -> EpisodeEnvWorker:
         """Create the handle of a worker for one environment."""
-        reuse = env_id.startswith("rllm/") if self._reuse is None else self._reuse
+        ours = env_id.startswith("rllm/")
+        reuse = ours if self._reuse is None else self._reuse
+        # Environments of others may hold objects that are bound to a thread: sqlite3, Playwright.
         return EpisodeEnvWorker(
-            self._workers(),
+            self._workers(own_threads=self._kind == "thread" and not ours),
             source,
             kwargs,
             self._deadlines,
@@ -91,24 +94,24 @@ class EnvPool:
     async def aclose(self) -> None:
         """Stop every worker. Later calls create a new pool."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.aclose()
+            pools, self._pools = self._pools, {}
+        await asyncio.gather(*(pool.aclose() for pool in pools.values()))
 
     # Private methods
 
-    def _workers(self) -> WorkerPool:
+    def _workers(self, *, own_threads: bool = False) -> WorkerPool:
         with self._lock:
-            if self._pool is None:
+            if own_threads not in self._pools:
                 # n_parallel limits each run, so the pool itself needs no limit.
-                self._pool = WorkerPool(
+                self._pools[own_threads] = WorkerPool(
                     self._kind,
                     max_workers=1_000_000,
                     memory_mb=self._memory_mb,
                     name=self._name,
+                    own_threads=own_threads,
                     preload=() if self._kind == "thread" else ("rllm_gym.engine.env_host",),
                 )
-            return self._pool
+            return self._pools[own_threads]
 
     def _count_lost_worker(self) -> None:
         if self._kind == "thread":

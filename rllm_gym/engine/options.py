@@ -45,7 +45,7 @@ class EngineOptions:
         sampling_params: Sampling parameters. The end-of-turn token of the chat template is always added to the stop
             ids.
         n_parallel: Maximum number of concurrent episodes per run, and of finished results that wait to be read.
-        workers: ``"thread"``, in which an environment is called from one thread at a time, but not always the same one;
+        workers: ``"thread"``: an environment has a thread of its own, those with an ``rllm/`` id share threads;
             ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on all machines of a Ray
             cluster (extra ``ray``; :class:`~rllm_gym.runtime.WorkerPool` documents which cluster).
         memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.

@@ -68,6 +68,8 @@ class WorkerPool:
         name: Name of the workers in messages.
         preload: Modules imported once, in the template, before workers are forked (they must start no threads); each
             Ray actor imports them when it starts.
+        own_threads: For threads: whether each worker has a thread of its own, for objects that are bound to one. By
+            default, cheap calls share a thread, and a worker's calls run in various threads.
         hash_seed: ``PYTHONHASHSEED`` of the processes, for work whose results depend on the order of sets; ``None``: a
             random one per pool.
 
@@ -85,6 +87,7 @@ class WorkerPool:
         memory_mb: int | None = None,
         name: str = "worker",
         preload: Sequence[str] = (),
+        own_threads: bool = False,
         hash_seed: int | None = None,
     ) -> None:
         if kind not in KINDS:
@@ -95,6 +98,8 @@ class WorkerPool:
             raise ValueError(
                 f"memory_mb={memory_mb!r} needs kind='process' or 'ray' and at least 1 MB; threads share memory"
             )
+        if own_threads and kind != "thread":
+            raise ValueError(f"own_threads=True needs kind='thread', not {kind!r}")
         if hash_seed is not None and (kind != "process" or not 0 <= hash_seed < 2**32):
             raise ValueError(f"hash_seed={hash_seed!r} needs kind='process' and a whole number from 0 to 2**32 - 1")
         if kind == "ray":
@@ -113,10 +118,13 @@ class WorkerPool:
         self._queue: deque[concurrent.futures.Future[Worker | None]] = deque()
         self._closed = False
         self._preload = tuple(preload)
+        self._own_threads = own_threads
         self._fork_server = ForkServerClient(preload, hash_seed) if kind == "process" else None
         self._threads = WorkerThreads(name) if kind == "thread" else None
         # References no pool, so that an unreferenced one is closed.
-        self._finalizer = weakref.finalize(self, _shut_down, self._fork_server or self._threads, self._workers)
+        self._finalizer = weakref.finalize(
+            self, _shut_down_collected, self._fork_server or self._threads, self._workers
+        )
 
     @property
     def abandoned(self) -> int:
@@ -203,10 +211,8 @@ class WorkerPool:
         for future in line:
             if future.set_running_or_notify_cancel():
                 future.set_exception(self._closed_error())
-        if self._pid == os.getpid():
-            self._finalizer()
-        else:
-            self._finalizer.detach()
+        if self._finalizer.detach() is not None and self._pid == os.getpid():
+            _shut_down(self._fork_server or self._threads, self._workers)
 
     async def aclose(self) -> None:
         """As :meth:`close`, awaited."""
@@ -285,7 +291,7 @@ class WorkerPool:
             if self._fork_server is not None:
                 worker = ProcessWorker(self._fork_server, self.memory_mb, self.name)
             elif self._threads is not None:
-                worker = ThreadWorker(self.name, self._threads)
+                worker = ThreadWorker(self.name, self._threads, own_thread=self._own_threads)
             else:
                 worker = RayWorker(self._preload, self.memory_mb, self.name)
             return worker
@@ -304,6 +310,7 @@ class WorkerPool:
         with self._lock:
             if self._closed:
                 self._workers.discard(worker)
+                worker.kill()
             elif worker.alive:
                 self._serve_next(worker)
             else:
@@ -502,6 +509,14 @@ def _shut_down(server: ForkServerClient | WorkerThreads | None, workers: set[Wor
     workers.clear()
     if server is not None:
         server.close()
+
+
+def _shut_down_collected(server: ForkServerClient | WorkerThreads | None, workers: set[Worker]) -> None:
+    if threading.main_thread().is_alive():  # as in _end_collected
+        with suppress(RuntimeError):
+            _thread.start_new_thread(_shut_down, (server, workers))
+    else:  # the interpreter exits
+        _shut_down(server, workers)
 
 
 def _check_timeout(timeout: float) -> None:

@@ -114,6 +114,7 @@ class _Thread:
     Attributes:
         call: What it is doing.
         leads: Whether it will soon take the next call from the queue.
+        ends: Whether it takes no more calls: decided with the lock held, as a call may arrive while the pool is closed.
     """
 
     def __init__(self) -> None:
@@ -121,14 +122,22 @@ class _Thread:
         self.wake.acquire()
         self.call: ThreadCall | None = None
         self.leads = True
+        self.ends = False
 
 
 class WorkerThreads:
-    """The threads of a pool's workers, started as needed, and their queue of calls. Used from any thread."""
+    """The threads of a pool's workers, started as needed, and their queue of calls. Used from any thread.
 
-    def __init__(self, pool_name: str) -> None:
+    Args:
+        pool_name: Name of the pool in messages.
+        parent: The threads of the pool, if these are one worker's own: all its calls, of which there is one at a time,
+            then run in the same thread.
+    """
+
+    def __init__(self, pool_name: str, parent: WorkerThreads | None = None) -> None:
         self.abandoned = 0
-        """Number of threads abandoned so far."""
+        """Number of threads abandoned so far, those of single workers included."""
+        self._parent = parent
         self._name = pool_name
         self._pid = os.getpid()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopMailbox] = (
@@ -191,8 +200,9 @@ class WorkerThreads:
             if state in (_WAITING, _RUNNING):
                 call.state = _GIVEN_UP
             if state == _RUNNING:
-                self.abandoned += 1
-                count = self.abandoned
+                counted = self._parent or self
+                counted.abandoned += 1
+                count = counted.abandoned
                 thread = next(thread for thread in self._threads if thread.call is call)
                 self._yield_lead(thread)
                 self._threads.discard(thread)
@@ -230,13 +240,14 @@ class WorkerThreads:
         else:
             thread = _Thread()
             name = f"{self._name}-{next(self._numbers)}"
+            self._threads.add(thread)
             try:
                 threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True).start()
             except RuntimeError:
+                self._threads.discard(thread)
                 if not self._threads:
                     raise
                 return  # the other threads have to do it
-            self._threads.add(thread)
         self._leads += 1
 
     def _serve(self, thread: _Thread) -> None:
@@ -254,7 +265,7 @@ class WorkerThreads:
             call, following = following, None
             if call is not None:
                 call.run()
-            elif self._closed:
+            elif thread.ends:
                 return
             else:
                 thread.wake.acquire()
@@ -281,7 +292,10 @@ class WorkerThreads:
                 self._leads += 1
             return call
         self._yield_lead(thread)
-        if not self._closed:
+        if self._closed:
+            thread.ends = True
+            self._threads.discard(thread)
+        else:
             self._idle.append(thread)
         return None
 
@@ -326,9 +340,13 @@ class WorkerThreads:
 
     def _add_threads(self, count: int) -> None:
         """Treat all busy threads as slow; ``count`` others continue. Called with the lock held."""
+        if self._parent is not None:
+            return
         for thread in self._threads:
             if thread.call is not None:
                 self._yield_lead(thread)
+        # Ctrl-C may have interrupted ``_start_thread``.
+        self._leads = sum(thread.leads for thread in self._threads)
         with suppress(RuntimeError):  # no more threads: the next check tries again
             for _ in range(count):
                 self._start_thread()
@@ -374,7 +392,7 @@ class _LoopMailbox:
 
 
 class ThreadWorker:
-    """A place for one request at a time, in any of the pool's threads.
+    """A place for one request at a time, in any of the pool's threads or in one of its own.
 
     When a deadline passes or a wait is cancelled, the thread is abandoned and the worker has ended (``alive`` is
     False). A thread cannot be killed: it ends by itself when the call returns, and then closes an actor's object.
@@ -382,14 +400,15 @@ class ThreadWorker:
 
     pid = None  # it runs in this process
 
-    def __init__(self, pool_name: str, threads: WorkerThreads) -> None:
+    def __init__(self, pool_name: str, threads: WorkerThreads, *, own_thread: bool = False) -> None:
         self.name = f"{pool_name}-{next(_worker_numbers)}"
         self.alive = True
         self.handler = RequestHandler()
         self.slow = False
         """Whether the calls of its object are slow."""
         self.call: ThreadCall | None = None
-        self._threads = threads
+        self._own_thread = own_thread
+        self._threads = WorkerThreads(self.name, parent=threads) if own_thread else threads
         self._seconds = 0.0
 
     def is_healthy(self) -> bool:
@@ -445,6 +464,7 @@ class ThreadWorker:
         text = f"did not finish within {call.seconds:g} s"
         if self._threads.give_up(call, text) == _RUNNING:
             self.alive = False
+            self._end_own_thread()
             text = f"{call.request.name!r} {text}; thread {self.name} cannot be killed and was abandoned"
             call.end(False, DeadlineExceeded(text))
 
@@ -462,4 +482,9 @@ class ThreadWorker:
         if state in (_WAITING, _DONE) and self.handler.has_object:
             with suppress(RuntimeError):  # no more threads, or a fork
                 self._threads.submit([ThreadCall(self, _CLOSE, math.inf)])
+        self._end_own_thread()
         return state
+
+    def _end_own_thread(self) -> None:
+        if self._own_thread:
+            self._threads.close()

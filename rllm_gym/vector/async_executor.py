@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -110,6 +111,9 @@ class AsyncExecutor:
         """Close every environment and end its worker, within the deadline. Work in progress is cancelled."""
         if self._closed or os.getpid() != self._pid:
             return  # called twice, or in a fork: the workers belong to the parent
+        if threading.current_thread() is self._loop._thread:
+            threading.Thread(target=self.close, name="vector-close", daemon=True).start()
+            return
         self._closed = True
         self._results.close()
         try:

@@ -58,7 +58,7 @@ class ThreadExecutor(AsyncExecutor):
         if self._closed or os.getpid() != self._pid:
             return
         calls, self._calls = self._calls, {}
-        for call in calls.values():
+        for call in list(calls.values()):
             call.worker.kill()
         super().close()
 
