@@ -56,9 +56,10 @@ class AgentTrainer:
     ) -> None:
         if not isinstance(config, TrainConfig):
             config = load_yaml(TrainConfig, config) if isinstance(config, str | Path) else _build(config or {})
-        if config.env.agent or config.env.kwargs:
+        if config.env.agent or config.env.agent_kwargs or config.env.kwargs:
             raise ConfigError(
-                "config.env.agent and config.env.kwargs have no effect here: use agent_class, agent_args and env_args"
+                "config.env.agent, config.env.agent_kwargs and config.env.kwargs have no effect here: use agent_class, "
+                "agent_args and env_args"
             )
         if config.env.workflow:
             raise ConfigError(

@@ -138,31 +138,31 @@ class RolloutCollector:
         self._abandoned = False
         self._sampling = sampling
         self._assignment = assignment
-        options: dict[str, Any] = {
-            "env": train_env.env,
-            "sampler": sampler,
-            "renderer": ChatRenderer(tokenizer),
-            "sampling_params": self._params(sampling.max_tokens),
-            "n_parallel": env.parallel,
-            "workers": env.workers,
-            "max_turns": env.max_turns,
-            "max_response_tokens": sampling.max_response_tokens,
-            "max_context_tokens": sampling.context_length,
-            "deadlines": Deadlines(
-                reset=env.step_timeout, step=env.step_timeout, close=env.step_timeout, episode=env.episode_timeout
-            ),
-            "seed": seed,
-            "deterministic": deterministic,
-        }
-
-        def engine(kwargs: Mapping[str, Any]) -> Engine:
-            if train_env.workflow is None:
-                return AgentExecutionEngine(env_kwargs=kwargs, agent=train_env.agent, **options)
-            return AgentWorkflowEngine(train_env.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
-
         with contextlib.ExitStack() as opened:  # each callback runs even if others fail
             opened.callback(self._loop.close)
             opened.callback(lambda: self._loop.run(self.sampler.close()))
+            options: dict[str, Any] = {
+                "env": train_env.env,
+                "sampler": sampler,
+                "renderer": ChatRenderer(tokenizer),
+                "sampling_params": self._params(sampling.max_tokens),
+                "n_parallel": env.parallel,
+                "workers": env.workers,
+                "max_turns": env.max_turns,
+                "max_response_tokens": sampling.max_response_tokens,
+                "max_context_tokens": sampling.context_length,
+                "deadlines": Deadlines(
+                    reset=env.step_timeout, step=env.step_timeout, close=env.step_timeout, episode=env.episode_timeout
+                ),
+                "seed": seed,
+                "deterministic": deterministic,
+            }
+
+            def engine(kwargs: Mapping[str, Any]) -> Engine:
+                if train_env.workflow is None:
+                    return AgentExecutionEngine(env_kwargs=kwargs, agent=train_env.agent, **options)
+                return AgentWorkflowEngine(train_env.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
+
             if not sampler.returns_tokens:
                 raise TokensMissing(
                     f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated "

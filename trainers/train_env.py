@@ -62,8 +62,13 @@ class TrainEnv:
         """Return options with placeholder names for the parts given as objects.
 
         Raises:
-            ConfigError: The options name a workflow, but this object has none.
+            ConfigError: The options name a workflow, but this object has none, or an agent.
         """
+        for name in ("agent", "agent_kwargs"):
+            if getattr(config, name):
+                raise ConfigError(
+                    f"env.{name}={getattr(config, name)!r} has no effect on a TrainEnv; set TrainEnv.agent instead"
+                )
         if config.workflow and self.workflow is None:
             raise ConfigError(
                 f"env.workflow={config.workflow!r} has no effect on a TrainEnv without a workflow; set "

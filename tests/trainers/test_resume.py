@@ -352,3 +352,13 @@ def test_a_crash_while_a_model_is_replaced_does_not_lose_it(
     save_model(cast(Policy, Weights("last")), model)
     assert (model / "weights").read_text() == "last"
     assert [path.name for path in model.parent.iterdir() if path.is_dir()] == ["best_model"]
+
+
+def test_files_of_others_in_the_output_folder_are_kept(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    (output / "notes").mkdir(parents=True)
+    (output / "notes.previous").mkdir()
+    (output / "data.txt.previous").write_text("old")
+    with open_folder(echo_config(tmp_path, resume=True), SINGLE_PROCESS):
+        names = {path.name for path in output.iterdir()}
+    assert names >= {"notes", "notes.previous", "data.txt.previous"}

@@ -23,6 +23,8 @@ from trainers.run.metrics import holds_run
 
 _LOCK = ".lock"
 _PREVIOUS = ".previous"
+MODEL_FOLDERS = ("model", "best_model")
+"""Folders of a run in which a model is saved."""
 # The system's lock belongs to the process and does not separate two runs in the same process.
 _held: set[Path] = set()
 
@@ -43,8 +45,8 @@ def open_folder(config: TrainConfig | SftConfig | DpoConfig, ranks: ProcessGroup
             f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
         )
     with lock_folder(folder):
-        for previous in folder.glob(f"*{_PREVIOUS}"):
-            _restore(previous.with_name(previous.name.removesuffix(_PREVIOUS)))
+        for name in MODEL_FOLDERS:
+            _restore(folder / name)
         yield
 
 
