@@ -48,7 +48,8 @@ class ClientLoop:
         try:
             return await self._loop.arun(work)
         except asyncio.CancelledError:
-            if self.closed:
+            task = asyncio.current_task()
+            if self.closed and not (task and task.cancelling()):
                 raise SamplerError("the sampler was closed before this call finished") from None
             raise
 

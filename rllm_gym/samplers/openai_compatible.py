@@ -216,7 +216,7 @@ class OpenAISampler:
                 f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must be able to read "
                 f"{body['lora_path']}, and vLLM needs --enable-lora, --max-lora-rank and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
-            ) from refused
+            ) from None  # the cause may quote the key
         await self._unload(adapters.commit(update.name))
         return adapters.version
 
@@ -238,7 +238,9 @@ class OpenAISampler:
                 await self._ask("/unload_lora_adapter", {"lora_name": model}, 0, read=responses.check_ok)
             except RequestRefused as refused:
                 message = self._endpoint.clean(str(refused))
-                raise SamplerError(f"{self._endpoint.url} did not unload {model!r}: {message}") from refused
+                raise SamplerError(
+                    f"{self._endpoint.url} did not unload {model!r}: {message}"
+                ) from None  # the cause may quote the key
             await asyncio.to_thread(self._adapters.remove, model)
 
     async def _check_probe(self, probe: Probe) -> None:
@@ -317,7 +319,7 @@ class OpenAISampler:
                 # context.
                 limited = False
             except RequestRefused as refused:
-                raise SamplerError(await self._with_explanation(refused)) from refused
+                raise SamplerError(await self._with_explanation(refused)) from None  # the cause may quote the key
 
     def _completion(self, request: SamplingRequest, version: int, response: HttpResponse) -> Completion:
         content = responses.parse(response)
@@ -473,7 +475,7 @@ class OpenAISampler:
                     f"{self._endpoint.url} returns no token ids and log-probs for model {self.model!r}, which training "
                     f"needs: {self.no_tokens_reason}. vLLM's server returns them; any endpoint can be evaluated with "
                     "token_ids=False"
-                ) from refused
+                ) from None  # the cause may quote the key
             return
         self.returns_tokens, self.no_tokens_reason = True, ""
         self._logprobs = responses.logprob_mode(*tables)

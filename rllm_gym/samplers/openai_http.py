@@ -11,6 +11,7 @@ import ssl
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 try:
     import aiohttp
@@ -100,16 +101,17 @@ class Endpoint:
         """
         url = self._base.joinpath(path.lstrip("/")).with_query(self._base.query)
         for _ in range(_MAX_REDIRECTS + 1):
+            reused: list[bool] = []
             try:
                 try:
-                    answer = await self._send(method, url, body)
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as lost:
-                    if isinstance(lost, aiohttp.ClientConnectorError):
+                    answer = await self._send(method, url, body, reused)
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                    if not reused:
                         raise
                     # A kept connection may have been closed just when it was taken. aiohttp repeats no POST.
-                    answer = await self._send(method, url, body)
+                    answer = await self._send(method, url, body, [])
             except (aiohttp.ClientError, OSError) as error:
-                raise self._failure(error) from error
+                raise self._failure(error) from None  # the text of aiohttp's error may contain the key
             if not 300 <= answer.status < 400:
                 return answer
             url = self._redirected(answer, url)
@@ -124,12 +126,16 @@ class Endpoint:
         if self._session is not None:
             await self._session.close()
 
-    async def _send(self, method: str, url: URL, body: bytes | None) -> HttpResponse:
+    async def _send(self, method: str, url: URL, body: bytes | None, reused: list[bool]) -> HttpResponse:
+        """Send one request; ``reused`` gets an element if it is sent on a kept connection."""
         if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_connection_reuseconn.append(_note_reuse)
             headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"
             self._session = aiohttp.ClientSession(
+                trace_configs=[trace],
                 connector=aiohttp.TCPConnector(limit=0),  # the sampler limits the number of requests
                 headers=headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -138,7 +144,9 @@ class Endpoint:
                     total=None, connect=self._connect_timeout, sock_read=self._silence_timeout
                 ),
             )
-        async with self._session.request(method, url, data=body, allow_redirects=False, proxy=self._proxy) as answer:
+        async with self._session.request(
+            method, url, data=body, allow_redirects=False, proxy=self._proxy, trace_request_ctx=reused
+        ) as answer:
             return await self._read(answer)
 
     async def _read(self, answer: aiohttp.ClientResponse) -> HttpResponse:
@@ -196,7 +204,11 @@ class Endpoint:
                 retryable=False,
                 status=response.status,
             )
-        return target
+        return target.with_user(None)  # aiohttp refuses a URL with credentials besides the key
+
+
+async def _note_reuse(session: Any, context: Any, params: Any) -> None:
+    context.trace_request_ctx.append(True)
 
 
 def _proxy_for(url: URL) -> URL | None:
