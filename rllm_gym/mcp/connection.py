@@ -251,7 +251,13 @@ class ServerConnection(ABC):
         except RuntimeError:
             coroutine.close()
             raise ServerFault(f"{self.label} has ended", kind="server_died") from None
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # A server in this process called sys.exit(): here the exception would end the loop of all sessions.
+            raise ServerFault(
+                f"{self.label} failed in {method!r}: {type(error).__name__}: {error}", kind="server_died"
+            ) from error
 
     # Called on the client's loop
 

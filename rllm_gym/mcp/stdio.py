@@ -245,7 +245,7 @@ class StdioConnection(ServerConnection):
         result, error = message.get("result"), message.get("error")
         taken: JSONRPCRequest | JSONRPCResponse | JSONRPCError
         if "method" in message:
-            if not isinstance(message.get("id"), int | str):
+            if type(message.get("id")) not in (int, str):
                 return
             params = params if isinstance(params, dict) else None
             taken = JSONRPCRequest.model_construct(id=message["id"], method=str(message["method"]), params=params)

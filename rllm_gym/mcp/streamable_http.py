@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ from mcp_types import INTERNAL_ERROR
 from rllm_gym.mcp.connection import CLIENT_INFO, Exchange, ServerConnection, ToolDispatcher, exchange_of_task
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.protocol import FLOOD_BYTES, MAX_MESSAGE_BYTES, decoded, printable, shown
+
+# The SDK logs what a server sends, of any length, with tracebacks; each failure is raised as a ServerFault.
+logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
 
 _ERROR_BYTES = 1 << 16
 _NOTICE_S = 2.0

@@ -31,6 +31,7 @@ from rllm_gym.envs.mcp.worlds import (
     wanted_facts,
 )
 from rllm_gym.grading.answers import matches
+from tests.sites.task_checks import unordered
 
 
 @dataclass
@@ -99,7 +100,7 @@ def similar_task(
     def requested(task: ToolTask, name: str) -> tuple[Any, ...]:
         workspace = folder / name
         workspace.mkdir()
-        return wanted_facts(template, task, seed, difficulty, workspace), task.answer, task.infeasible
+        return wanted_facts(template, task, seed, difficulty, workspace), unordered(task.answer), task.infeasible
 
     wanted = requested(task, "requested")
     for other_seed in range(seed + 1, seed + 6):

@@ -87,7 +87,7 @@ def test_todays_share_of_the_seeds(env: WebEnv, name: str) -> None:
     for seed in daily_share(range(20), 4):
         try:
             check_task(env, name, seed)
-            other = similar_task(TEMPLATES[name], env.web_task, seed, row(name, seed).difficulty)
+            other = similar_task(TEMPLATES[name], seed, row(name, seed).difficulty)
             if other is not None:
                 begin(env, name, seed)
                 assert play(env, other.moves)[0] == 0, seed

@@ -193,6 +193,7 @@ def test_a_session_knows_the_instructions_of_its_servers(tmp_path: Path) -> None
     assert run_scenario(scenario) == {"server1": "Count.", "told": "Look ? first."}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a tool that calls sys.exit()
 def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     """A tool that blocks delays only its own result, and the SDK does not log into the trainer's log."""
     import logging
@@ -216,6 +217,10 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
             raise RuntimeError("boom")
 
         @server.tool()
+        def leave() -> str:
+            sys.exit("usage: leave")
+
+        @server.tool()
         def seeded() -> dict[str, int]:
             """The seed that the server was made with."""
             return {"seed": seed, "files": len(list(workspace.iterdir()))}
@@ -237,6 +242,11 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
             await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
         assert late.value.kind == "server_deadline"
         assert not blocked.done()
+        leaving = await open_session([InProcessServer(make)], workspace=tmp_path, seed=13)
+        with pytest.raises(ServerFault, match="SystemExit"):
+            await leaving.call("leave", {})
+        await leaving.close()
+        assert (await other.call("seeded", {})).structured == {"seed": 12, "files": 1}  # sessions of others go on
         blocked.cancel()
         await blocking_session.close()
         await other.close()
