@@ -19,10 +19,11 @@ class EngineStats:
         prompt_tokens: Tokens appended to contexts (prompts and observations).
         sampled_tokens: Tokens sampled.
         rewards: Sum of the rewards of episodes that were not dropped.
-        faults: Environment faults by kind, including those after which a retry succeeded.
+        faults: Environment faults by kind, including those after which a retry succeeded, and errors of the agent, the
+            sampler and the task (kinds ``agent``, ``sampler``, ``task``).
         stop_reasons: Episodes by stop reason.
         retries: Episodes restarted on a fresh environment.
-        dropped: Episodes that were given up, see :attr:`~rllm_gym.core.Episode.trainable`: faults, agent errors,
+        dropped: Episodes without a reward, see :attr:`~rllm_gym.core.Episode.trainable`: faults, agent errors,
             prompts that were too long, cancellation.
         abandoned_threads: Thread workers that were abandoned because they hung.
         killed_processes: Process workers that died, or were killed because they hung.
