@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FloatArray = NDArray[np.float64]
@@ -118,10 +121,12 @@ class ProcessGroup:
         try:
             yield
         except RuntimeError as error:
-            raise ProcessLost(
+            message = (
                 f"rank {self.rank} of {self.size} lost another rank, which died or did not respond within "
                 f"{self._timeout:g} s (this timeout depends on env.episode_timeout): {error}"
-            ) from error
+            )
+            _log.error(message)  # now: torchrun soon ends this process, perhaps before the exception is reported
+            raise ProcessLost(message) from error
 
 
 @contextlib.contextmanager
