@@ -317,6 +317,8 @@ class WorkerThreads:
                     return
                 running = [thread.call for thread in self._threads if thread.call is not None]
                 quiet = quiet + 1 if self._submitted == submitted and not self._queue else 0
+                if self._parent is not None and not self._queue:
+                    quiet = _QUIET_TICKS + 1  # one worker's thread: no other would continue, so only deadlines matter
                 # Threads started last time have taken one call each: that alone is not progress.
                 stuck = stuck + 1 if self._queue and self._taken - taken <= started else 0
                 submitted, taken, started = self._submitted, self._taken, 0

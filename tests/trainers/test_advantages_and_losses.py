@@ -82,8 +82,8 @@ def test_grpo_equals_the_oracle_for_every_split_into_micro_batches(
     targets = algorithm.targets(samples, {})
     keep = algorithm.trainable_mask(samples).nonzero()[0]
     # The new log-probs are passed as one more target, so that they are sorted and split like the others.
-    learnt = {"adv": targets["adv"], "new": new}
-    kept = rows_of([samples[i] for i in keep], {name: [values[i] for i in keep] for name, values in learnt.items()})
+    trained = {"adv": targets["adv"], "new": new}
+    kept = rows_of([samples[i] for i in keep], {name: [values[i] for i in keep] for name, values in trained.items()})
     total, seen = 0.0, 0
     for batch in make_micro_batches(kept, tokens_per_microbatch=budget):
         assert batch.ids_BT.numel() <= budget or len(batch.ids_BT) == 1

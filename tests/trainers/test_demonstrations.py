@@ -66,8 +66,8 @@ def test_only_replies_are_trained_on(family: str, messages: list[dict[str, Any]]
     replies = [message["content"] for message in messages if message["role"] == "assistant"]
     wanted = replies if train_on == "all" else replies[-1:]
     end = tokenizer.decode([renderer.end_of_turn_id])
-    learnt = [index for index, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
-    assert tokenizer.decode(learnt) == "".join(reply + end for reply in wanted)
+    trained = [index for index, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
+    assert tokenizer.decode(trained) == "".join(reply + end for reply in wanted)
     rest = tokenizer.decode([index for index, marked in zip(sequence.ids, sequence.mask, strict=True) if not marked])
     untrained_digits = "".join(char for char in rest if char.isdigit())
     assert untrained_digits == ("" if train_on == "all" else "".join(replies[:-1]))
@@ -83,8 +83,8 @@ def test_tool_calls_are_trained_on_and_their_results_are_not() -> None:
     ]
     (sequence,) = tokenize(Demonstration(chat_turns(messages, TOOLS)), RENDERERS["qwen2.5"])
     tokenizer = make_tokenizer("qwen2.5")
-    learnt = tokenizer.decode([i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked])
-    assert learnt == (
+    trained = tokenizer.decode([i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked])
+    assert trained == (
         '<tool_call>\n{"name": "move", "arguments": {"where": "up"}}\n</tool_call><|im_end|>done<|im_end|>'
     )
     assert "you moved" in tokenizer.decode(sequence.ids)
@@ -120,8 +120,8 @@ def test_an_episode_with_its_own_tokenizer_is_trained_on_with_its_ids(tmp_path: 
     # Another model's ids have another meaning; its text can be used.
     assert not can_keep_ids(demonstration, RENDERERS["llama3"])
     (sequence,) = tokenize(demonstration, RENDERERS["llama3"])
-    learnt = [i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
-    assert make_tokenizer("llama3").decode(learnt) == "lake<|eot_id|>lake<|eot_id|>"
+    trained = [i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
+    assert make_tokenizer("llama3").decode(trained) == "lake<|eot_id|>lake<|eot_id|>"
 
 
 def test_a_truncated_reply_gets_no_end_token(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_a_truncated_reply_gets_no_end_token(tmp_path: Path) -> None:
     (demonstration,) = read_demonstrations(tmp_path / "e.jsonl")
     for family, end in (("qwen2.5", "<|im_end|>"), ("llama3", "<|eot_id|>")):
         (sequence,) = tokenize(demonstration, RENDERERS[family])
-        learnt = [i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
-        assert make_tokenizer(family).decode(learnt) == f"lake{end}lake"
+        trained = [i for i, marked in zip(sequence.ids, sequence.mask, strict=True) if marked]
+        assert make_tokenizer(family).decode(trained) == f"lake{end}lake"
 
 
 def test_rows_of_every_format(tmp_path: Path) -> None:

@@ -17,9 +17,12 @@ class IcePopOptions(LossOptions):
 
 
 def icepop(logp_N: Tensor, batch: MicroBatch, options: IcePopOptions) -> tuple[Tensor, Tensor]:
-    ratio_N = (logp_N - batch.sampler_logp_N).exp()
+    log_ratio_N = logp_N - batch.sampler_logp_N
+    ratio_N = log_ratio_N.detach().exp()
     bound_N = (ratio_N > options.most_ratio).float() - (ratio_N < options.least_ratio).float()
-    return (-ratio_N * batch.targets["adv"]).masked_fill(bound_N != 0, 0.0), bound_N
+    masked = bound_N != 0  # before exp: the gradient of an infinite ratio would be 0 * inf
+    loss_N = -log_ratio_N.masked_fill(masked, 0.0).exp() * batch.targets["adv"]
+    return loss_N.masked_fill(masked, 0.0), bound_N
 
 
 ICEPOP_LOSS = Loss("icepop", IcePopOptions, icepop)
