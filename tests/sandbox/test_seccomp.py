@@ -108,6 +108,23 @@ attempt("query of the personality", lambda: system_call("personality", 0xFFFFFFF
     assert set(output.values()) == {"done"}, output
 
 
+def test_buffers_of_sockets_cannot_be_enlarged() -> None:
+    """Data in sockets is kernel memory that is not counted as the program's."""
+    output = under_filter(
+        """
+import socket
+with socket.socketpair()[0] as pair:
+    for name in ("SO_SNDBUF", "SO_RCVBUF"):
+        option = getattr(socket, name)
+        before = pair.getsockopt(socket.SOL_SOCKET, option)
+        attempt(f"set {name}", lambda: pair.setsockopt(socket.SOL_SOCKET, option, before // 4))
+        attempt(f"{name} is unchanged", lambda: {before: 0}[pair.getsockopt(socket.SOL_SOCKET, option)])
+    attempt("other options", lambda: pair.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1))
+"""
+    )
+    assert set(output.values()) == {"done"}, output
+
+
 def test_with_a_shared_user_other_processes_and_file_metadata_cannot_be_changed() -> None:
     victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _SPARE_MB = 512
 """Address space above the memory limit: stacks of threads and arenas are reserved and never filled."""
 
-_OPEN_FILES = 512
+_OPEN_FILES = 256
+"""Also bounds the data in sockets, which is kernel memory that no monitor counts: up to 4 MB per TCP connection."""
+
 _UID = 1000
 _INODES = 5
 """Inodes of every scratch space: itself, its three directories, and the program's source."""

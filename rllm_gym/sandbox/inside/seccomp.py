@@ -56,7 +56,7 @@ _DEPENDS: dict[str, tuple[int | None, int | None]] = {  # depending on arguments
     "prlimit64": (302, 261), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
     "clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203),
-    "personality": (135, 92), "prctl": (157, 167), "ioctl": (16, 29),
+    "personality": (135, 92), "prctl": (157, 167), "ioctl": (16, 29), "setsockopt": (54, 208),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
     "sched_setaffinity": (203, 122), "setpriority": (141, 140), "ioprio_set": (251, 30), "open": (2, None),
     "openat": (257, 56), "openat2": (437, 437), "truncate": (76, 45), "chmod": (90, None), "fchmod": (91, 52),
@@ -80,6 +80,7 @@ _OF_THE_OWNER = (
 _CLONE_NEW = 0x7E020000  # CLONE_NEWNS | CGROUP | UTS | IPC | USER | PID | NET; NEWTIME needs clone3 or unshare
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET, _SOCK_TYPE = 1, 2, 5, 0xF
+_SO_SNDBUF, _SO_RCVBUF, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 7, 8, 32, 33
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SCHED_ORDINARY = (0, 3, 5)  # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE
 _SCHED_RESET_ON_FORK = 0x40000000
@@ -132,6 +133,9 @@ def deny_list(
         "ioctl": (errno.EPERM, [(1, _ALL, (_TIOCSTI, _TIOCLINUX), True)]),
         "sched_setscheduler": (errno.EPERM, [(1, _ALL & ~_SCHED_RESET_ON_FORK, _SCHED_ORDINARY, False)]),
         "socketpair": (errno.EAFNOSUPPORT, [(0, _ALL, (_AF_UNIX,), False)]),
+        # Data in sockets is memory of the kernel that no monitor counts. The request succeeds without effect, as one
+        # above the kernel's own maximum does. The level is not checked: the numbers are unusual on other levels.
+        "setsockopt": (0, [(2, _ALL, (_SO_SNDBUF, _SO_RCVBUF, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE), True)]),
     }
     if sockets == "none":
         denied |= {"socket": errno.EAFNOSUPPORT, "connect": errno.EPERM}

@@ -9,7 +9,7 @@ import pytest
 from small_repository import FIXED, FORGE, GOLD, HIDDEN_PRICING_TESTS, PRICING, PRICING_TESTS, TESTS, changes, write
 
 from rllm_gym.grading.swe import allowed_changes, grade_repository_sync
-from rllm_gym.sandbox import Changes, SandboxPool, TreeFile
+from rllm_gym.sandbox import Changes, SandboxFault, SandboxPool, TreeFile
 
 # Names that a scan of product code could look for are composed at run time: the behaviour must count.
 IN_PROCESS = {
@@ -318,8 +318,15 @@ LIKE_OTHERS = {
     "name", [pytest.param(name, marks=pytest.mark.long if name in LIKE_OTHERS else ()) for name in IN_PROCESS]
 )
 def test_product_code_that_takes_over_the_runner_is_rejected(pool: SandboxPool, base: Path, name: str) -> None:
-    tests = dataclasses.replace(TESTS, timeout=1 if name == "stops_itself" else 60)
-    verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": IN_PROCESS[name]}), tests)
+    attack = changes({"shop/pricing.py": IN_PROCESS[name]})
+    # It uses all the time there is. With less than the run needs to start, the machine is at fault, not the product.
+    for timeout in (1, 4, 16, 64) if name == "stops_itself" else (60,):
+        try:
+            verdict = grade_repository_sync(pool, base, attack, dataclasses.replace(TESTS, timeout=timeout))
+            break
+        except SandboxFault as fault:
+            if "did not start" not in str(fault):
+                raise
     assert not verdict.correct
     assert verdict.reason
     for test in TESTS.hidden_tests.values():
