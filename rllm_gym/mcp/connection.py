@@ -23,9 +23,9 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     CallToolRequest,
     CallToolRequestParams,
+    ErrorData,
     Implementation,
     PaginatedRequestParams,
 )
@@ -49,17 +49,23 @@ class Exchange:
     """What a server has sent for one request.
 
     Attributes:
+        method: The request's method, where the transport needs it.
+        number: Its id.
         fault: Why there is no answer, if the transport knows that better than the SDK.
         result: The result as it was sent.
         read: Number of bytes.
         messages: Number of messages.
+        requests: Number of the server's own requests.
         resumed: How often its stream was resumed.
     """
 
+    method: str = ""
+    number: Any = None
     fault: ServerFault | None = None
     result: dict[str, Any] | None = None
     read: int = 0
     messages: int = 0
+    requests: int = 0
     resumed: int = 0
 
 
@@ -77,9 +83,11 @@ class ToolDispatcher(JSONRPCDispatcher):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **options: Any
     ) -> dict[str, Any]:
+        exchange = exchange_of_task.get()
         raw = await super().send_raw_request(method, params, opts, **options)
-        exchange_of_task.get().result = raw
-        return _needed(method, raw)
+        if exchange.result is None:  # else the transport has kept it
+            exchange.result = raw
+        return _needed(method, exchange.result)
 
     async def run(self, on_request: Any, on_notify: Any, on_notify_intercept: Any = None, **options: Any) -> None:
         await super().run(_serve_ping, _ignore, **options)
@@ -104,6 +112,13 @@ def _needed(method: str, raw: dict[str, Any]) -> dict[str, Any]:
 def _schema_of(tool: Any) -> dict[str, Any] | None:
     name, schema = (tool.get("name"), tool.get("inputSchema")) if isinstance(tool, dict) else (None, None)
     return {"name": name, "inputSchema": schema} if isinstance(name, str) and isinstance(schema, dict) else None
+
+
+def sdk_error(error: dict[str, Any]) -> ErrorData:
+    """Return an error of a server as the SDK's type, with any code and message, of bounded length."""
+    code, message = error.get("code"), error.get("message", "")
+    text = message if isinstance(message, str) else shown(message)
+    return ErrorData(code=code if type(code) is int else 0, message=printable(text[:10_000]))
 
 
 async def _serve_ping(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -253,11 +268,13 @@ class ServerConnection(ABC):
             raise ServerFault(f"{self.label} has ended", kind="server_died") from None
         try:
             return await asyncio.wrap_future(future)
-        except (SystemExit, KeyboardInterrupt) as error:
-            # A server in this process called sys.exit(): here the exception would end the loop of all sessions.
-            raise ServerFault(
-                f"{self.label} failed in {method!r}: {type(error).__name__}: {error}", kind="server_died"
-            ) from error
+        except BaseException as error:
+            caller = asyncio.current_task()
+            if isinstance(error, Exception) or (caller is not None and caller.cancelling()):
+                raise
+            # The client's loop ended, with its tasks: a server in this process shares it.
+            self._fault = self._fault or ServerFault(f"{self.label} ended during {method!r}", kind="server_died")
+            raise self._fault from None
 
     # Called on the client's loop
 
@@ -368,6 +385,4 @@ class ServerConnection(ABC):
         if error.code == CONNECTION_CLOSED and error.message == "Connection closed":
             words = f"{self.label} closed the connection without an answer to {method!r}"
             return self._fault or ServerFault(words, kind="server_died")
-        if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
-            return ServerFault(f"{self.label} sent invalid JSON-RPC: {error.message[:1_000]}", kind="server_protocol")
         return JsonRpcError(error.code, printable(error.message[:10_000]))

@@ -166,11 +166,14 @@ class ServerPool:
             for server, name, one in zip(servers, names, connected)
         ]
 
+        async def connect_again(server: Server) -> ServerConnection:
+            return (await self._connected(server, path, home, seed)).connection
+
         async def forget() -> None:
             self._sessions.discard(session)
             await self._remove(path, home)
 
-        session = ToolSession(self._loop, attached, path, reserved, forget)
+        session = ToolSession(self._loop, attached, path, reserved, connect_again, forget)
         self._sessions.add(session)
         opened.append(session)
         return session

@@ -13,7 +13,7 @@ import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 TOOLS = (
-    *("add", "total", "where", "sleep", "hold", "die", "fail", "flood", "endless_line", "broken_json", "spawn"),
+    *("add", "total", "where", "sleep", "hold", "die", "fail", "flood", "ask", "endless_line", "broken_json", "spawn"),
     "parts",
 )
 total = 0
@@ -54,6 +54,9 @@ def call(name: str, arguments: dict) -> dict | None:
     if name == "flood":
         while True:
             send({"method": "notifications/message", "params": {"level": "info", "data": "x" * 10_000}})
+    if name == "ask":
+        while True:
+            send({"id": "mine", "method": "roots/list"})
     if name == "endless_line":
         while True:
             sys.stdout.write('{"jsonrpc": "2.0", "result": "' + "x" * (1 << 20))

@@ -193,7 +193,6 @@ def test_a_session_knows_the_instructions_of_its_servers(tmp_path: Path) -> None
     assert run_scenario(scenario) == {"server1": "Count.", "told": "Look ? first."}
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a tool that calls sys.exit()
 def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     """A tool that blocks delays only its own result, and the SDK does not log into the trainer's log."""
     import logging
@@ -217,10 +216,6 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
             raise RuntimeError("boom")
 
         @server.tool()
-        def leave() -> str:
-            sys.exit("usage: leave")
-
-        @server.tool()
         def seeded() -> dict[str, int]:
             """The seed that the server was made with."""
             return {"seed": seed, "files": len(list(workspace.iterdir()))}
@@ -238,16 +233,11 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
         assert json.loads(result.text) == result.structured
         assert (await other.call("boom", {})).is_error
         assert (await other.call("seeded", {"x": float("nan")})).is_error
-        with pytest.raises(ServerFault) as late:
-            await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
-        assert late.value.kind == "server_deadline"
         assert not blocked.done()
-        leaving = await open_session([InProcessServer(make)], workspace=tmp_path, seed=13)
-        with pytest.raises(ServerFault, match="SystemExit"):
-            await leaving.call("leave", {})
-        await leaving.close()
-        assert (await other.call("seeded", {})).structured == {"seed": 12, "files": 1}  # sessions of others go on
+        late = await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
+        assert (late.is_error, "did not answer in time" in late.text) == (True, True)
         blocked.cancel()
+        assert (await blocking_session.call("seeded", {})).structured["seed"] == 11  # in a new thread
         await blocking_session.close()
         await other.close()
 
@@ -256,6 +246,63 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     finally:
         released.set()
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
+
+
+def _exit_in_a_task() -> None:
+    async def leave() -> None:
+        sys.exit("usage: leave")
+
+    asyncio.get_running_loop().create_task(leave())
+
+
+ENDINGS = {
+    "exit": sys.exit,
+    "interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
+    "cancel": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
+    "close": lambda: (_ for _ in ()).throw(GeneratorExit()),
+    "stop": lambda: asyncio.get_running_loop().stop(),
+    "task": _exit_in_a_task,
+}
+
+
+def test_a_tool_in_this_process_cannot_end_the_session(tmp_path: Path) -> None:
+    """Whatever it raises is an error of its call; if the server's event loop ends, the server starts again."""
+
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        server = MCPServer("leaving", log_level="ERROR")
+
+        @server.tool()
+        def leave() -> str:
+            sys.exit("usage: leave")
+
+        @server.tool()
+        async def end(how: str) -> str:
+            ENDINGS[how]()
+            await asyncio.sleep(600)
+            return "not ended"
+
+        @server.tool()
+        def seeded() -> int:
+            return seed
+
+        return server
+
+    async def scenario() -> list[str]:
+        session = await open_session([InProcessServer(make)], workspace=tmp_path, seed=12)
+        wrong = []
+        try:
+            for name, arguments in (("leave", {}), *(("end", {"how": how}) for how in ENDINGS)):
+                result = await session.call(name, arguments, timeout_s=600)
+                after = await session.call("seeded", {})
+                if not result.is_error or after.structured != {"result": 12}:
+                    wrong.append(f"{name} {arguments}: {result}, then {after}")
+        finally:
+            await session.close()
+        return wrong
+
+    assert run_scenario(scenario) == []
 
 
 def test_an_impossible_call_is_reported_and_the_server_stays_up(tmp_path: Path) -> None:
@@ -479,8 +526,8 @@ def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path
         pids = [(await call_where(session))["pid"] for session in (first, second)]
         await first.close()
         assert (await call_where(second))["pid"] == pids[0]
-        with pytest.raises(ServerFault):
-            await second.call("die", {})
+        assert (await second.call("die", {})).is_error
+        pids[1] = (await call_where(second))["pid"]
         await second.close()
         third = await pool.open([server], workspace=tmp_path)
         pids.append((await call_where(third))["pid"])
@@ -490,7 +537,7 @@ def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path
     pool = ServerPool()
     try:
         first, second, third = run_scenario(scenario, pool)
-        assert first == second != third
+        assert first != second == third
     finally:
         pool.close()
     assert not lives(third)

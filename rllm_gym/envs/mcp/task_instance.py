@@ -93,10 +93,8 @@ class ToolState:
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Query a server's state with any of its tools, including those that were not offered to the model. A check
-        that is a coroutine awaits ``session.call`` instead.
-
-        Raises:
-            ServerFault: The server failed.
+        that is a coroutine awaits ``session.call`` instead. Returns and raises as
+        :meth:`~rllm_gym.mcp.ToolSession.call`: the result of a server that breaks is an error.
         """
         return asyncio.run(self.session.call(name, dict(arguments or {})))
 
