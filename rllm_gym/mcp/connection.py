@@ -146,6 +146,7 @@ class ServerConnection(ABC):
     Attributes:
         label: The server's name in messages, such as ``MCP server 'files' (node …)``.
         instructions: What the server says about its use, known when the connection is open.
+        raw_tools: The tools that it listed at the start, as it describes them.
         sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
     """
 
@@ -155,6 +156,7 @@ class ServerConnection(ABC):
     def __init__(self, label: str) -> None:
         self.label = label
         self.instructions = ""
+        self.raw_tools: list[dict[str, Any]] = []
         self.sent_invalid = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -46,7 +46,6 @@ class SessionConnection:
         server: The server it connects to.
         name: The server's name in this session.
         connection: The connection.
-        raw_tools: The tools it listed at the start.
         shared: Whether other sessions use it after this one ends.
         broke_in_call: Whether it broke during a call, so that the next call needs a new connection.
         restart: The task that makes a new connection.
@@ -55,7 +54,6 @@ class SessionConnection:
     server: Server
     name: str
     connection: ServerConnection
-    raw_tools: list[dict[str, Any]]
     shared: bool
     broke_in_call: bool = False
     restart: asyncio.Task[None] | None = None
@@ -88,7 +86,7 @@ class ToolSession:
         self._ending: asyncio.Future[None] | None = None
         self._pid = os.getpid()
         self.workspace = workspace
-        self.tools: list[MCPTool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
+        self.tools: list[MCPTool] = named_tools([(one.name, one.connection.raw_tools) for one in attached], reserved)
         self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}

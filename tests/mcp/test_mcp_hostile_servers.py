@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.mcp import ServerFault, StdioServer, open_session
+from rllm_gym.mcp import (
+    ServerFault,
+    StdioServer,
+    shared_pool,
+)
 from rllm_gym.mcp.results import read_result
 from rllm_gym.mcp.tools import named_tools
 from tests.browser.polling import auntil
@@ -81,7 +85,7 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
     """A model can break a server at will: this must not end its episode without a reward. The reason is in the log."""
 
     async def results(tool: str, arguments: dict, limit: float | None) -> list[tuple[bool, str]]:
-        session = await open_session([counting(timeout_s=120)], workspace=tmp_path)
+        session = await shared_pool().open([counting(timeout_s=120)], workspace=tmp_path)
         try:
             broken = await session.call(tool, arguments, timeout_s=limit)
             answers = [broken, await session.call("add", {"n": 5}), await session.call("total", {})]
@@ -90,7 +94,7 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
         return [(answer.is_error, answer.text) for answer in answers]
 
     async def scenario() -> list[list[tuple[bool, str]]]:
-        neighbour = await open_session([counting(timeout_s=120)], workspace=tmp_path)
+        neighbour = await shared_pool().open([counting(timeout_s=120)], workspace=tmp_path)
         try:
             breaking = asyncio.gather(*(results(*case[:3]) for case in BREAKING))
             while not breaking.done():
@@ -109,7 +113,7 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
 
 def test_calls_wait_for_one_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         try:
             assert (await session.call("die", {})).is_error
             seen = await asyncio.gather(*(session.call("where", {}) for _ in "abc"))
@@ -125,7 +129,7 @@ def test_a_server_that_cannot_start_again_is_an_error_of_each_call(tmp_path: Pat
     server = server_running(f"import os\nif os.path.exists('stopped'): sys.exit()\n{code}")
 
     async def scenario() -> list[tuple[bool, str]]:
-        session = await open_session([server], workspace=tmp_path)
+        session = await shared_pool().open([server], workspace=tmp_path)
         try:
             answers = [await session.call("go", {}) for _ in range(3)]
             (tmp_path / "stopped").unlink()
@@ -145,7 +149,7 @@ def test_closing_ends_a_server_that_starts_again(tmp_path: Path) -> None:
     )
 
     async def scenario() -> ServerFault:
-        session = await open_session([server], workspace=tmp_path)
+        session = await shared_pool().open([server], workspace=tmp_path)
         assert (await session.call("go", {})).is_error
         call = asyncio.create_task(session.call("go", {}))
         await auntil((tmp_path / "waiting").exists)
@@ -159,7 +163,7 @@ def test_closing_ends_a_server_that_starts_again(tmp_path: Path) -> None:
 
 def test_a_server_that_ends_without_a_call_is_a_fault(tmp_path: Path) -> None:
     async def scenario() -> ServerFault:
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         try:
             os.kill(json.loads((await session.call("where", {})).text)["pid"], signal.SIGKILL)
             await auntil(lambda: session._connections[0].connection.broken)
@@ -173,7 +177,7 @@ def test_a_server_that_ends_without_a_call_is_a_fault(tmp_path: Path) -> None:
 
 def test_a_server_that_hangs_blocks_no_other(tmp_path: Path) -> None:
     async def scenario() -> None:
-        hanging, neighbour = [await open_session([counting()], workspace=tmp_path) for _ in range(2)]
+        hanging, neighbour = [await shared_pool().open([counting()], workspace=tmp_path) for _ in range(2)]
         try:
             started = tmp_path / "begun"
             held = {"begun": str(started), "until": str(tmp_path / "never")}
@@ -193,7 +197,7 @@ def test_a_server_killed_in_a_call_is_reported_at_once(tmp_path: Path) -> None:
     """At once, and not after the limit of the call: that would be another message."""
 
     async def episode(number: int) -> str:
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         started, end = tmp_path / f"begun-{number}", tmp_path / f"end-{number}"
         try:
             pid = json.loads((await session.call("where", {})).text)["pid"]
@@ -249,7 +253,7 @@ START_FAILURES = (
 def test_a_server_that_does_not_start_is_reported_with_the_reason(tmp_path: Path) -> None:
     async def start_fault_problems(server: StdioServer, kind: str, expected: str) -> list[str]:
         # A working server next to it is ended too.
-        fault = await fault_of(open_session([counting(timeout_s=120), server], workspace=tmp_path))
+        fault = await fault_of(shared_pool().open([counting(timeout_s=120), server], workspace=tmp_path))
         right = fault.kind == kind and expected in str(fault)
         return [] if right else [f"{server.command} {server.args}: {fault.kind}: {fault}"]
 
@@ -272,7 +276,7 @@ ODDITIES = (
 
 def test_harmless_oddities_are_ignored(tmp_path: Path) -> None:
     async def answered(reply: str) -> str:
-        session = await open_session([server_running(STARTS + "    " + reply)], workspace=tmp_path)
+        session = await shared_pool().open([server_running(STARTS + "    " + reply)], workspace=tmp_path)
         try:
             return (await session.call("go", {})).text
         finally:
@@ -298,7 +302,7 @@ def test_any_error_of_a_server_is_a_result(tmp_path: Path) -> None:
     code = STARTS + "    send(id=id, error=m['params']['arguments'])"
 
     async def scenario():
-        session = await open_session([server_running(code)], workspace=tmp_path)
+        session = await shared_pool().open([server_running(code)], workspace=tmp_path)
         try:
             return [await session.call("go", error) for error, _ in ERRORS]
         finally:
@@ -317,7 +321,7 @@ def test_requests_of_a_server_are_refused_with_a_message(tmp_path: Path) -> None
     )
 
     async def scenario():
-        session = await open_session([server_running(code)], workspace=tmp_path)
+        session = await shared_pool().open([server_running(code)], workspace=tmp_path)
         try:
             for asked in ("sampling/createMessage", "elicitation/create", "roots/list", "ping"):
                 answer = json.loads((await session.call("go", {"method": asked})).text)
@@ -344,7 +348,7 @@ elif method == 'tools/call':
 """
 
     async def scenario():
-        session = await open_session([server_running(code)], workspace=tmp_path)
+        session = await shared_pool().open([server_running(code)], workspace=tmp_path)
         try:
             return json.loads((await session.call("go", {})).text)
         finally:
@@ -355,7 +359,7 @@ elif method == 'tools/call':
 
 def test_the_answer_of_a_cancelled_call_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
     async def scenario():
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         held = {"begun": str(tmp_path / "begun"), "until": str(tmp_path / "until")}
         try:
             call = asyncio.create_task(session.call("hold", held, timeout_s=600))
@@ -379,7 +383,7 @@ elif method == 'tools/call': send(id=id, result=OK)
 """
 
     async def scenario():
-        session = await open_session([server_running(code)], workspace=tmp_path)
+        session = await shared_pool().open([server_running(code)], workspace=tmp_path)
         connection = session._connections[0].connection
         try:
             await auntil(lambda: connection._paused)
@@ -403,7 +407,7 @@ def test_a_cancelled_open_leaves_nothing(tmp_path: Path) -> None:
         return False
 
     async def scenario():
-        task = asyncio.create_task(open_session([counting("mute", mark)], workspace=tmp_path))
+        task = asyncio.create_task(shared_pool().open([counting("mute", mark)], workspace=tmp_path))
         await auntil(running)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.mcp import HttpServer, ServerFault, ToolResult, open_session
+from rllm_gym.mcp import (
+    HttpServer,
+    ServerFault,
+    ToolResult,
+    shared_pool,
+)
 from tests.browser.polling import until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
@@ -101,7 +106,7 @@ def running(application) -> Iterator[str]:
 @pytest.mark.parametrize("wrap", [lambda app: app, _refusing_the_handshake], ids=["handshake", "stateless"])
 def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response: bool, wrap) -> None:
     async def episode(url: str, number: int):
-        session = await open_session([HttpServer(url)], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         try:
             assert [tool.name for tool in session.tools] == ["add", "report"]
             assert session.instructions == {"server1": "Adds."}
@@ -334,7 +339,7 @@ MISBEHAVING = (
 def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostile: str, caplog) -> None:
     async def result(mode: str) -> ToolResult:
         server = HttpServer(f"{hostile}/{mode}", headers={"authorization": "Bearer key"}, name=mode)
-        session = await open_session([server], workspace=tmp_path)
+        session = await shared_pool().open([server], workspace=tmp_path)
         try:
             return await session.call("go", {}, timeout_s=0.3 if mode == "hangs" else 120.0)
         finally:
@@ -365,7 +370,7 @@ def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostil
 
 def test_a_server_that_ended_the_session_gets_a_new_one(tmp_path: Path, hostile: str) -> None:
     async def scenario() -> list[str]:
-        session = await open_session([HttpServer(f"{hostile}/forgets_once")], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(f"{hostile}/forgets_once")], workspace=tmp_path)
         try:
             return [(await session.call("go", {})).text for _ in range(2)]
         finally:
@@ -376,7 +381,7 @@ def test_a_server_that_ended_the_session_gets_a_new_one(tmp_path: Path, hostile:
 
 def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
     async def result(mode: str):
-        session = await open_session([HttpServer(f"{hostile}/{mode}")], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(f"{hostile}/{mode}")], workspace=tmp_path)
         try:
             return await session.call("go", {})
         finally:
@@ -394,7 +399,9 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
 
 
 def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:
-    fault = run_scenario(lambda: fault_of(open_session([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path)))
+    fault = run_scenario(
+        lambda: fault_of(shared_pool().open([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path))
+    )
     assert fault.kind == "server_start"
     assert "127.0.0.1:9" in str(fault)
 
@@ -411,7 +418,7 @@ def test_a_url_without_an_mcp_server_is_a_fault_with_a_hint(tmp_path: Path) -> N
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/sse"
-        fault = run_scenario(lambda: fault_of(open_session([HttpServer(url)], workspace=tmp_path)))
+        fault = run_scenario(lambda: fault_of(shared_pool().open([HttpServer(url)], workspace=tmp_path)))
         server.shutdown()
     assert fault.kind == "server_protocol"
     assert "HTTP 405" in str(fault)

@@ -18,7 +18,12 @@ import psutil
 import pytest
 
 import rllm_gym  # noqa: F401 - registers the environments
-from rllm_gym.mcp import HttpServer, Server, StdioServer, open_session
+from rllm_gym.mcp import (
+    HttpServer,
+    Server,
+    StdioServer,
+    shared_pool,
+)
 
 pytest.importorskip("mcp", reason="pip install 'rllm-gym[mcp]'")
 
@@ -162,7 +167,7 @@ def test_a_server_at_a_url_that_is_killed_in_a_call_is_an_error(everything_over_
     url, process = everything_over_http
 
     async def scenario():
-        session = await open_session([HttpServer(url)], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         operation = {"duration": 600, "steps": 3}
         call = asyncio.create_task(session.call("trigger-long-running-operation", operation, timeout_s=600))
         assert (await session.call("echo", {"message": "x"})).text == "Echo: x"  # the call before it has been sent
@@ -181,7 +186,7 @@ def test_filesystem_servers_do_not_share_files(tmp_path: Path) -> None:
     async def episode(number: int) -> list[str]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
-        session = await open_session([from_npm("filesystem", "{workspace}", timeout_s=120)], workspace=workspace)
+        session = await shared_pool().open([from_npm("filesystem", "{workspace}", timeout_s=120)], workspace=workspace)
         try:
             path = str(workspace / f"{number}.txt")
             assert not (await session.call("write_file", {"path": path, "content": str(number)})).is_error
