@@ -17,7 +17,7 @@ from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_observation, results_text
-from rllm_gym.envs.mcp.rows import BuiltinTaskRow, RowParser, read_task, servers_of
+from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
     CallLog,
@@ -27,7 +27,7 @@ from rllm_gym.envs.mcp.task_instance import (
 )
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTaskTemplate
-from rllm_gym.envs.task_templates import choose_templates, template_tasks
+from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
@@ -229,7 +229,7 @@ class MCPEnv(AsyncTextEnv):
 
     async def _instance_of(self, task: Task) -> ToolTaskInstance:
         row = read_task(task, self._defaults)
-        if not isinstance(row, BuiltinTaskRow):
+        if not isinstance(row, TemplateTaskRow):
             self._template = ""
             return ServerTaskInstance(row, check_timeout_s=self.check_timeout_s)
         self._template = row.template
