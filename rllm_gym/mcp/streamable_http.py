@@ -221,18 +221,21 @@ class _CheckedEvents(httpx2.AsyncByteStream):
         try:
             async for event in httpx2.EventSource(bounded, max_event_size=MAX_MESSAGE_BYTES):
                 exchange.messages += 1
+                if exchange.messages > FLOOD_MESSAGES:
+                    raise self._flooded()
                 if event.id or event.retry is not None:
                     retry = "" if event.retry is None else f"retry: {event.retry}\n"
                     yield f"id: {event.id}\n{retry}\n".encode()
-                for message in self._owner.messages(event.data) if event.data else ():
+                has_messages = event.event == "message" and event.data
+                for message in self._owner.messages(event.data) if has_messages else ():
                     if answer := self._owner.answer_in(message, exchange):
                         yield _event(answer)
                         return
                     if isinstance(message.get("method"), str) and type(message.get("id")) in (int, str):
                         exchange.requests += 1
+                        if exchange.requests > FLOOD_REQUESTS:
+                            raise self._flooded()
                         yield _event({"jsonrpc": "2.0", "id": message["id"], "method": message["method"]})
-                if exchange.messages > FLOOD_MESSAGES or exchange.requests > FLOOD_REQUESTS:
-                    raise self._flooded()
         except httpx2.SSEError:  # a message that is too long
             exchange.fault = self._flooded()
         except ServerFault as fault:

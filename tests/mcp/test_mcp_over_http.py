@@ -247,6 +247,10 @@ class _Hostile(BaseHTTPRequestHandler):
         self.events()
         self.wfile.write(self.answer(number))
 
+    def pings(self, number: int) -> None:
+        self.events()
+        self.wfile.write(b"event: ping\ndata: now\n\n: still here\n\n" + self.answer(number))
+
     def cut(self, number: int) -> None:
         self.close_connection = True
         self.send_response(200)
@@ -392,6 +396,7 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
         ("resumes", False, "ok"),
         ("unknown", False, "future"),
         ("wordy", False, "data: ok"),
+        ("pings", False, "ok"),
         ("delays", False, "ok"),  # a response to a notification, which nobody needs
     ):
         answer = run_scenario(result, mode)

@@ -176,10 +176,10 @@ def test_a_server_at_a_url_that_is_killed_in_a_call_is_an_error(everything_over_
         await session.close()
         return [(result.is_error, result.text) for result in results]
 
-    ended = "The server ended, or lost the connection, during this call."
-    restarts = " The server starts again for the next call; what it kept in memory is lost."
-    again = "The server of this tool broke during an earlier call and cannot be started again."
-    assert asyncio.run(scenario()) == [(True, ended), (True, ended + restarts), (True, again)]
+    ended = "The server ended, or lost the connection, during this call. "
+    restarts = "The server starts again for the next call; what it kept in memory is lost."
+    again = (True, "The server of this tool broke during an earlier call and cannot be started again.")
+    assert asyncio.run(scenario()) == [(True, ended + restarts), again, again]
 
 
 def test_filesystem_servers_do_not_share_files(tmp_path: Path) -> None:
