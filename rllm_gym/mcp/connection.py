@@ -148,6 +148,7 @@ class ServerConnection(ABC):
         instructions: What the server says about its use, known when the connection is open.
         raw_tools: The tools that it listed at the start, as it describes them.
         sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
+        broke_in_call: Whether the connection failed while a request was waiting for its answer.
     """
 
     _end_s = 5.0
@@ -158,6 +159,7 @@ class ServerConnection(ABC):
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
         self.sent_invalid = False
+        self.broke_in_call = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -193,7 +195,7 @@ class ServerConnection(ABC):
 
     async def close(self) -> None:
         """End the connection. Safe to call twice."""
-        self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
+        self._break(ServerFault(f"{self.label} was closed", kind="server_died"))
         if self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # its loop has ended
@@ -275,8 +277,15 @@ class ServerConnection(ABC):
             if isinstance(error, Exception) or (caller is not None and caller.cancelling()):
                 raise
             # The client's loop ended, with its tasks: a server in this process shares it.
-            self._fault = self._fault or ServerFault(f"{self.label} ended during {method!r}", kind="server_died")
-            raise self._fault from None
+            self.broke_in_call = True
+            raise self._break(ServerFault(f"{self.label} ended during {method!r}", kind="server_died")) from None
+
+    def _break(self, fault: ServerFault) -> ServerFault:
+        """Mark the connection as failed; return its first fault."""
+        if self._fault is None:
+            self._fault = fault
+            self.broke_in_call = self.broke_in_call or bool(self._calls)
+        return self._fault
 
     # Called on the client's loop
 
@@ -299,7 +308,7 @@ class ServerConnection(ABC):
         except BaseException as error:
             failure = self._failure(error)
             if not isinstance(failure, ModuleNotFoundError):
-                self._fault = self._fault or failure
+                self._break(failure)
             if not self._ready.done():
                 self._ready.set_exception(failure)
 
@@ -321,9 +330,9 @@ class ServerConnection(ABC):
             self._task.cancel()
 
     def _finished(self) -> None:
-        self._fault = self._fault or ServerFault(f"{self.label} has ended", kind="server_died")
+        fault = self._break(ServerFault(f"{self.label} has ended", kind="server_died"))
         if not self._ready.done():
-            self._ready.set_exception(self._fault)
+            self._ready.set_exception(fault)
         self._ended.set_result(None)
 
     async def _let_cancelled_calls_tell_the_server(self) -> None:

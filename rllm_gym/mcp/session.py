@@ -47,7 +47,6 @@ class SessionConnection:
         name: The server's name in this session.
         connection: The connection.
         shared: Whether other sessions use it after this one ends.
-        broke_in_call: Whether it broke during a call, so that the next call needs a new connection.
         restart: The task that makes a new connection.
     """
 
@@ -55,7 +54,6 @@ class SessionConnection:
     name: str
     connection: ServerConnection
     shared: bool
-    broke_in_call: bool = False
     restart: asyncio.Task[None] | None = None
 
 
@@ -140,7 +138,7 @@ class ToolSession:
     # Called on the pool's loop
 
     async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
-        if one.connection.broken and (one.shared or one.broke_in_call):
+        if one.connection.broken and (one.shared or one.connection.broke_in_call):
             if one.restart is None or one.restart.done():
                 one.restart = asyncio.create_task(self._restart(one))
             await asyncio.wait([one.restart])
@@ -160,9 +158,8 @@ class ToolSession:
                 raise
             _logger.warning("%s", fault)
             if fault.kind == "server_deadline" and not await _responds(connection, timeout_s):
+                connection.broke_in_call = True
                 await connection.close()
-            if connection is one.connection:
-                one.broke_in_call = connection.broken
             return refusal(_IN_A_CALL[fault.kind] + (_RESTARTS if connection.broken else ""))
         return read_result(raw)
 
@@ -170,7 +167,6 @@ class ToolSession:
         if not one.shared:
             await one.connection.close()
         one.connection = await self._connect(one.server)
-        one.broke_in_call = False
 
     async def _end(self) -> None:
         restarts = [one.restart for one in self._connections if one.restart is not None]

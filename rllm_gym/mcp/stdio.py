@@ -143,10 +143,10 @@ class StdioConnection(ServerConnection):
 
     def _fail(self, fault: ServerFault) -> None:
         """Mark the connection as failed: all waiting calls raise the fault."""
-        self._fault = self._fault or fault
+        fault = self._break(fault)
         self._received.close()
         if self._launched is not None and not self._launched.done():
-            self._launched.set_exception(self._fault)
+            self._launched.set_exception(fault)
             self._launched.exception()  # marks it as retrieved, also if there is no caller left
         self._partial.clear()
         self._unsent.clear()

@@ -43,7 +43,7 @@ class HttpConnection(ServerConnection):
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:
-        transport = CheckedTransport(self.label, self._lose)
+        transport = CheckedTransport(self.label, self._break)
         async with (
             httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=None) as streams,
@@ -51,9 +51,6 @@ class HttpConnection(ServerConnection):
         ):
             await self._handshake(session)
             yield session
-
-    def _lose(self, fault: ServerFault) -> None:
-        self._fault = self._fault or fault
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
@@ -66,7 +63,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         lose: Called with the fault if the server cannot be reached any more, or has ended the session.
     """
 
-    def __init__(self, label: str, lose: Callable[[ServerFault], None]) -> None:
+    def __init__(self, label: str, lose: Callable[[ServerFault], object]) -> None:
         self._label = label
         self._lose = lose
         self._network = httpx2.AsyncHTTPTransport(trust_env=False)

@@ -124,6 +124,22 @@ def test_calls_wait_for_one_restart(tmp_path: Path) -> None:
     run_scenario(scenario)
 
 
+def test_calls_beside_one_that_breaks_the_server_are_no_faults(tmp_path: Path) -> None:
+    """A model may send them in one reply: some begin when the server has just ended."""
+
+    async def scenario() -> list[str]:
+        session = await shared_pool().open([counting()], workspace=tmp_path)
+        try:
+            calls = [session.call("die", {}), *(session.call("total", {}) for _ in range(31))]
+            return [result.text for result in await asyncio.gather(*calls)]
+        finally:
+            await session.close()
+
+    first, *others = run_scenario(scenario)
+    assert first == ENDED + RESTARTS
+    assert set(others) <= {ENDED + RESTARTS, "0"}
+
+
 def test_a_server_that_cannot_start_again_is_an_error_of_each_call(tmp_path: Path) -> None:
     code = STARTS + "    open('stopped', 'w').close(); sys.exit()"
     server = server_running(f"import os\nif os.path.exists('stopped'): sys.exit()\n{code}")
