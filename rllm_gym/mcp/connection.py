@@ -149,6 +149,8 @@ class ServerConnection(ABC):
         raw_tools: The tools that it listed at the start, as it describes them.
         sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
         broke_in_call: Whether the connection failed while a request was waiting for its answer.
+        called: Whether a tool was called.
+        exited: Whether the server ended by itself, as a tool can make it do after its answer.
     """
 
     _end_s = 5.0
@@ -159,7 +161,7 @@ class ServerConnection(ABC):
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
         self.sent_invalid = False
-        self.broke_in_call = False
+        self.broke_in_call = self.called = self.exited = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -244,6 +246,7 @@ class ServerConnection(ABC):
             JsonRpcError: The server refuses the call.
             ServerFault: It does not answer.
         """
+        self.called = True
         return await self._request("tools/call", {"name": name, "arguments": arguments})
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:

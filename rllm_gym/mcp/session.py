@@ -34,6 +34,7 @@ _IN_A_CALL = {
     "server_deadline": "The tool did not answer in time. Whether the call has had an effect is unknown.",
     "server_protocol": "The server's answer to this call is invalid or too large.",
 }
+_AFTER_A_CALL = "The server ended after an earlier call, and this one was not sent."
 _RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
 _CANNOT_RESTART = "The server of this tool broke during an earlier call and cannot be started again."
 
@@ -102,7 +103,7 @@ class ToolSession:
             dies, hangs or sends an invalid answer: then it starts again for the next call.
 
         Raises:
-            ServerFault: The server died while it had no call to work on, or this session is closed.
+            ServerFault: The server was killed while it had no call to work on, or this session is closed.
         """
         if self._pid != os.getpid():
             raise ServerFault(
@@ -138,7 +139,8 @@ class ToolSession:
     # Called on the pool's loop
 
     async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
-        if one.connection.broken and (one.shared or one.connection.broke_in_call):
+        connection = one.connection
+        if connection.broken and (one.shared or connection.broke_in_call):
             if one.restart is None or one.restart.done():
                 one.restart = asyncio.create_task(self._restart(one))
             await asyncio.wait([one.restart])
@@ -147,7 +149,10 @@ class ToolSession:
             if (error := one.restart.exception()) is not None:
                 _logger.warning("%s", error)
                 return refusal(_CANNOT_RESTART)
-        connection = one.connection
+            connection = one.connection
+        elif connection.broken and connection.called and connection.exited:
+            connection.broke_in_call = True
+            return refusal(_AFTER_A_CALL + _RESTARTS)
         broke_by_itself = connection.broken
         try:
             raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))

@@ -319,6 +319,7 @@ class StdioConnection(ServerConnection):
             if not self._take_output():
                 break
         self._on_stderr()
+        self.exited = status >= 0
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         self._fail(ServerFault(f"{self.label} ended ({how}){self.error_context()}", kind="server_died"))
 
