@@ -70,9 +70,6 @@ class PlaywrightContext(_EventEmitter):
     def gone(self, page: PlaywrightPage) -> None:
         self.pages.remove(page)
 
-    async def add_init_script(self, script: str) -> None:
-        await self._context.add_init_script(script)
-
     async def new_page(self) -> PlaywrightPage:
         page = await self._context.new_page()
         session = PlaywrightSession(await self._context.new_cdp_session(page))
@@ -95,7 +92,7 @@ class PlaywrightContexts:
     async def start(self) -> None:
         """Do nothing: Playwright assigns pages to contexts."""
 
-    async def new(self, *, proxy: str, viewport: tuple[int, int]) -> PlaywrightContext:
+    async def new(self, *, proxy: str, viewport: tuple[int, int], init_script: str) -> PlaywrightContext:
         width, height = viewport
         context = await self._browser.new_context(
             proxy={"server": proxy, "bypass": "<-loopback>"},
@@ -107,6 +104,7 @@ class PlaywrightContexts:
             forced_colors="none",
             accept_downloads=False,
         )
+        await context.add_init_script(init_script)
         return PlaywrightContext(context)
 
 

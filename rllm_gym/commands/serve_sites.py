@@ -12,9 +12,8 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from rllm_gym.envs.task_templates import choose_templates, template_tasks
+from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.web import sites as built_in
-from rllm_gym.envs.web.rows import SiteTaskRow
 from rllm_gym.envs.web.sites.http import Request, Response
 from rllm_gym.envs.web.sites.task import WebTaskTemplate
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
@@ -61,7 +60,7 @@ def main(argv: list[str]) -> int:
     site = options.site or (None if options.template else "shop")
     templates = choose_templates(known, WebTaskTemplate, options.template, site, "site")
     task = template_tasks(templates, "web", difficulty=options.difficulty, seed=options.seed)[0]
-    row = SiteTaskRow(task.data["template"], task.data["seed"], task.data["difficulty"])
+    row = TemplateTaskRow(task.data["template"], task.data["seed"], task.data["difficulty"])
     with SiteServers(templates[row.template], row, port=options.port) as sites:
         print(f"Task:   {row.template}, difficulty {row.difficulty}, seed {row.seed}")
         print(f"Goal:   {sites.goal}\n")
@@ -84,7 +83,7 @@ class SiteServers:
         OSError: A port is taken.
     """
 
-    def __init__(self, template: WebTaskTemplate, row: SiteTaskRow, *, port: int = 0) -> None:
+    def __init__(self, template: WebTaskTemplate, row: TemplateTaskRow, *, port: int = 0) -> None:
         self._template, self._row = template, row
         self._sessions: OrderedDict[str, SiteTaskInstance] = OrderedDict()
         self._lock = threading.Lock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,9 @@ from rllm_gym.envs.built_in import difficulty_range
 _SEEDS = 2**32
 
 
+TEMPLATE_KEYS = ("template", "seed", "difficulty")
+
+
 class TaskTemplate(Protocol):
     """What a family of tasks is drawn by."""
 
@@ -22,6 +25,27 @@ class TaskTemplate(Protocol):
 
     @property
     def difficulties(self) -> Iterable[int]: ...
+
+    @property
+    def build(self) -> Callable[[int, int], Any]: ...
+
+    @property
+    def make_task(self) -> Callable[[Any, random.Random, int], Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTaskRow:
+    """A built-in task.
+
+    Attributes:
+        template: Name of its template.
+        seed: Seed of its data.
+        difficulty: One of the template's levels, 1 to 5.
+    """
+
+    template: str
+    seed: int
+    difficulty: int
 
 
 Template = TypeVar("Template", bound=TaskTemplate)
@@ -123,3 +147,36 @@ def template_task_content(template: str, seed: int, difficulty: int) -> tuple[st
     """Return content and data of a task; these three values define it completely."""
     content = f"{template}, difficulty {difficulty}, world {seed}"
     return content, {"template": template, "seed": seed, "difficulty": difficulty}
+
+
+def read_template_row(row: Mapping[str, Any]) -> TemplateTaskRow:
+    """Return the row in a task's data, which has the key ``"template"``.
+
+    Raises:
+        TaskError: A value is unusable; the message names the field.
+    """
+    template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
+    if not isinstance(template, str):
+        raise TaskError(f"its template is {template!r:.80}; it must be the name of a template")
+    for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+            raise TaskError(f"its {name} is {value!r:.80}; it must be a whole number from 0 to {highest}")
+    return TemplateTaskRow(template, seed, difficulty)
+
+
+def build_template_task(template: TaskTemplate, row: TemplateTaskRow) -> tuple[Any, Any]:
+    """Return the initial state of a task, and the task.
+
+    Raises:
+        TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
+    """
+    if row.difficulty not in template.difficulties:
+        levels = ", ".join(map(str, template.difficulties))
+        raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
+    state = template.build(row.seed, row.difficulty)
+    task = template.make_task(state, random.Random(row.seed), row.difficulty)
+    if task.outcome is None and task.answer is None and not task.infeasible:
+        raise TaskError(
+            f"the template {template.name!r} requires neither a change nor an answer, so it cannot be graded"
+        )
+    return state, task

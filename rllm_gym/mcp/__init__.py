@@ -1,7 +1,7 @@
 """Clients of MCP servers: an episode's servers, its sessions with them, and the results of tools. Contains no tasks."""
 
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.pool import ServerPool, open_session, shared_pool
+from rllm_gym.mcp.pool import ServerPool, shared_pool
 from rllm_gym.mcp.results import ToolResult
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import ToolSession
@@ -17,7 +17,6 @@ __all__ = [
     "StdioServer",
     "ToolResult",
     "ToolSession",
-    "open_session",
     "shared_pool",
     "tools_json",
 ]

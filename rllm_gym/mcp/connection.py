@@ -23,9 +23,9 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     CallToolRequest,
     CallToolRequestParams,
+    ErrorData,
     Implementation,
     PaginatedRequestParams,
 )
@@ -49,17 +49,23 @@ class Exchange:
     """What a server has sent for one request.
 
     Attributes:
+        method: The request's method, where the transport needs it.
+        number: Its id.
         fault: Why there is no answer, if the transport knows that better than the SDK.
         result: The result as it was sent.
         read: Number of bytes.
         messages: Number of messages.
+        requests: Number of the server's own requests.
         resumed: How often its stream was resumed.
     """
 
+    method: str = ""
+    number: Any = None
     fault: ServerFault | None = None
     result: dict[str, Any] | None = None
     read: int = 0
     messages: int = 0
+    requests: int = 0
     resumed: int = 0
 
 
@@ -77,9 +83,11 @@ class ToolDispatcher(JSONRPCDispatcher):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **options: Any
     ) -> dict[str, Any]:
+        exchange = exchange_of_task.get()
         raw = await super().send_raw_request(method, params, opts, **options)
-        exchange_of_task.get().result = raw
-        return _needed(method, raw)
+        if exchange.result is None:  # else the transport has kept it
+            exchange.result = raw
+        return _needed(method, exchange.result)
 
     async def run(self, on_request: Any, on_notify: Any, on_notify_intercept: Any = None, **options: Any) -> None:
         await super().run(_serve_ping, _ignore, **options)
@@ -104,6 +112,13 @@ def _needed(method: str, raw: dict[str, Any]) -> dict[str, Any]:
 def _schema_of(tool: Any) -> dict[str, Any] | None:
     name, schema = (tool.get("name"), tool.get("inputSchema")) if isinstance(tool, dict) else (None, None)
     return {"name": name, "inputSchema": schema} if isinstance(name, str) and isinstance(schema, dict) else None
+
+
+def sdk_error(error: dict[str, Any]) -> ErrorData:
+    """Return an error of a server as the SDK's type, with any code and message, of bounded length."""
+    code, message = error.get("code"), error.get("message", "")
+    text = message if isinstance(message, str) else shown(message)
+    return ErrorData(code=code if type(code) is int else 0, message=printable(text[:10_000]))
 
 
 async def _serve_ping(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -131,7 +146,11 @@ class ServerConnection(ABC):
     Attributes:
         label: The server's name in messages, such as ``MCP server 'files' (node …)``.
         instructions: What the server says about its use, known when the connection is open.
+        raw_tools: The tools that it listed at the start, as it describes them.
         sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
+        broke_in_call: Whether the connection failed while a request was waiting for its answer.
+        called: Whether a tool was called.
+        exited: Whether the server ended by itself, as a tool can make it do after its answer.
     """
 
     _end_s = 5.0
@@ -140,7 +159,9 @@ class ServerConnection(ABC):
     def __init__(self, label: str) -> None:
         self.label = label
         self.instructions = ""
+        self.raw_tools: list[dict[str, Any]] = []
         self.sent_invalid = False
+        self.broke_in_call = self.called = self.exited = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -176,7 +197,7 @@ class ServerConnection(ABC):
 
     async def close(self) -> None:
         """End the connection. Safe to call twice."""
-        self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
+        self._break(ServerFault(f"{self.label} was closed", kind="server_died"))
         if self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # its loop has ended
@@ -225,6 +246,7 @@ class ServerConnection(ABC):
             JsonRpcError: The server refuses the call.
             ServerFault: It does not answer.
         """
+        self.called = True
         return await self._request("tools/call", {"name": name, "arguments": arguments})
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -253,11 +275,20 @@ class ServerConnection(ABC):
             raise ServerFault(f"{self.label} has ended", kind="server_died") from None
         try:
             return await asyncio.wrap_future(future)
-        except (SystemExit, KeyboardInterrupt) as error:
-            # A server in this process called sys.exit(): here the exception would end the loop of all sessions.
-            raise ServerFault(
-                f"{self.label} failed in {method!r}: {type(error).__name__}: {error}", kind="server_died"
-            ) from error
+        except BaseException as error:
+            caller = asyncio.current_task()
+            if isinstance(error, Exception) or (caller is not None and caller.cancelling()):
+                raise
+            # The client's loop ended, with its tasks: a server in this process shares it.
+            self.broke_in_call = True
+            raise self._break(ServerFault(f"{self.label} ended during {method!r}", kind="server_died")) from None
+
+    def _break(self, fault: ServerFault) -> ServerFault:
+        """Mark the connection as failed; return its first fault."""
+        if self._fault is None:
+            self._fault = fault
+            self.broke_in_call = self.broke_in_call or bool(self._calls)
+        return self._fault
 
     # Called on the client's loop
 
@@ -280,7 +311,7 @@ class ServerConnection(ABC):
         except BaseException as error:
             failure = self._failure(error)
             if not isinstance(failure, ModuleNotFoundError):
-                self._fault = self._fault or failure
+                self._break(failure)
             if not self._ready.done():
                 self._ready.set_exception(failure)
 
@@ -302,9 +333,9 @@ class ServerConnection(ABC):
             self._task.cancel()
 
     def _finished(self) -> None:
-        self._fault = self._fault or ServerFault(f"{self.label} has ended", kind="server_died")
+        fault = self._break(ServerFault(f"{self.label} has ended", kind="server_died"))
         if not self._ready.done():
-            self._ready.set_exception(self._fault)
+            self._ready.set_exception(fault)
         self._ended.set_result(None)
 
     async def _let_cancelled_calls_tell_the_server(self) -> None:
@@ -368,6 +399,4 @@ class ServerConnection(ABC):
         if error.code == CONNECTION_CLOSED and error.message == "Connection closed":
             words = f"{self.label} closed the connection without an answer to {method!r}"
             return self._fault or ServerFault(words, kind="server_died")
-        if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
-            return ServerFault(f"{self.label} sent invalid JSON-RPC: {error.message[:1_000]}", kind="server_protocol")
         return JsonRpcError(error.code, printable(error.message[:10_000]))

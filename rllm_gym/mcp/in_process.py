@@ -11,8 +11,10 @@ from typing import Any
 
 from mcp import Client, ClientSession
 from mcp.server import MCPServer, Server
+from mcp_types import INTERNAL_ERROR
 
 from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection
+from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 
 _creation_lock = threading.Lock()
 
@@ -37,8 +39,21 @@ class InProcessConnection(ServerConnection):
     def _run_thread(self) -> None:
         try:
             asyncio.run(self._serve())
+        except BaseException as error:  # a task of a tool has ended the event loop
+            self.exited = True
+            self._break(ServerFault(f"{self.label} ended: {type(error).__name__}", kind="server_died"))
         finally:
             self._finished()
+
+    async def _send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        task = asyncio.current_task()
+        try:
+            return await super()._send(method, params)
+        except BaseException as error:
+            # Tools may raise anything; SystemExit, for example, would end the event loop.
+            if isinstance(error, Exception) or (task is not None and task.cancelling()):
+                raise
+            raise JsonRpcError(INTERNAL_ERROR, f"the tool raised {type(error).__name__}") from error
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:

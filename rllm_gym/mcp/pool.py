@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,15 +42,7 @@ class _PooledWorkspace:
 
     path: Path
     home: Path
-    started: dict[int, asyncio.Task[OpenConnection]] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class OpenConnection:
-    """An open connection, and the tools it listed."""
-
-    connection: ServerConnection
-    raw_tools: list[dict[str, object]]
+    started: dict[int, asyncio.Task[ServerConnection]] = field(default_factory=dict)
 
 
 class ServerPool:
@@ -65,7 +57,7 @@ class ServerPool:
         self._launcher = ServerLauncher(self._root)
         self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
         self._sessions: set[ToolSession] = set()
-        self._shared: dict[Server, asyncio.Task[OpenConnection]] = {}
+        self._shared: dict[Server, asyncio.Task[ServerConnection]] = {}
         self._workspaces: dict[Path, _PooledWorkspace] = {}
         self._prestarted: OrderedDict[Servers, deque[_PooledWorkspace]] = OrderedDict()
         self._closed = False
@@ -157,20 +149,23 @@ class ServerPool:
             for index, server in enumerate(servers)
         ]
         try:
-            connected = await _all(tasks)
+            connected = await asyncio.gather(*tasks)
         except BaseException:
             await asyncio.shield(self._give_up(servers, tasks, path, home))
             raise
         attached = [
-            SessionConnection(server, name, one.connection, one.raw_tools, shared=_is_shared(server))
-            for server, name, one in zip(servers, names, connected)
+            SessionConnection(server, name, connection, shared=_is_shared(server))
+            for server, name, connection in zip(servers, names, connected)
         ]
+
+        async def connect_again(server: Server) -> ServerConnection:
+            return await self._connected(server, path, home, seed)
 
         async def forget() -> None:
             self._sessions.discard(session)
             await self._remove(path, home)
 
-        session = ToolSession(self._loop, attached, path, reserved, forget)
+        session = ToolSession(self._loop, attached, path, reserved, connect_again, forget)
         self._sessions.add(session)
         opened.append(session)
         return session
@@ -180,30 +175,35 @@ class ServerPool:
             await session.end()
 
     async def _give_up(
-        self, servers: Servers, tasks: Sequence[asyncio.Task[OpenConnection]], path: Path, home: Path
+        self, servers: Servers, tasks: Sequence[asyncio.Task[ServerConnection]], path: Path, home: Path
     ) -> None:
         own = [task for server, task in zip(servers, tasks) if not _is_shared(server)]
         await _end(own)
         await self._remove(path, home)
 
-    async def _connected(self, server: Server, workspace: Path, home: Path, seed: int) -> OpenConnection:
+    async def _connected(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
         if not _is_shared(server):
             return await self._connect(server, workspace, home, seed)
         task = self._shared.get(server)
-        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().connection.broken)):
-            if task is not None:
-                await _end([task])
-            ours = self._make_workspace()
-            task = self._shared[server] = asyncio.create_task(self._connect(server, ours.path, ours.home, seed))
+        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().broken)):
+            task = self._shared[server] = asyncio.create_task(self._connect_shared(server, seed, instead_of=task))
         return await asyncio.shield(task)
 
-    async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> OpenConnection:
+    async def _connect_shared(
+        self, server: Server, seed: int, instead_of: asyncio.Task[ServerConnection] | None
+    ) -> ServerConnection:
+        if instead_of is not None:
+            await _end([instead_of])
+        ours = self._make_workspace()
+        return await self._connect(server, ours.path, ours.home, seed)
+
+    async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
         await asyncio.to_thread(_load_sdk)
         connection = self._connection(server, workspace, home, seed)
         try:
             async with self._slot(server):
                 await within(server.timeout_s, connection, "start", connection.open())
-                raw_tools = await within(server.timeout_s, connection, "list its tools", connection.tools())
+                connection.raw_tools = await within(server.timeout_s, connection, "list its tools", connection.tools())
         except ServerFault as fault:
             await asyncio.shield(connection.close())
             if fault.kind == "server_protocol":
@@ -212,7 +212,7 @@ class ServerPool:
         except BaseException:
             await asyncio.shield(connection.close())
             raise
-        return OpenConnection(connection, raw_tools)
+        return connection
 
     def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
         if isinstance(server, StdioServer):
@@ -282,11 +282,12 @@ class ServerPool:
         return ours
 
     async def _remove(self, path: Path, home: Path | None = None) -> None:
-        """End the processes of a workspace and delete it, with ``home`` or its own; a user's own workspace is kept."""
+        """End the processes of a workspace and delete it and its ``HOME``; for a user's own, delete only ``home``."""
         ours = self._workspaces.pop(path, None)
+        folders = [] if home is None else [home]
         if ours is not None:
             await _end(list(ours.started.values()))
-        folders = {home} if ours is None else {path, ours.home}
+            folders = [path, ours.home]
         if self._closed:  # at interpreter exit no thread can be started any more
             _delete(folders)
         else:
@@ -313,24 +314,18 @@ def _load_sdk() -> None:
         ) from error
 
 
-async def _all(tasks: Sequence[asyncio.Task[OpenConnection]]) -> list[OpenConnection]:
-    """Return the results; raise the first failure at once."""
-    return list(await asyncio.gather(*tasks))
-
-
-async def _end(tasks: Sequence[asyncio.Task[OpenConnection]]) -> None:
+async def _end(tasks: Sequence[asyncio.Task[ServerConnection]]) -> None:
     """Cancel tasks in progress and close the connections that the others have opened."""
     for task in tasks:
         task.cancel()
     opened = await asyncio.gather(*tasks, return_exceptions=True)
-    closing = (one.connection.close() for one in opened if isinstance(one, OpenConnection))
+    closing = (one.close() for one in opened if not isinstance(one, BaseException))
     await asyncio.gather(*closing, return_exceptions=True)
 
 
-def _delete(folders: Collection[Path | None]) -> None:
+def _delete(folders: Iterable[Path]) -> None:
     for folder in folders:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # Filling in placeholders
@@ -386,17 +381,6 @@ def shared_pool() -> ServerPool:
             _pool = ServerPool()
             atexit.register(_pool.close)
         return _pool
-
-
-async def open_session(
-    servers: Sequence[Server],
-    *,
-    workspace: str | os.PathLike[str],
-    seed: int = 0,
-    reserved: Collection[str] = (),
-) -> ToolSession:
-    """Open a session in this process's pool; see :meth:`ServerPool.open`."""
-    return await shared_pool().open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
 
 def _forget_pool() -> None:

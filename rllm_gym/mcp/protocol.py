@@ -9,8 +9,9 @@ MAX_MESSAGE_BYTES = 16 << 20
 """Maximum size in bytes of a message from a server."""
 
 FLOOD_BYTES = 64 << 20
-FLOOD_MESSAGES = 100_000
-"""Maximum number of messages read while waiting for an answer; more count as flooding."""
+FLOOD_MESSAGES = 10_000
+FLOOD_REQUESTS = 1_000
+"""Maximum number of bytes, messages and requests that a server may send for one answer; more count as flooding."""
 
 MAX_DEPTH = 100
 """Maximum nesting of JSON: servers' parsers give up at 128, and Python's when the stack is full."""
@@ -33,14 +34,14 @@ def depth(value: Any) -> int:
     return deepest
 
 
-def decoded(data: bytes) -> list[dict[str, Any]]:
+def decoded(text: str) -> list[dict[str, Any]]:
     """Return the messages in a text: one, or a batch as in older protocols.
 
     Raises:
         ValueError: It is not JSON, or not a message.
     """
     try:
-        value = json.loads(data.decode("utf-8", "replace"))
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     messages = value if isinstance(value, list) else [value]

@@ -1,9 +1,14 @@
-"""The tools of an episode: the connections to all its servers, with a deadline for each call."""
+"""The tools of an episode: the connections to all its servers, with a deadline for each call.
+
+A server that breaks while it works on a call is no fault, because a model could cause it at will: the call returns an
+error, and the server starts again for the next one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -22,6 +27,17 @@ if TYPE_CHECKING:  # it imports the SDK
 
 T = TypeVar("T")
 
+_PROBE_S = 5.0
+_logger = logging.getLogger(__name__)
+_IN_A_CALL = {
+    "server_died": "The server ended, or lost the connection, during this call.",
+    "server_deadline": "The tool did not answer in time. Whether the call has had an effect is unknown.",
+    "server_protocol": "The server's answer to this call is invalid or too large.",
+}
+_AFTER_A_CALL = "The server ended after an earlier call, and this one was not sent."
+_RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
+_CANNOT_RESTART = "The server of this tool broke during an earlier call and cannot be started again."
+
 
 @dataclass(eq=False)
 class SessionConnection:
@@ -31,15 +47,15 @@ class SessionConnection:
         server: The server it connects to.
         name: The server's name in this session.
         connection: The connection.
-        raw_tools: The tools it listed at the start.
         shared: Whether other sessions use it after this one ends.
+        restart: The task that makes a new connection.
     """
 
     server: Server
     name: str
     connection: ServerConnection
-    raw_tools: list[dict[str, Any]]
     shared: bool
+    restart: asyncio.Task[None] | None = None
 
 
 class ToolSession:
@@ -59,15 +75,17 @@ class ToolSession:
         attached: Sequence[SessionConnection],
         workspace: Path,
         reserved: Collection[str],
+        connect: Callable[[Server], Awaitable[ServerConnection]],
         on_close: Callable[[], Awaitable[None]],
     ) -> None:
         self._loop = loop
         self._connections = attached
+        self._connect = connect
         self._on_close = on_close
         self._ending: asyncio.Future[None] | None = None
         self._pid = os.getpid()
         self.workspace = workspace
-        self.tools: list[MCPTool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
+        self.tools: list[MCPTool] = named_tools([(one.name, one.connection.raw_tools) for one in attached], reserved)
         self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
@@ -81,10 +99,11 @@ class ToolSession:
             timeout_s: Seconds, ``None`` for the server's own.
 
         Returns:
-            The tool's result. ``is_error`` is set if the tool fails or its server refuses the call.
+            The tool's result. ``is_error`` is set if the tool fails, if its server refuses the call, or if the server
+            dies, hangs or sends an invalid answer: then it starts again for the next call.
 
         Raises:
-            ServerFault: The server died, hangs, or sends an invalid answer.
+            ServerFault: The server was killed while it had no call to work on, or this session is closed.
         """
         if self._pid != os.getpid():
             raise ServerFault(
@@ -103,7 +122,7 @@ class ToolSession:
             return refusal(f"The arguments cannot be sent: {error}.")
         one = self._by_server[tool.server]
         seconds = one.server.timeout_s if timeout_s is None else timeout_s
-        return await self._loop.arun(_call(one.connection, tool.remote_name, sendable, seconds))
+        return await self._loop.arun(self._call(one, tool.remote_name, sendable, seconds))
 
     async def close(self) -> None:
         """Close the session: when this returns, the processes of its servers are gone. Safe to call twice."""
@@ -117,18 +136,60 @@ class ToolSession:
             self._ending = asyncio.ensure_future(self._end())
         await asyncio.shield(self._ending)
 
+    # Called on the pool's loop
+
+    async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+        connection = one.connection
+        if connection.broken and (one.shared or connection.broke_in_call):
+            if one.restart is None or one.restart.done():
+                one.restart = asyncio.create_task(self._restart(one))
+            await asyncio.wait([one.restart])
+            if self._ending is not None:
+                raise ServerFault("this ToolSession was closed", kind="server_died")
+            if (error := one.restart.exception()) is not None:
+                _logger.warning("%s", error)
+                return refusal(_CANNOT_RESTART)
+            connection = one.connection
+        elif connection.broken and connection.called and connection.exited:
+            connection.broke_in_call = True
+            return refusal(_AFTER_A_CALL + _RESTARTS)
+        broke_by_itself = connection.broken
+        try:
+            raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))
+        except JsonRpcError as error:
+            return refusal(f"Error: {error}")
+        except ServerFault as fault:
+            if broke_by_itself or self._ending is not None:
+                raise
+            _logger.warning("%s", fault)
+            if fault.kind == "server_deadline" and not await _responds(connection, timeout_s):
+                connection.broke_in_call = True
+                await connection.close()
+            return refusal(_IN_A_CALL[fault.kind] + (_RESTARTS if connection.broken else ""))
+        return read_result(raw)
+
+    async def _restart(self, one: SessionConnection) -> None:
+        if not one.shared:
+            await one.connection.close()
+        one.connection = await self._connect(one.server)
+
     async def _end(self) -> None:
+        restarts = [one.restart for one in self._connections if one.restart is not None]
+        for restart in restarts:
+            restart.cancel()
+        await asyncio.gather(*restarts, return_exceptions=True)
         own = [one.connection.close() for one in self._connections if not one.shared]
         await asyncio.gather(*own, return_exceptions=True)
         await self._on_close()
 
 
-async def _call(connection: ServerConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+async def _responds(connection: ServerConnection, timeout_s: float) -> bool:
+    """Return whether a server that did not answer a call in time answers another request."""
     try:
-        raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))
-    except JsonRpcError as error:
-        return refusal(f"Error: {error}")
-    return read_result(raw)
+        await within(min(timeout_s, _PROBE_S), connection, "list its tools", connection.tools())
+    except (JsonRpcError, ServerFault):
+        return False
+    return True
 
 
 async def within(timeout_s: float, connection: ServerConnection, what: str, operation: Awaitable[T]) -> T:

@@ -13,11 +13,19 @@ from typing import Any
 import anyio
 from mcp import ClientSession
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection, ToolDispatcher
+from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection, ToolDispatcher, sdk_error
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, MAX_MESSAGE_BYTES, decoded, printable, shown
+from rllm_gym.mcp.protocol import (
+    FLOOD_BYTES,
+    FLOOD_MESSAGES,
+    FLOOD_REQUESTS,
+    MAX_MESSAGE_BYTES,
+    decoded,
+    printable,
+    shown,
+)
 from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher, private_fds
 
 _CHUNK = 1 << 18
@@ -54,7 +62,7 @@ class StdioConnection(ServerConnection):
         self._unsent = bytearray()
         self._reported = b""
         self._stderr_text = bytearray()
-        self._read_since_asked = self._messages_since_asked = 0
+        self._read_since_asked = self._messages_since_asked = self._requests_since_asked = 0
         self._paused = False
         self._invalid: bytes | None = None
         self._invalid_lines = 0
@@ -135,10 +143,10 @@ class StdioConnection(ServerConnection):
 
     def _fail(self, fault: ServerFault) -> None:
         """Mark the connection as failed: all waiting calls raise the fault."""
-        self._fault = self._fault or fault
+        fault = self._break(fault)
         self._received.close()
         if self._launched is not None and not self._launched.done():
-            self._launched.set_exception(self._fault)
+            self._launched.set_exception(fault)
             self._launched.exception()  # marks it as retrieved, also if there is no caller left
         self._partial.clear()
         self._unsent.clear()
@@ -154,7 +162,7 @@ class StdioConnection(ServerConnection):
         if self._fault is not None:
             return
         if "id" in message and "method" in message:
-            self._read_since_asked = self._messages_since_asked = 0
+            self._read_since_asked = self._messages_since_asked = self._requests_since_asked = 0
             self.sent_invalid = False
             if self._paused:
                 self._paused = False
@@ -208,7 +216,9 @@ class StdioConnection(ServerConnection):
                 return False
         if self._too_long(self._partial):
             return False
-        self._pause_reading()
+        if not self._asked and self._read_since_asked > _IDLE_BYTES and not self._paused:
+            self._paused = True
+            asyncio.get_running_loop().remove_reader(self._stdout)
         return self._fault is None
 
     def _too_long(self, line: bytes | bytearray) -> bool:
@@ -218,51 +228,49 @@ class StdioConnection(ServerConnection):
         self._fail(ServerFault(words, kind="server_protocol"))
         return True
 
-    def _pause_reading(self) -> None:
-        read, messages = self._read_since_asked, self._messages_since_asked
-        if self._asked and (read > FLOOD_BYTES or messages > FLOOD_MESSAGES):
-            words = f"{self.label} sends {messages:,} messages of {read:,} bytes instead of an answer"
-            self._fail(ServerFault(words + self.error_context(), kind="server_protocol"))
-        elif not self._asked and read > _IDLE_BYTES and not self._paused:
-            self._paused = True
-            asyncio.get_running_loop().remove_reader(self._stdout)
+    def _has_flooded(self) -> bool:
+        read, messages, requests = self._read_since_asked, self._messages_since_asked, self._requests_since_asked
+        too_many = read > FLOOD_BYTES or messages > FLOOD_MESSAGES
+        if self._fault is None and (requests > FLOOD_REQUESTS or (self._asked and too_many)):
+            words = f"{self.label} sends {messages:,} messages ({requests:,} requests) of {read:,} bytes"
+            self._fail(ServerFault(f"{words} instead of an answer{self.error_context()}", kind="server_protocol"))
+        return self._fault is not None
 
     def _take_line(self, line: bytes) -> None:
         if not (line := line.strip()):
             return
         try:
-            messages = decoded(line)
+            messages = decoded(line.decode("utf-8", "replace"))
         except ValueError as error:
             self._on_invalid_line(line, error)
             return
         self._messages_since_asked += len(messages)
         for message in messages:
+            if self._has_flooded():
+                break
             self._take_message(message)
 
     def _take_message(self, message: dict[str, Any]) -> None:
         """Pass on an answer or a request, without a validation by the SDK; notifications are ignored."""
-        number, params = _number(message.get("id")), message.get("params")
-        result, error = message.get("result"), message.get("error")
+        number = _number(message.get("id"))
+        method, result, error = message.get("method"), message.get("result"), message.get("error")
         taken: JSONRPCRequest | JSONRPCResponse | JSONRPCError
         if "method" in message:
-            if type(message.get("id")) not in (int, str):
+            if type(message.get("id")) not in (int, str) or not isinstance(method, str):
                 return
-            params = params if isinstance(params, dict) else None
-            taken = JSONRPCRequest.model_construct(id=message["id"], method=str(message["method"]), params=params)
+            self._requests_since_asked += 1
+            taken = JSONRPCRequest.model_construct(id=message["id"], method=method)
         elif number < 0:
             return
         elif isinstance(error, dict):
-            code, words = error.get("code"), printable(str(error.get("message", ""))[:10_000])
-            data = ErrorData(code=code if type(code) is int else 0, message=words)
-            taken = JSONRPCError(jsonrpc="2.0", id=number, error=data)
+            taken = JSONRPCError(jsonrpc="2.0", id=number, error=sdk_error(error))
         elif isinstance(result, dict):
             taken = JSONRPCResponse.model_construct(id=number, result=result)
         else:
             words = f"{self.label} answers with neither a result nor an error: {shown(message)}"
             self._fail(ServerFault(words, kind="server_protocol"))
             return
-        if self._fault is None:
-            self._received.send_nowait(SessionMessage(taken))
+        self._received.send_nowait(SessionMessage(taken))
 
     def _on_invalid_line(self, line: bytes, error: ValueError) -> None:
         """Ignore a banner or a stray print; fail on JSON-RPC that cannot be parsed, because its answer is lost."""
@@ -311,6 +319,7 @@ class StdioConnection(ServerConnection):
             if not self._take_output():
                 break
         self._on_stderr()
+        self.exited = status >= 0
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         self._fail(ServerFault(f"{self.label} ended ({how}){self.error_context()}", kind="server_died"))
 

@@ -3,7 +3,8 @@
 The SDK's transport alone trusts the server: it reads a JSON body of any size, expands compressed bodies, processes
 messages without end, resumes a stream without end, waits for an answer with another id until the deadline, sends
 nothing more while a server delays the response to a notification, and drops the status and body of an HTTP error.
-:class:`CheckedTransport` deals with these below it.
+:class:`CheckedTransport` deals with these below it. It also keeps each result in its :class:`Exchange` and gives the
+SDK an empty one: the SDK validates and formats a whole message several times.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -20,18 +20,13 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
-from rllm_gym.mcp.connection import CLIENT_INFO, Exchange, ServerConnection, ToolDispatcher, exchange_of_task
+from rllm_gym.mcp.connection import CLIENT_INFO, Exchange, ServerConnection, ToolDispatcher, exchange_of_task, sdk_error
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.protocol import FLOOD_BYTES, MAX_MESSAGE_BYTES, decoded, printable, shown
-
-# The SDK logs what a server sends, of any length, with tracebacks; each failure is raised as a ServerFault.
-logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
+from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, FLOOD_REQUESTS, MAX_MESSAGE_BYTES, decoded, shown
 
 _ERROR_BYTES = 1 << 16
 _NOTICE_S = 2.0
-_MAX_EVENTS = 10_000
 _MAX_RESUMED = 5
-_BLANK_LINES = (b"\n\n", b"\n\r\n")
 _SESSION = "mcp-session-id"
 
 
@@ -48,7 +43,7 @@ class HttpConnection(ServerConnection):
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:
-        transport = CheckedTransport(self.label, self._lose)
+        transport = CheckedTransport(self.label, self._break)
         async with (
             httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=None) as streams,
@@ -56,9 +51,6 @@ class HttpConnection(ServerConnection):
         ):
             await self._handshake(session)
             yield session
-
-    def _lose(self, fault: ServerFault) -> None:
-        self._fault = self._fault or fault
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
@@ -71,7 +63,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         lose: Called with the fault if the server cannot be reached any more, or has ended the session.
     """
 
-    def __init__(self, label: str, lose: Callable[[ServerFault], None]) -> None:
+    def __init__(self, label: str, lose: Callable[[ServerFault], object]) -> None:
         self._label = label
         self._lose = lose
         self._network = httpx2.AsyncHTTPTransport(trust_env=False)
@@ -114,29 +106,55 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         if exchange.resumed > _MAX_RESUMED:
             raise self.invalid(f"ended its stream more than {_MAX_RESUMED} times without an answer")
         response = await self._network.handle_async_request(request)
-        return self._events(response, exchange, "GET")
+        return self._events(request, response, exchange)
 
     async def _answer(self, request: httpx2.Request, message: dict[str, Any], exchange: Exchange) -> httpx2.Response:
-        method, number = message["method"], message["id"]
+        exchange.method, exchange.number = message["method"], message["id"]
         response = await self._network.handle_async_request(request)
         status, kind = response.status_code, response.headers.get("content-type", "").lower()
         if status == 200 and kind.startswith("text/event-stream"):
-            return self._events(response, exchange, method)
+            return self._events(request, response, exchange)
         body = await self._body(response, MAX_MESSAGE_BYTES if status == 200 else _ERROR_BYTES)
         if status != 200:
-            return self._refusal(request, response, body, method, number)
+            return self._refusal(request, response, body, exchange)
+        for one in self.messages(body.decode("utf-8", "replace")):
+            if answer := self.answer_in(one, exchange):
+                return _json(200, answer, _session_of(response))
+        raise self.invalid(f"sent no answer to {exchange.method!r}: {shown(body)}")
+
+    def messages(self, text: str) -> list[dict[str, Any]]:
+        """Return the messages in a body or event.
+
+        Raises:
+            ServerFault: It contains something else.
+        """
         try:
-            for one in decoded(body):
-                if "method" not in one and str(one.get("id")) == str(number):
-                    return _json(200, {**one, "id": number}, _session_of(response))
-        except (ValueError, RecursionError) as error:
-            raise self.invalid(f"sent invalid JSON-RPC ({error}): {shown(body)}") from None
-        raise self.invalid(f"sent no answer to {method!r}: {shown(body)}")
+            return decoded(text)
+        except ValueError as error:
+            raise self.invalid(f"sent invalid JSON-RPC ({error}): {shown(text[:800])}") from None
+
+    def answer_in(self, message: dict[str, Any], exchange: Exchange) -> dict[str, Any] | None:
+        """Return the answer for the SDK, and keep its result in the exchange; ``None`` for any other message.
+
+        Raises:
+            ServerFault: The answer has neither a result nor an error.
+        """
+        if "method" in message or str(message.get("id")) != str(exchange.number):
+            return None
+        exchange.fault = None  # of a stream that ended before
+        result, error = message.get("result"), message.get("error")
+        head = {"jsonrpc": "2.0", "id": exchange.number}
+        if isinstance(error, dict):
+            return {**head, "error": sdk_error(error).model_dump(exclude_none=True)}
+        if not isinstance(result, dict):
+            raise self.invalid(f"answers with neither a result nor an error: {shown(message)}")
+        exchange.result = result
+        return {**head, "result": {}}
 
     def _refusal(
-        self, request: httpx2.Request, response: httpx2.Response, body: bytes, method: str, number: Any
+        self, request: httpx2.Request, response: httpx2.Response, body: bytearray, exchange: Exchange
     ) -> httpx2.Response:
-        status = response.status_code
+        status, method, number = response.status_code, exchange.method, exchange.number
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")[:500]
             raise self.invalid(f"redirects to {target}; use that URL if it belongs to the server")
@@ -145,9 +163,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             raise fault
         if status >= 400 and response.headers.get("content-type", "").lower().startswith("application/json"):
             with contextlib.suppress(ValueError):
-                for one in decoded(body):
-                    if isinstance(one.get("error"), dict):
-                        return _json(status, {**one, "id": number})
+                for one in decoded(body.decode("utf-8", "replace")):
+                    if isinstance(one.get("error"), dict):  # its id may be null
+                        return _json(status, self.answer_in({**one, "id": number}, exchange) or {})
         if status in (400, 404, 405) and method in ("initialize", "server/discover"):
             hint = (
                 "the URL must be a streamable HTTP endpoint, e.g. …/mcp; the older HTTP+SSE transport is not supported"
@@ -155,7 +173,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             return _error(status, number, f"HTTP {status}: {shown(body)}; {hint}")
         raise self.invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
 
-    async def _body(self, response: httpx2.Response, limit: int) -> bytes:
+    async def _body(self, response: httpx2.Response, limit: int) -> bytearray:
         body = bytearray()
         try:
             assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -165,11 +183,11 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                     raise self.invalid(f"sends a body of more than {limit:,} bytes, beginning {shown(body[:800])}")
         finally:
             await response.aclose()
-        return bytes(body)
+        return body
 
-    def _events(self, response: httpx2.Response, exchange: Exchange, method: str) -> httpx2.Response:
-        headers = {"content-type": response.headers.get("content-type", ""), **_session_of(response)}
-        stream = _BoundedStream(self, response, exchange, method)
+    def _events(self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
+        headers = {"content-type": "text/event-stream", **_session_of(response)}
+        stream = _CheckedEvents(self, request, response, exchange)
         return httpx2.Response(response.status_code, headers=headers, stream=stream)
 
     def invalid(self, words: str) -> ServerFault:
@@ -181,37 +199,64 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         return ServerFault(f"{self._label} {words}".rstrip(": "), kind="server_died")
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    """A stream of events, counted in its exchange, and not decompressed."""
+class _CheckedEvents(httpx2.AsyncByteStream):
+    """The events of a stream that the SDK needs: the answer, requests of the server, and points to resume at."""
 
-    def __init__(self, owner: CheckedTransport, response: httpx2.Response, exchange: Exchange, method: str) -> None:
+    def __init__(
+        self, owner: CheckedTransport, request: httpx2.Request, response: httpx2.Response, exchange: Exchange
+    ) -> None:
         self._owner = owner
+        self._request = request
         self._response = response
         self._exchange = exchange
-        self._method = method
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange, waiting = self._exchange, 0
-        assert isinstance(self._response.stream, httpx2.AsyncByteStream)
+        exchange = self._exchange
+        # Without the server's headers, so that nothing is decompressed.
+        headers = {"content-type": "text/event-stream"}
+        bounded = httpx2.Response(200, headers=headers, content=self._pieces(), request=self._request)
         try:
-            async for piece in self._response.stream:
-                end = max(piece.rfind(blank) for blank in _BLANK_LINES)
-                waiting = len(piece) - end if end >= 0 else waiting + len(piece)  # of an incomplete event
-                exchange.read += len(piece)
-                exchange.messages += sum(piece.count(blank) for blank in _BLANK_LINES)
-                if waiting > MAX_MESSAGE_BYTES or exchange.read > FLOOD_BYTES or exchange.messages > _MAX_EVENTS:
-                    words = f"sends {exchange.messages:,} messages, {exchange.read:,} bytes and no answer"
-                    raise self._owner.invalid(words)
-                yield piece
-            # Reached only if the events contain no answer.
-            exchange.fault = self._owner.died(f"ended its stream without an answer to {self._method!r}")
+            async for event in httpx2.EventSource(bounded, max_event_size=MAX_MESSAGE_BYTES):
+                exchange.messages += 1
+                if exchange.messages > FLOOD_MESSAGES:
+                    raise self._flooded()
+                if event.id or event.retry is not None:
+                    retry = "" if event.retry is None else f"retry: {event.retry}\n"
+                    yield f"id: {event.id}\n{retry}\n".encode()
+                has_messages = event.event == "message" and event.data
+                for message in self._owner.messages(event.data) if has_messages else ():
+                    if answer := self._owner.answer_in(message, exchange):
+                        yield _event(answer)
+                        return
+                    if isinstance(message.get("method"), str) and type(message.get("id")) in (int, str):
+                        exchange.requests += 1
+                        if exchange.requests > FLOOD_REQUESTS:
+                            raise self._flooded()
+                        yield _event({"jsonrpc": "2.0", "id": message["id"], "method": message["method"]})
+        except httpx2.SSEError:  # a message that is too long
+            exchange.fault = self._flooded()
         except ServerFault as fault:
             exchange.fault = fault
-            raise
         except (httpx2.HTTPError, OSError) as error:
-            words = f"broke off its answer to {self._method!r}: {type(error).__name__}: {error}"
+            words = f"broke off its answer to {exchange.method!r}: {type(error).__name__}: {error}"
             exchange.fault = self._owner.died(words)
             raise
+        else:
+            exchange.fault = self._owner.died(f"ended its stream without an answer to {exchange.method!r}")
+            return
+        yield _event(_error_message(exchange.number, exchange.fault.message))  # else the SDK resumes the stream
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._response.stream, httpx2.AsyncByteStream)
+        async for piece in self._response.stream:
+            self._exchange.read += len(piece)
+            if self._exchange.read > FLOOD_BYTES:
+                raise self._flooded()
+            yield piece
+
+    def _flooded(self) -> ServerFault:
+        exchange = self._exchange
+        return self._owner.invalid(f"sends {exchange.messages:,} messages, {exchange.read:,} bytes and no answer")
 
     async def aclose(self) -> None:
         await self._response.aclose()
@@ -222,9 +267,17 @@ def _session_of(response: httpx2.Response) -> dict[str, str]:
 
 
 def _json(status: int, message: dict[str, Any], headers: Mapping[str, str] | None = None) -> httpx2.Response:
-    body = printable(json.dumps(message, ensure_ascii=False)).encode()
-    return httpx2.Response(status, headers={"content-type": "application/json", **(headers or {})}, content=body)
+    headers = {"content-type": "application/json", **(headers or {})}
+    return httpx2.Response(status, headers=headers, content=json.dumps(message).encode())
+
+
+def _event(message: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(message)}\n\n".encode()
 
 
 def _error(status: int, number: Any, words: str) -> httpx2.Response:
-    return _json(status, {"jsonrpc": "2.0", "id": number, "error": {"code": INTERNAL_ERROR, "message": words}})
+    return _json(status, _error_message(number, words))
+
+
+def _error_message(number: Any, words: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": INTERNAL_ERROR, "message": words}}

@@ -109,6 +109,18 @@ def test_endless_dialogs(pool: BrowserPool, script: str, expected: str) -> None:
     run_scenario(pool, served(f"<p>x<script>{script}</script>"), scenario)
 
 
+def test_an_action_ends_when_the_scripts_of_the_page_are_stopped(pool: BrowserPool) -> None:
+    """Otherwise it waits for a script of ours that cannot run either, and fails."""
+
+    async def scenario(session: BrowserSession) -> None:
+        (number,) = (await session.observe()).elements
+        assert await act(session, f"click({number})") == ""
+        assert "its scripts stopped" in await observed_text(session)
+        await assert_recovers(session)
+
+    run_scenario(pool, served("<button onclick='while (true) alert(1)'>go</button>"), scenario)
+
+
 def test_a_page_that_never_stops_computing(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_timeouts(monkeypatch, "session.LOAD_S", "session.RESPONSE_S")
 

@@ -217,16 +217,15 @@ def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.Monk
 
 def test_an_unreferenced_session_and_pool_are_closed(chromium: str) -> None:
     pool = BrowserPool(chromium, prewarm=0)
-    held = pool._contexts
+    contexts = pool._contexts
     session = asyncio.run(pool.open(sites=HELLO))
     asyncio.run(session.goto("http://a.test/"))
-    slot = held._slots[0]
-    started = slot.chromium
-    assert slot.used == 1
+    started = contexts._chromium
+    assert len(contexts._out) == 1
     assert started is not None
     del session
     gc.collect()
-    until(lambda: slot.used == 0 and not len(started.contexts))
+    until(lambda: not contexts._out and not len(started.contexts))
     del pool
     gc.collect()
     until(lambda: started.dead)
@@ -240,10 +239,10 @@ def test_a_cancelled_open_leaves_no_context(chromium: str) -> None:
                 opening = asyncio.create_task(pool.open())
                 await asyncio.sleep(0)  # it has begun
                 opening.cancel()
-            slot = pool._contexts._slots[0]
-            assert slot.chromium is not None
+            chromium_of_pool = pool._contexts._chromium
+            assert chromium_of_pool is not None
             last = await pool.open()
-            until(lambda: slot.used == 1 and len(slot.chromium.contexts) == 1)  # type: ignore[union-attr]
+            until(lambda: len(pool._contexts._out) == 1 and len(chromium_of_pool.contexts) == 1)
             await last.close()
 
     asyncio.run(scenario())

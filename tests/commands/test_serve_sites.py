@@ -15,7 +15,7 @@ import pytest
 
 from rllm_gym.commands.main import main
 from rllm_gym.commands.serve_sites import SiteServers
-from rllm_gym.envs.web.rows import SiteTaskRow
+from rllm_gym.envs.task_templates import TemplateTaskRow
 from rllm_gym.envs.web.sites import TEMPLATES
 from rllm_gym.envs.web.sites.http import Request, Response
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
@@ -51,7 +51,7 @@ BELL = WebTaskTemplate(
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[SiteServers]:
-    with SiteServers(BELL, SiteTaskRow("bell/ring", 1, 1)) as sites:
+    with SiteServers(BELL, TemplateTaskRow("bell/ring", 1, 1)) as sites:
         yield sites
 
 

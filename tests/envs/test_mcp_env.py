@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import psutil
 import pytest
 from gymnasium.error import ResetNeeded
 from parsing.checks import assert_all_raise
@@ -31,6 +34,7 @@ from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
+from tests.browser.polling import until
 
 NUMBER = {"type": "number", "value": 5}
 
@@ -548,22 +552,40 @@ def program(tmp_path) -> StdioServer:
     return StdioServer("{python}", ("-S", str(path), "{workspace}"))
 
 
-def test_a_server_that_breaks_is_a_fault_and_the_next_episode_works(program):
-    for tool, kind, seconds in (
-        ("die", "server_died", 120.0),
-        ("hang", "server_deadline", 0.5),
-        ("nonsense", "server_protocol", 120.0),
+def test_a_model_that_breaks_a_server_gets_an_error_and_its_reward(program):
+    """A fault would be no reward: a model could leave any episode that it is about to fail."""
+    for tool, words, seconds in (
+        ("die", "ended, or lost the connection", 120.0),
+        ("hang", "did not answer in time", 0.5),
+        ("nonsense", "is invalid or too large", 120.0),
     ):
         env = make_env(servers=program, call_timeout_s=seconds)
         env.reset(seed=0)
-        with pytest.raises(ServerFault) as caught:
-            env.step(call("where") + call(tool))
-        assert caught.value.kind == kind, tool
-        with pytest.raises(ResetNeeded):
-            env.step("5")
-        env.reset(seed=0)
+        observation, reward, *_, info = env.step(call("where") + call(tool))
+        assert words in observation, tool
+        assert "what it kept in memory is lost" in observation, tool
+        assert (reward, info["invalid_action"]) == (0.0, False), tool
+        assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace", tool
         assert env.step("5")[1] == 1.0, tool
         env.close()
+
+
+def test_a_server_that_ends_by_itself_is_a_fault_and_the_next_episode_works(program):
+    env = make_env(servers=program)
+    env.reset(seed=0)
+    assert env._session is not None
+    connection = env._session._connections[0].connection
+    (pid,) = [child.pid for child in psutil.Process().children(recursive=True) if str(env.workspace) in child.cmdline()]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: connection.broken)
+    with pytest.raises(ServerFault) as caught:
+        env.step(call("where"))
+    assert caught.value.kind == "server_died"
+    with pytest.raises(ResetNeeded):
+        env.step("5")
+    env.reset(seed=0)
+    assert env.step("5")[1] == 1.0
+    env.close()
 
 
 def test_the_workspace_has_one_name_for_the_model(program):

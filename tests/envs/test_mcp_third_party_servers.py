@@ -15,6 +15,7 @@ import pytest
 
 from rllm_gym.envs.mcp import MCPEnv, ToolState
 from rllm_gym.mcp import HttpServer, ServerFault, StdioServer
+from tests.browser.polling import until
 
 SERVERS = Path(__file__).resolve().parents[2] / ".mcp-servers"
 NODE = SERVERS / "node" / "node_modules" / "@modelcontextprotocol"
@@ -139,6 +140,9 @@ def test_a_killed_server_is_a_fault_of_its_episode_only():
         env.reset(seed=0)
     (pid,) = _servers_of(envs[0].workspace)
     os.kill(pid, signal.SIGKILL)
+    assert envs[0]._session is not None
+    connection = envs[0]._session._connections[0].connection
+    until(lambda: connection.broken)
     with pytest.raises(ServerFault):
         envs[0].step(call("list_directory", path="."))
     assert "Result" in envs[1].step(call("list_directory", path="."))[0]

@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("mcp", reason="the tool worlds are MCP servers: pip install 'rllm-gym[mcp]'")
 
+from rllm_gym.envs.mcp.serving import Refusal, heavy, server
 from rllm_gym.envs.mcp.worlds import TEMPLATES
 from rllm_gym.envs.mcp.worlds.files.folder import MAX_FILE_BYTES, Folder, tree
-from rllm_gym.envs.mcp.worlds.serving import Refusal, heavy, server
 from rllm_gym.envs.mcp.worlds.sqlite.database import Database
 from tests.browser.polling import auntil
 

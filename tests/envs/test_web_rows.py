@@ -9,8 +9,8 @@ import pytest
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data import load_tasks
-from rllm_gym.envs.task_templates import choose_templates, template_tasks
-from rllm_gym.envs.web.rows import PageRow, SiteTaskRow, read_row, row_to_web_task
+from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
+from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
 from rllm_gym.envs.web.sites import TEMPLATES, WebTaskTemplate
 from rllm_gym.envs.web.task_instance import PageTaskInstance
 
@@ -31,7 +31,7 @@ def test_a_page_row_reaches_its_own_origin_and_the_named_ones() -> None:
 def test_a_template_row_is_the_task_that_would_be_sampled() -> None:
     row = {"template": "shop/buy-one", "seed": 7, "difficulty": 2}
     task = row_to_web_task(row, "mine")
-    assert read_row(task.data) == SiteTaskRow("shop/buy-one", 7, 2)
+    assert read_row(task.data) == TemplateTaskRow("shop/buy-one", 7, 2)
     assert row_to_web_task(task.to_json(), "mine") == task
 
 

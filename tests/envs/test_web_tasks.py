@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from rllm_gym.envs.task_templates import TemplateTaskRow
 from rllm_gym.envs.web import WebEnv
 from rllm_gym.envs.web.demonstrations import play
-from rllm_gym.envs.web.rows import SiteTaskRow, site_task
+from rllm_gym.envs.web.rows import site_task
 from rllm_gym.envs.web.sites import TEMPLATES
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 from rllm_gym.grading.answers import matches
@@ -30,9 +31,9 @@ def env() -> Iterator[WebEnv]:
     env.close()
 
 
-def row(name: str, seed: int) -> SiteTaskRow:
+def row(name: str, seed: int) -> TemplateTaskRow:
     levels = tuple(TEMPLATES[name].difficulties)
-    return SiteTaskRow(name, seed, levels[seed % len(levels)])
+    return TemplateTaskRow(name, seed, levels[seed % len(levels)])
 
 
 def begin(env: WebEnv, name: str, seed: int) -> None:

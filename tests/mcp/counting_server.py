@@ -13,8 +13,8 @@ import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 TOOLS = (
-    *("add", "total", "where", "sleep", "hold", "die", "fail", "flood", "endless_line", "broken_json", "spawn"),
-    "parts",
+    *("add", "total", "where", "sleep", "hold", "die", "fail", "flood", "ask", "endless_line", "broken_json", "spawn"),
+    *("parts", "leave"),
 )
 total = 0
 
@@ -33,7 +33,7 @@ def call(name: str, arguments: dict) -> dict | None:
     if name == "add":
         total += arguments["n"]
         return text(total)
-    if name == "total":
+    if name in ("total", "leave"):
         return text(total)
     if name == "where":
         return text(json.dumps({"cwd": os.getcwd(), "env": dict(os.environ), "argv": sys.argv, "pid": os.getpid()}))
@@ -54,6 +54,9 @@ def call(name: str, arguments: dict) -> dict | None:
     if name == "flood":
         while True:
             send({"method": "notifications/message", "params": {"level": "info", "data": "x" * 10_000}})
+    if name == "ask":
+        while True:
+            send({"id": "mine", "method": "roots/list"})
     if name == "endless_line":
         while True:
             sys.stdout.write('{"jsonrpc": "2.0", "result": "' + "x" * (1 << 20))
@@ -85,6 +88,8 @@ def answer(request: dict) -> None:
             return
     if result is not None:
         send({"id": request["id"], "result": result})
+    if params.get("name") == "leave":
+        sys.exit()
 
 
 if MODE == "banner":

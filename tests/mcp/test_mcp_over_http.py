@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.mcp import HttpServer, ServerFault, open_session
+from rllm_gym.mcp import (
+    HttpServer,
+    ServerFault,
+    ToolResult,
+    shared_pool,
+)
 from tests.browser.polling import until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
@@ -100,7 +106,7 @@ def running(application) -> Iterator[str]:
 @pytest.mark.parametrize("wrap", [lambda app: app, _refusing_the_handshake], ids=["handshake", "stateless"])
 def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response: bool, wrap) -> None:
     async def episode(url: str, number: int):
-        session = await open_session([HttpServer(url)], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         try:
             assert [tool.name for tool in session.tools] == ["add", "report"]
             assert session.instructions == {"server1": "Adds."}
@@ -206,6 +212,16 @@ class _Hostile(BaseHTTPRequestHandler):
         while True:
             self.wfile.write(b'data: {"jsonrpc": "2.0", "method": "notifications/message"}\n\n' * 10_000)
 
+    def asks(self, number: int) -> None:
+        self.events()
+        self.wfile.write(b'data: {"jsonrpc": "2.0", "id": "mine", "method": "roots/list"}\n\n' * 1_100)
+        self.released.wait()
+
+    def comments(self, number: int) -> None:
+        self.events()
+        while True:
+            self.wfile.write(b": " + b"x" * (1 << 20) + b"\n")
+
     def hangs(self, number: int) -> None:
         self.events()
         self.released.wait()
@@ -231,6 +247,10 @@ class _Hostile(BaseHTTPRequestHandler):
         self.events()
         self.wfile.write(self.answer(number))
 
+    def pings(self, number: int) -> None:
+        self.events()
+        self.wfile.write(b"event: ping\ndata: now\n\n: still here\n\n" + self.answer(number))
+
     def cut(self, number: int) -> None:
         self.close_connection = True
         self.send_response(200)
@@ -249,6 +269,19 @@ class _Hostile(BaseHTTPRequestHandler):
         self.send_header("content-length", "9")
         self.end_headers()
         self.wfile.write(b'{"jsonrpc')
+
+    def broken_event(self, number: int) -> None:
+        self.events()
+        self.wfile.write(b'id: e7\ndata: {"jsonrpc"\n\n')
+
+    def empty(self, number: int) -> None:
+        self.reply({"jsonrpc": "2.0", "id": number, "result": 5})
+
+    def forgets_once(self, number: int) -> None:
+        if sum(path == self.path for _, path, _ in self.seen) > 5:
+            self.reply({"jsonrpc": "2.0", "id": number, "result": {"content": [{"type": "text", "text": "ok"}]}})
+        else:
+            self.forgets(number)
 
     def forgets(self, number: int) -> None:
         self.reply({"jsonrpc": "2.0", "id": number, "error": {"code": -32001, "message": "no session"}}, 404)
@@ -280,51 +313,79 @@ def hostile() -> Iterator[str]:
     thread.join(120)
 
 
+ENDED = "The server ended, or lost the connection, during this call."
+SLOW = "The tool did not answer in time. Whether the call has had an effect is unknown."
+INVALID = "The server's answer to this call is invalid or too large."
+
+RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
+
 MISBEHAVING = (
-    ("redirects", "server_protocol", "127.0.0.1:9/elsewhere"),
-    ("huge", "server_protocol", "16,777,216"),
-    ("endless", "server_protocol", "bytes and no answer"),
-    ("chatters", "server_protocol", "bytes and no answer"),
-    ("hangs", "server_deadline", "within 0.3 s"),
-    ("dies", "server_died", "without an answer"),
-    ("cut", "server_died", "RemoteProtocolError"),
-    ("loops", "server_protocol", "more than 5 times without an answer"),
-    ("bomb", "server_died", "without an answer"),
-    ("broken", "server_protocol", "invalid JSON-RPC"),
-    ("forgets", "server_died", "ended the session"),
-    ("fails", "server_protocol", "HTTP 503"),
-    ("wrong_number", "server_protocol", "sent no answer to"),
+    ("redirects", INVALID, "127.0.0.1:9/elsewhere"),
+    ("huge", INVALID, "16,777,216"),
+    ("endless", INVALID, "bytes and no answer"),
+    ("chatters", INVALID, "bytes and no answer"),
+    ("asks", INVALID, "bytes and no answer"),
+    ("comments", INVALID, "bytes and no answer"),
+    ("hangs", SLOW, "within 0.3 s"),
+    ("dies", ENDED, "without an answer"),
+    ("cut", ENDED, "RemoteProtocolError"),
+    ("loops", INVALID, "more than 5 times without an answer"),
+    ("bomb", ENDED, "without an answer"),
+    ("broken", INVALID, "invalid JSON-RPC"),
+    ("broken_event", INVALID, "invalid JSON-RPC"),
+    ("empty", INVALID, "neither a result nor an error"),
+    ("forgets", ENDED, "ended the session"),
+    ("fails", INVALID, "HTTP 503"),
+    ("wrong_number", INVALID, "sent no answer to"),
 )
 
 
-def test_a_server_that_misbehaves_is_a_fault(tmp_path: Path, hostile: str) -> None:
-    async def fault(mode: str) -> ServerFault:
-        server = HttpServer(f"{hostile}/{mode}", headers={"authorization": "Bearer key"}, name="bad")
-        session = await open_session([server], workspace=tmp_path)
+def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostile: str, caplog) -> None:
+    async def result(mode: str) -> ToolResult:
+        server = HttpServer(f"{hostile}/{mode}", headers={"authorization": "Bearer key"}, name=mode)
+        session = await shared_pool().open([server], workspace=tmp_path)
         try:
-            return await fault_of(session.call("go", {}, timeout_s=0.3 if mode == "hangs" else 120.0))
+            return await session.call("go", {}, timeout_s=0.3 if mode == "hangs" else 120.0)
         finally:
             await session.close()
 
-    async def scenario() -> list[ServerFault]:
-        return [await fault(mode) for mode, _, _ in MISBEHAVING]
+    async def scenario() -> list[ToolResult]:
+        return [await result(mode) for mode, _, _ in MISBEHAVING]
 
-    wrong = []
-    for (mode, kind, words), fault in zip(MISBEHAVING, run_scenario(scenario)):
+    results, wrong = run_scenario(scenario), []
+    for (mode, text, reason), answer in zip(MISBEHAVING, results):
         asked = [(command, headers) for command, path, headers in _Hostile.seen if path == f"/{mode}"]
         first, second = asked[0][1], asked[1][1]
-        right = (fault.kind, words in str(fault)) == (kind, True) and len(str(fault)) < 2_000
+        logged = [record.getMessage() for record in caplog.records if repr(mode) in record.getMessage()]
+        right = answer.is_error and answer.text.removesuffix(RESTARTS) == text
+        right = right and len(logged) == 1 and reason in logged[0] and len(logged[0]) < 2_000
         right = right and first["authorization"] == "Bearer key" and asked[-1][0] == "DELETE"
         right = right and (second["mcp-session-id"], second["mcp-protocol-version"]) == ("s1", "2025-06-18")
-        wrong += [] if right else [(mode, fault.kind, str(fault)[:1000], asked)]
+        wrong += [] if right else [(mode, answer, logged, asked)]
     assert wrong == []
+    # The SDK logs nothing of what a server sends.
+    assert [
+        record for record in caplog.records if record.name.startswith("mcp") and record.levelno > logging.INFO
+    ] == []
     # The server hears that the call was cancelled, before the end of the session.
-    assert [command for command, path, _ in _Hostile.seen if path == "/hangs"] == ["POST"] * 5 + ["DELETE"]
+    asked = [command for command, path, _ in _Hostile.seen if path == "/hangs"]
+    assert asked == ["POST"] * 6 + ["DELETE"]  # after the call: the notice, and the list of tools
+
+
+def test_a_server_that_ended_the_session_gets_a_new_one(tmp_path: Path, hostile: str) -> None:
+    async def scenario() -> list[str]:
+        session = await shared_pool().open([HttpServer(f"{hostile}/forgets_once")], workspace=tmp_path)
+        try:
+            return [(await session.call("go", {})).text for _ in range(2)]
+        finally:
+            await session.close()
+
+    assert run_scenario(scenario) == [ENDED + RESTARTS, "ok"]
 
 
 def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
     async def result(mode: str):
-        session = await open_session([HttpServer(f"{hostile}/{mode}")], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(f"{hostile}/{mode}")], workspace=tmp_path)
         try:
             return await session.call("go", {})
         finally:
@@ -335,6 +396,7 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
         ("resumes", False, "ok"),
         ("unknown", False, "future"),
         ("wordy", False, "data: ok"),
+        ("pings", False, "ok"),
         ("delays", False, "ok"),  # a response to a notification, which nobody needs
     ):
         answer = run_scenario(result, mode)
@@ -342,7 +404,9 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
 
 
 def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:
-    fault = run_scenario(lambda: fault_of(open_session([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path)))
+    fault = run_scenario(
+        lambda: fault_of(shared_pool().open([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path))
+    )
     assert fault.kind == "server_start"
     assert "127.0.0.1:9" in str(fault)
 
@@ -359,7 +423,7 @@ def test_a_url_without_an_mcp_server_is_a_fault_with_a_hint(tmp_path: Path) -> N
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/sse"
-        fault = run_scenario(lambda: fault_of(open_session([HttpServer(url)], workspace=tmp_path)))
+        fault = run_scenario(lambda: fault_of(shared_pool().open([HttpServer(url)], workspace=tmp_path)))
         server.shutdown()
     assert fault.kind == "server_protocol"
     assert "HTTP 405" in str(fault)

@@ -20,7 +20,6 @@ from rllm_gym.mcp import (
     ServerPool,
     StdioServer,
     ToolSession,
-    open_session,
     shared_pool,
     tools_json,
 )
@@ -47,7 +46,7 @@ async def call_where(session: ToolSession) -> dict:
 
 def test_tools_can_be_listed_and_called(tmp_path: Path) -> None:
     async def scenario():
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         try:
             assert {"add", "total"} <= {tool.name for tool in session.tools}
             described = json.loads(tools_json(session.tools))[0]
@@ -70,7 +69,7 @@ def test_a_server_sees_its_workspace_but_not_the_trainers_environment(tmp_path: 
     )
 
     async def scenario():
-        session = await open_session([server], workspace=tmp_path, seed=7)
+        session = await shared_pool().open([server], workspace=tmp_path, seed=7)
         try:
             seen = await call_where(session)
             assert len(os.listdir(f"/proc/{seen['pid']}/fd")) == 3
@@ -110,7 +109,7 @@ def test_episodes_do_not_share_state(tmp_path: Path, episodes: int) -> None:
     async def episode(number: int) -> tuple[str, int]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
-        session = await open_session([counting(timeout_s=120)], workspace=workspace, seed=number)
+        session = await shared_pool().open([counting(timeout_s=120)], workspace=workspace, seed=number)
         try:
             for _ in range(5):
                 await session.call("add", {"n": number})
@@ -146,7 +145,7 @@ def test_calls_run_concurrently_and_from_any_event_loop(tmp_path: Path) -> None:
         return server
 
     async def opened():
-        return await open_session([InProcessServer(make)], workspace=tmp_path)
+        return await shared_pool().open([InProcessServer(make)], workspace=tmp_path)
 
     async def meet_concurrently(session):
         return await asyncio.gather(session.call("meet", {}), session.call("meet", {}))
@@ -159,7 +158,7 @@ def test_calls_run_concurrently_and_from_any_event_loop(tmp_path: Path) -> None:
 def test_tools_of_one_name_are_distinguished(tmp_path: Path) -> None:
     async def scenario():
         servers = [counting(name="left"), counting(name="right"), counting()]
-        session = await open_session(servers, workspace=tmp_path, reserved=["sleep"])
+        session = await shared_pool().open(servers, workspace=tmp_path, reserved=["sleep"])
         try:
             names = [tool.name for tool in session.tools]
             assert len(set(names)) == len(names)
@@ -186,14 +185,13 @@ def test_a_session_knows_the_instructions_of_its_servers(tmp_path: Path) -> None
 
     async def scenario():
         servers = [counting(), InProcessServer(make, name="told"), InProcessServer(silent)]
-        session = await open_session(servers, workspace=tmp_path)
+        session = await shared_pool().open(servers, workspace=tmp_path)
         await session.close()
         return session.instructions
 
     assert run_scenario(scenario) == {"server1": "Count.", "told": "Look ? first."}
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a tool that calls sys.exit()
 def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     """A tool that blocks delays only its own result, and the SDK does not log into the trainer's log."""
     import logging
@@ -217,10 +215,6 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
             raise RuntimeError("boom")
 
         @server.tool()
-        def leave() -> str:
-            sys.exit("usage: leave")
-
-        @server.tool()
         def seeded() -> dict[str, int]:
             """The seed that the server was made with."""
             return {"seed": seed, "files": len(list(workspace.iterdir()))}
@@ -229,8 +223,8 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
 
     async def scenario():
         (tmp_path / "one.txt").touch()
-        blocking_session = await open_session([InProcessServer(make)], workspace=tmp_path, seed=11)
-        other = await open_session([InProcessServer(make)], workspace=tmp_path, seed=12)
+        blocking_session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path, seed=11)
+        other = await shared_pool().open([InProcessServer(make)], workspace=tmp_path, seed=12)
         blocked = asyncio.create_task(blocking_session.call("block", {}, timeout_s=600))
         await auntil(blocks.is_set)
         result = await other.call("seeded", {})
@@ -238,16 +232,11 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
         assert json.loads(result.text) == result.structured
         assert (await other.call("boom", {})).is_error
         assert (await other.call("seeded", {"x": float("nan")})).is_error
-        with pytest.raises(ServerFault) as late:
-            await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
-        assert late.value.kind == "server_deadline"
         assert not blocked.done()
-        leaving = await open_session([InProcessServer(make)], workspace=tmp_path, seed=13)
-        with pytest.raises(ServerFault, match="SystemExit"):
-            await leaving.call("leave", {})
-        await leaving.close()
-        assert (await other.call("seeded", {})).structured == {"seed": 12, "files": 1}  # sessions of others go on
+        late = await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
+        assert (late.is_error, "did not answer in time" in late.text) == (True, True)
         blocked.cancel()
+        assert (await blocking_session.call("seeded", {})).structured["seed"] == 11  # in a new thread
         await blocking_session.close()
         await other.close()
 
@@ -258,13 +247,70 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
 
 
+def _exit_in_a_task() -> None:
+    async def leave() -> None:
+        sys.exit("usage: leave")
+
+    asyncio.get_running_loop().create_task(leave())
+
+
+ENDINGS = {
+    "exit": sys.exit,
+    "interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
+    "cancel": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
+    "close": lambda: (_ for _ in ()).throw(GeneratorExit()),
+    "stop": lambda: asyncio.get_running_loop().stop(),
+    "task": _exit_in_a_task,
+}
+
+
+def test_a_tool_in_this_process_cannot_end_the_session(tmp_path: Path) -> None:
+    """Whatever it raises is an error of its call; if the server's event loop ends, the server starts again."""
+
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        server = MCPServer("leaving", log_level="ERROR")
+
+        @server.tool()
+        def leave() -> str:
+            sys.exit("usage: leave")
+
+        @server.tool()
+        async def end(how: str) -> str:
+            ENDINGS[how]()
+            await asyncio.sleep(600)
+            return "not ended"
+
+        @server.tool()
+        def seeded() -> int:
+            return seed
+
+        return server
+
+    async def scenario() -> list[str]:
+        session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path, seed=12)
+        wrong = []
+        try:
+            for name, arguments in (("leave", {}), *(("end", {"how": how}) for how in ENDINGS)):
+                result = await session.call(name, arguments, timeout_s=600)
+                after = await session.call("seeded", {})
+                if not result.is_error or after.structured != {"result": 12}:
+                    wrong.append(f"{name} {arguments}: {result}, then {after}")
+        finally:
+            await session.close()
+        return wrong
+
+    assert run_scenario(scenario) == []
+
+
 def test_an_impossible_call_is_reported_and_the_server_stays_up(tmp_path: Path) -> None:
     deep: dict = {}
     for _ in range(500):
         deep = {"n": deep}
 
     async def scenario():
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         try:
             for name, arguments in (
                 ("nothing", {}),
@@ -288,7 +334,7 @@ def test_an_impossible_call_is_reported_and_the_server_stays_up(tmp_path: Path) 
 
 def test_closing_ends_all_processes_of_a_server(tmp_path: Path) -> None:
     async def scenario():
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         pids = [(await call_where(session))["pid"], int((await session.call("spawn", {})).text)]
         assert all(lives(pid) for pid in pids)
         await session.close()
@@ -357,7 +403,7 @@ def _in_a_child(workspace: str, session: ToolSession, answers) -> None:
         with pytest.raises(ServerFault):
             await session.call("total", {})
         await session.close()  # the parent's: left alone
-        own = await open_session([counting()], workspace=workspace)
+        own = await shared_pool().open([counting()], workspace=workspace)
         await own.call("add", {"n": 3})
         answers.put((await own.call("total", {})).text)
         await own.close()
@@ -367,7 +413,7 @@ def _in_a_child(workspace: str, session: ToolSession, answers) -> None:
 
 def test_a_fork_opens_its_own_sessions_and_keeps_those_of_the_parent(tmp_path: Path) -> None:
     async def opened():
-        session = await open_session([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         await session.call("add", {"n": 1})
         return session
 
@@ -426,7 +472,7 @@ def own_threads() -> set[threading.Thread]:
 def test_a_thousand_sessions_leave_nothing(tmp_path: Path) -> None:
     async def rounds(count: int) -> None:
         async def one() -> None:
-            session = await open_session([counting()], workspace=tmp_path)
+            session = await shared_pool().open([counting()], workspace=tmp_path)
             await session.call("add", {"n": 1})
             await session.close()
 
@@ -474,26 +520,27 @@ def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path
     server = counting(shared=True)
 
     async def scenario(pool: ServerPool):
-        first = await pool.open([server], workspace=tmp_path)
-        second = await pool.open([server], workspace=tmp_path)
-        pids = [(await call_where(session))["pid"] for session in (first, second)]
-        await first.close()
-        assert (await call_where(second))["pid"] == pids[0]
-        with pytest.raises(ServerFault):
-            await second.call("die", {})
-        await second.close()
-        third = await pool.open([server], workspace=tmp_path)
-        pids.append((await call_where(third))["pid"])
-        await third.close()
-        return pids
+        sessions = [await pool.open([server], workspace=tmp_path) for _ in range(3)]
+        pids = {(await call_where(session))["pid"] for session in sessions}
+        assert len(pids) == 1
+        await sessions.pop().close()
+        assert (await call_where(sessions[0]))["pid"] in pids
+        assert (await sessions[0].call("die", {})).is_error
+        after = await asyncio.gather(*map(call_where, sessions))  # for the other session too
+        sessions.append(await pool.open([server], workspace=tmp_path))
+        after.append(await call_where(sessions[-1]))
+        for session in sessions:
+            await session.close()
+        return pids, {seen["pid"] for seen in after}
 
     pool = ServerPool()
     try:
-        first, second, third = run_scenario(scenario, pool)
-        assert first == second != third
+        before, after = run_scenario(scenario, pool)
+        assert len(after) == 1
+        assert not before & after
     finally:
         pool.close()
-    assert not lives(third)
+    assert not any(map(lives, before | after))
 
 
 def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:

@@ -18,7 +18,12 @@ import psutil
 import pytest
 
 import rllm_gym  # noqa: F401 - registers the environments
-from rllm_gym.mcp import HttpServer, Server, ServerFault, StdioServer, open_session
+from rllm_gym.mcp import (
+    HttpServer,
+    Server,
+    StdioServer,
+    shared_pool,
+)
 
 pytest.importorskip("mcp", reason="pip install 'rllm-gym[mcp]'")
 
@@ -158,28 +163,30 @@ def test_every_kind_of_result_of_the_everything_server(transport: str, request: 
         assert words in seen
 
 
-def test_a_server_at_a_url_that_is_killed_in_a_call_is_a_fault(everything_over_http, tmp_path: Path) -> None:
+def test_a_server_at_a_url_that_is_killed_in_a_call_is_an_error(everything_over_http, tmp_path: Path) -> None:
     url, process = everything_over_http
 
     async def scenario():
-        session = await open_session([HttpServer(url)], workspace=tmp_path)
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         operation = {"duration": 600, "steps": 3}
         call = asyncio.create_task(session.call("trigger-long-running-operation", operation, timeout_s=600))
         assert (await session.call("echo", {"message": "x"})).text == "Echo: x"  # the call before it has been sent
         process.kill()
-        with pytest.raises(ServerFault) as caught:
-            await call
+        results = [await call, *[await session.call("echo", {"message": "x"}) for _ in range(2)]]
         await session.close()
-        return caught.value.kind
+        return [(result.is_error, result.text) for result in results]
 
-    assert asyncio.run(scenario()) == "server_died"
+    ended = "The server ended, or lost the connection, during this call. "
+    restarts = "The server starts again for the next call; what it kept in memory is lost."
+    again = (True, "The server of this tool broke during an earlier call and cannot be started again.")
+    assert asyncio.run(scenario()) == [(True, ended + restarts), again, again]
 
 
 def test_filesystem_servers_do_not_share_files(tmp_path: Path) -> None:
     async def episode(number: int) -> list[str]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
-        session = await open_session([from_npm("filesystem", "{workspace}", timeout_s=120)], workspace=workspace)
+        session = await shared_pool().open([from_npm("filesystem", "{workspace}", timeout_s=120)], workspace=workspace)
         try:
             path = str(workspace / f"{number}.txt")
             assert not (await session.call("write_file", {"path": path, "content": str(number)})).is_error

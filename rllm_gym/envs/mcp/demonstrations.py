@@ -8,9 +8,9 @@ from typing import Any
 
 from rllm_gym.envs.mcp.env import MCPEnv
 from rllm_gym.envs.mcp.prompt import REPORT_INFEASIBLE
+from rllm_gym.envs.mcp.task import Move
 from rllm_gym.envs.mcp.task_instance import BuiltinTaskInstance
 from rllm_gym.envs.mcp.worlds import Answer, Call, ReportInfeasible, ToolTask
-from rllm_gym.envs.mcp.worlds.task import Move
 from rllm_gym.mcp import MCPTool
 
 

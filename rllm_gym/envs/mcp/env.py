@@ -17,7 +17,7 @@ from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_observation, results_text
-from rllm_gym.envs.mcp.rows import BuiltinTaskRow, RowParser, read_task, servers_of
+from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
     CallLog,
@@ -27,7 +27,7 @@ from rllm_gym.envs.mcp.task_instance import (
 )
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTaskTemplate
-from rllm_gym.envs.task_templates import choose_templates, template_tasks
+from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
@@ -74,8 +74,9 @@ class MCPEnv(AsyncTextEnv):
     checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both. A task that
     cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
     has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
-    failing tool call returns its error message and costs nothing. A server that dies, hangs or sends malformed messages
-    raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
+    failing tool call returns its error message and costs nothing; so does a call in which the server dies, hangs or
+    sends an invalid answer, and the server starts again for the next call. A server that does not start, or is killed
+    between two calls, raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
     Terminates with the final answer or report: ``success`` or ``failure``. Truncated (``max_turns``) when no turns are
@@ -228,7 +229,7 @@ class MCPEnv(AsyncTextEnv):
 
     async def _instance_of(self, task: Task) -> ToolTaskInstance:
         row = read_task(task, self._defaults)
-        if not isinstance(row, BuiltinTaskRow):
+        if not isinstance(row, TemplateTaskRow):
             self._template = ""
             return ServerTaskInstance(row, check_timeout_s=self.check_timeout_s)
         self._template = row.template

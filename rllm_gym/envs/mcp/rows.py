@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.core import Task, TaskError
-from rllm_gym.envs.task_templates import template_task_content
+from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
 from rllm_gym.grading.answers import check_answer_spec
 from rllm_gym.grading.user_checks import find_function
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
@@ -19,7 +19,6 @@ MAX_SERVERS = 16
 MAX_FILES = 1_000
 MAX_FILE_CHARS = 10_000_000
 
-_BUILTIN_KEYS = ("template", "seed", "difficulty")
 _ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "data")
 _RUNS_CODE = ("servers", "check")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -28,21 +27,6 @@ _SERVER_KEYS: dict[str, tuple[str, ...]] = {
     "url": ("url", "headers", "name", "shared", "timeout_s"),
     "in_process": ("in_process", "name", "timeout_s"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltinTaskRow:
-    """A built-in task.
-
-    Attributes:
-        template: Name of the :class:`rllm_gym.envs.mcp.worlds.ToolTaskTemplate`.
-        seed: Seed of its backend.
-        difficulty: One of the template's levels.
-    """
-
-    template: str
-    seed: int
-    difficulty: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +97,7 @@ class RowParser:
             )
 
 
-def read_task(task: Task, defaults: Mapping[str, Any]) -> BuiltinTaskRow | ServerTaskRow:
+def read_task(task: Task, defaults: Mapping[str, Any]) -> TemplateTaskRow | ServerTaskRow:
     """Return the row in a task, also in a task created by hand.
 
     Raises:
@@ -134,20 +118,14 @@ def _known(row: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
         raise TaskError(f"its field(s) {unknown!r:.200} are unknown; the fields of {what} are {', '.join(keys)}")
 
 
-def _builtin_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> BuiltinTaskRow:
-    _known(row, _BUILTIN_KEYS, "a row with a template")
+def _builtin_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> TemplateTaskRow:
+    _known(row, TEMPLATE_KEYS, "a row with a template")
     for option in defaults:
         raise TaskError(
             f"{option}= of the environment has no effect on a built-in task, which has a template; set {option!r} "
             "in the rows that need it, or remove rows with a template"
         )
-    template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
-    if not isinstance(template, str):
-        raise TaskError(f"its template is {template!r:.80}; it must be a name such as 'retail/return-order'")
-    for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-            raise TaskError(f"its {name} is {value!r:.80}; it must be a whole number from 0 to {highest}")
-    return BuiltinTaskRow(template, seed, difficulty)
+    return read_template_row(row)
 
 
 def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rllm_gym.core import TaskError
-from rllm_gym.envs.mcp.rows import BuiltinTaskRow, ServerTaskRow
+from rllm_gym.envs.mcp.rows import ServerTaskRow
 from rllm_gym.envs.mcp.worlds import ToolTask, ToolTaskTemplate, ToolWorld, wanted_facts
+from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import run_check, run_in_thread
 from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
@@ -93,10 +93,8 @@ class ToolState:
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Query a server's state with any of its tools, including those that were not offered to the model. A check
-        that is a coroutine awaits ``session.call`` instead.
-
-        Raises:
-            ServerFault: The server failed.
+        that is a coroutine awaits ``session.call`` instead. Returns and raises as
+        :meth:`~rllm_gym.mcp.ToolSession.call`: the result of a server that breaks is an error.
         """
         return asyncio.run(self.session.call(name, dict(arguments or {})))
 
@@ -136,24 +134,18 @@ class BuiltinTaskInstance:
         TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
     """
 
-    def __init__(self, template: ToolTaskTemplate, row: BuiltinTaskRow) -> None:
-        if row.difficulty not in template.difficulties:
-            levels = ", ".join(map(str, template.difficulties))
-            raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
+    def __init__(self, template: ToolTaskTemplate, row: TemplateTaskRow) -> None:
         self._template, self._row = template, row
-        self.world: ToolWorld = template.build(row.seed, row.difficulty)
-        self.task: ToolTask = template.make_task(self.world, random.Random(row.seed), row.difficulty)
-        if self.task.outcome is None and self.task.answer is None and not self.task.infeasible:
-            raise TaskError(
-                f"the template {template.name!r} requires neither a change nor an answer, so it cannot be graded"
-            )
+        self.world: ToolWorld
+        self.task: ToolTask
+        self.world, self.task = build_template_task(template, row)
         self.goal = self.task.goal
         self.servers: tuple[Server, ...] = ()
         self.tools: tuple[str, ...] | None = None
         self.seed: int | None = row.seed
 
     @classmethod
-    async def make(cls, template: ToolTaskTemplate, row: BuiltinTaskRow) -> BuiltinTaskInstance:
+    async def make(cls, template: ToolTaskTemplate, row: TemplateTaskRow) -> BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
         return await run_in_thread(cls, template, row, timeout_s=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rllm_gym.core import Task, TaskError
-from rllm_gym.envs.task_templates import template_task_content
+from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
 from rllm_gym.grading.answers import check_answer_spec
 
 MAX_GOAL_CHARS = 20_000
@@ -18,23 +18,7 @@ MAX_ORIGINS = 100
 
 _CHECK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _PAGE_KEYS = ("url", "goal", "origins", "check", "answer", "infeasible", "data")
-_SITE_TASK_KEYS = ("template", "seed", "difficulty")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True, slots=True)
-class SiteTaskRow:
-    """A task on sites of this process.
-
-    Attributes:
-        template: Name of the :class:`rllm_gym.envs.web.sites.task.WebTaskTemplate`.
-        seed: Seed of its site data.
-        difficulty: 1 to 5.
-    """
-
-    template: str
-    seed: int
-    difficulty: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +56,7 @@ def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
         return Task(task_id, row["content"], data)
     values = {str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")}
     parsed = read_row(values)
-    if isinstance(parsed, SiteTaskRow):
+    if isinstance(parsed, TemplateTaskRow):
         return site_task(task_id, parsed.template, parsed.seed, parsed.difficulty)
     return Task(task_id, f"{parsed.goal}\n{parsed.url}", values | {"origins": list(parsed.origins)})
 
@@ -82,27 +66,17 @@ def site_task(task_id: str, template: str, seed: int, difficulty: int) -> Task:
     return Task(task_id, *template_task_content(template, seed, difficulty))
 
 
-def read_row(row: Mapping[str, Any]) -> SiteTaskRow | PageRow:
+def read_row(row: Mapping[str, Any]) -> TemplateTaskRow | PageRow:
     """Return the row in a task's data.
 
     Raises:
         TaskError: The data is unusable; the message names the field.
     """
-    known = _SITE_TASK_KEYS if "template" in row else _PAGE_KEYS
+    known = TEMPLATE_KEYS if "template" in row else _PAGE_KEYS
     unknown = sorted(set(row) - set(known))
     if unknown:
         raise TaskError(f"its field(s) {unknown!r:.200} are unknown; the fields of a row are {', '.join(known)}")
-    return _site_task_row(row) if "template" in row else _page_row(row)
-
-
-def _site_task_row(row: Mapping[str, Any]) -> SiteTaskRow:
-    template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
-    if not isinstance(template, str):
-        raise TaskError(f"its template is {template!r:.80}; it must be a name such as 'shop/buy-one'")
-    for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-            raise TaskError(f"its {name} is {value!r:.80}; it must be a whole number from 0 to {highest}")
-    return SiteTaskRow(template, seed, difficulty)
+    return read_template_row(row) if "template" in row else _page_row(row)
 
 
 def _page_row(row: Mapping[str, Any]) -> PageRow:

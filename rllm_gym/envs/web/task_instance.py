@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.envs.web.page_state import PageState
-from rllm_gym.envs.web.rows import PageRow, SiteTaskRow
+from rllm_gym.envs.web.rows import PageRow
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from rllm_gym.grading.answers import matches
@@ -69,17 +69,11 @@ class SiteTaskInstance:
         TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
     """
 
-    def __init__(self, template: WebTaskTemplate, row: SiteTaskRow) -> None:
-        if row.difficulty not in template.difficulties:
-            levels = ", ".join(map(str, template.difficulties))
-            raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
+    def __init__(self, template: WebTaskTemplate, row: TemplateTaskRow) -> None:
         self._lock = threading.Lock()
-        self.app: SiteState = template.build(row.seed, row.difficulty)
-        self.task: WebTask = template.make_task(self.app, random.Random(row.seed), row.difficulty)
-        if self.task.outcome is None and self.task.answer is None and not self.task.infeasible:
-            raise TaskError(
-                f"the template {template.name!r} requires neither a change nor an answer, so it cannot be graded"
-            )
+        self.app: SiteState
+        self.task: WebTask
+        self.app, self.task = build_template_task(template, row)
         # Done now, while the episode's own data is unchanged, because an outcome may refer to it.
         expected = template.build(row.seed, row.difficulty)
         if self.task.outcome is not None:
@@ -117,7 +111,7 @@ class SiteTaskInstance:
             return bool(self.app.facts() == self._expected.facts())
 
 
-async def make_site_task_instance(template: WebTaskTemplate, row: SiteTaskRow) -> SiteTaskInstance:
+async def make_site_task_instance(template: WebTaskTemplate, row: TemplateTaskRow) -> SiteTaskInstance:
     """Create an :class:`SiteTaskInstance` in a thread, without blocking the event loop.
 
     Raises:

@@ -1,7 +1,11 @@
-"""The built-in backends of ``rllm/MCP-v0`` (simulated systems behind tool servers) and the table of task templates."""
+"""The built-in backends of ``rllm/MCP-v0``: simulated systems behind tool servers, and the table of task templates.
 
-from rllm_gym.envs.mcp.worlds import calendar, conversion, files, flaky, multi_server, retail, sqlite, staff, tickets
-from rllm_gym.envs.mcp.worlds.task import (
+Each module or package here is one backend and exports its ``TEMPLATES``. What they share is in the package above:
+:mod:`~rllm_gym.envs.mcp.task` (types), :mod:`~rllm_gym.envs.mcp.serving` (servers from methods) and
+:mod:`~rllm_gym.envs.mcp.wording` (names, dates, formats).
+"""
+
+from rllm_gym.envs.mcp.task import (
     Answer,
     Call,
     Move,
@@ -11,6 +15,7 @@ from rllm_gym.envs.mcp.worlds.task import (
     ToolWorld,
     wanted_facts,
 )
+from rllm_gym.envs.mcp.worlds import calendar, conversion, files, flaky, multi_server, retail, sqlite, staff, tickets
 
 TEMPLATES: dict[str, ToolTaskTemplate] = {
     template.name: template

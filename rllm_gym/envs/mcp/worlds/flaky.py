@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ToolTask, ToolTaskTemplate, ToolWorld
-from rllm_gym.envs.mcp.worlds.wording import CITIES, a_today, listed, money, people, words
+from rllm_gym.envs.mcp.serving import Refusal, server
+from rllm_gym.envs.mcp.task import Answer, Call, Move, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.wording import CITIES, a_today, listed, money, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 200

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, ToolTask, ToolTaskTemplate, ToolWorld
-from rllm_gym.envs.mcp.worlds.wording import CITIES, people, words
+from rllm_gym.envs.mcp.serving import Refusal, server
+from rllm_gym.envs.mcp.task import Answer, Call, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.wording import CITIES, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 PAGE = 10

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import (
+from rllm_gym.envs.mcp.serving import Refusal, server
+from rllm_gym.envs.mcp.task import (
     Answer,
     Call,
     Move,
@@ -20,7 +20,7 @@ from rllm_gym.envs.mcp.worlds.task import (
     ToolWorld,
     called,
 )
-from rllm_gym.envs.mcp.worlds.wording import CITIES, a_day, a_today, as_json, listed, people, words
+from rllm_gym.envs.mcp.wording import CITIES, a_day, a_today, as_json, listed, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 500

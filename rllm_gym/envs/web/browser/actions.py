@@ -88,7 +88,7 @@ async def _wait_for_effects(
     """Wait for the page that was acted on, for the windows it opened, and for the page that is now active."""
     tabs, note = registry.tabs, ""
     if tab.page in tabs.pages:
-        note = await wait_until_settled(tab.isolated, tab.activity, since)
+        note = await wait_until_settled(tab.isolated, tab.activity, since, tabs.scripts_stopped)
     try:
         async with asyncio.timeout(_WINDOW_S):
             while len(opened) < sum(_is_allowed(tabs.network_policy, url) for url in tab.activity.opened(since)):
@@ -98,7 +98,8 @@ async def _wait_for_effects(
         pass  # a window that was blocked
     if tabs.page is not tab.page and tabs.pages:
         front = await registry.tab(tabs.page)
-        note = await wait_until_settled(front.isolated, front.activity, front.activity.mark())
+        mark = front.activity.mark()
+        note = await wait_until_settled(front.isolated, front.activity, mark, tabs.scripts_stopped)
     if note:
         tabs.note(note)
 

@@ -1,4 +1,4 @@
-"""Running browsers and prepared contexts on the pool's own loop: created in advance, used once, discarded."""
+"""A running browser and prepared contexts on the pool's own loop: created in advance, used once, discarded."""
 
 from __future__ import annotations
 
@@ -60,15 +60,20 @@ class ContextPool:
     """The resources of a pool. Runs on one event loop.
 
     Args:
-        executable: The Chromium to start.
-        browsers: Number of browsers.
-        prewarm: Number of contexts that each browser prepares in addition to those in use, after the first request.
+        executable: The Chromium to start, and to start again when it dies.
+        prewarm: Number of contexts to prepare in addition to those in use, after the first request.
     """
 
-    def __init__(self, executable: Path, browsers: int, prewarm: int) -> None:
+    def __init__(self, executable: Path, prewarm: int) -> None:
         self._executable = executable
         self._prewarm = prewarm
-        self._slots = [_BrowserSlot() for _ in range(browsers)]
+        self._chromium: Chromium | None = None
+        self._viewport: Viewport | None = None
+        self._ready: deque[PooledContext] = deque()
+        self._out: set[PooledContext] = set()
+        self._creating = 0
+        # More at a time only delay each other in the browser, in no particular order.
+        self._creation_slots = asyncio.Semaphore(4)
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.closed = False
@@ -79,46 +84,43 @@ class ContextPool:
         Raises:
             BrowserFault: No context is available.
         """
-        slot = min(self._slots, key=lambda slot: slot.used)
-        slot.used += 1
-        taking = asyncio.ensure_future(self._acquire(slot, viewport))
+        taking = asyncio.ensure_future(self._acquire(viewport))
         try:
             context = await asyncio.shield(taking)
         except BaseException:
-            slot.used -= 1
             # The caller was cancelled; a partly created context can only be discarded once it is complete.
             taking.add_done_callback(_discard_unwanted)
             raise
-        slot.out.add(context)
-        self._start_background(self._refill(slot, viewport))
+        self._out.add(context)
+        self._start_background(self._refill(viewport))
         return context
 
-    async def _acquire(self, slot: _BrowserSlot, viewport: Viewport) -> PooledContext:
+    async def _acquire(self, viewport: Viewport) -> PooledContext:
         for _ in range(2):
-            while slot.ready and slot.viewport == viewport:
-                context = slot.ready.popleft()
+            while self._ready and self._viewport == viewport:
+                context = self._ready.popleft()
                 if not context.chromium.dead and not context.page.is_closed():
                     return context
-            chromium = await self._browser(slot)
+            chromium = await self._browser()
             try:
-                async with slot.creation_slots:
+                async with self._creation_slots:
                     return await self._create_context(chromium, viewport)
             except Exception as error:
                 if await chromium.alive():
                     raise BrowserFault(f"cannot open a browser context: {error}", kind="browser_died") from error
         raise BrowserFault(f"{self._executable} exits right after its start", kind="browser_died")
 
-    async def _browser(self, slot: _BrowserSlot) -> Chromium:
+    async def _browser(self) -> Chromium:
         async with self._starting:
             if self.closed:
                 raise BrowserFault("this BrowserPool is closed; create a new one", kind="browser_died")
-            if slot.chromium is None or slot.chromium.dead:
-                if slot.chromium is not None:
-                    self._start_background(slot.chromium.close())
-                    slot.chromium = None
-                    slot.discard_ready()
-                slot.chromium = await Chromium.start(self._executable)
-            return slot.chromium
+            if self._chromium is None or self._chromium.dead:
+                if self._chromium is not None:
+                    self._start_background(self._chromium.close())
+                    self._chromium = None
+                    self._discard_ready()
+                self._chromium = await Chromium.start(self._executable)
+            return self._chromium
 
     async def _create_context(self, chromium: Chromium, viewport: Viewport) -> PooledContext:
         network_policy = NetworkPolicy()
@@ -127,40 +129,36 @@ class ContextPool:
             await proxy.start()
             async with asyncio.timeout(_CREATE_S):
                 address = f"http://{chromium.proxy_host}:{proxy.port}"
-                context = await chromium.contexts.new(proxy=address, viewport=viewport)
-                await context.add_init_script(_init_script())
+                context = await chromium.contexts.new(proxy=address, viewport=viewport, init_script=_init_script())
                 page = await context.new_page()
         except BaseException:
             proxy.close()
             raise
         return PooledContext(self, chromium, context, page, network_policy, proxy)
 
-    async def _refill(self, slot: _BrowserSlot, viewport: Viewport) -> None:
-        if slot.viewport != viewport:
-            slot.discard_ready()
-            slot.viewport = viewport
-        while not self.closed and slot.viewport == viewport and len(slot.ready) + slot.creating < self._prewarm:
-            slot.creating += 1
+    async def _refill(self, viewport: Viewport) -> None:
+        if self._viewport != viewport:
+            self._discard_ready()
+            self._viewport = viewport
+        while not self.closed and self._viewport == viewport and len(self._ready) + self._creating < self._prewarm:
+            self._creating += 1
             try:
-                chromium = slot.chromium
+                chromium = self._chromium
                 if chromium is None or chromium.dead:
                     return
-                async with slot.creation_slots:
+                async with self._creation_slots:
                     context = await self._create_context(chromium, viewport)
             except Exception:
                 return  # the next caller creates it and gets the error
             finally:
-                slot.creating -= 1
-            if self.closed or slot.viewport != viewport or slot.chromium is not chromium:
+                self._creating -= 1
+            if self.closed or self._viewport != viewport or self._chromium is not chromium:
                 context.discard()
             else:
-                slot.ready.append(context)
+                self._ready.append(context)
 
     def discard(self, context: PooledContext) -> None:
-        for slot in self._slots:
-            if context in slot.out:
-                slot.out.discard(context)
-                slot.used -= 1
+        self._out.discard(context)
         context.proxy.close()
         self._start_background(_close_context(context))
 
@@ -171,9 +169,15 @@ class ContextPool:
             for task in self._tasks - {asyncio.current_task()}:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.gather(*(slot.chromium.close() for slot in self._slots if slot.chromium is not None))
-            for context in [context for slot in self._slots for context in (*slot.ready, *slot.out)]:
+            if self._chromium is not None:
+                await self._chromium.close()
+            for context in (*self._ready, *self._out):
                 context.proxy.close()
+
+    def _discard_ready(self) -> None:
+        for context in self._ready:
+            context.discard()
+        self._ready.clear()
 
     def _start_background(self, coroutine: Any) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -184,25 +188,6 @@ class ContextPool:
 def _discard_unwanted(taking: asyncio.Future[PooledContext]) -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().discard()
-
-
-class _BrowserSlot:
-    """The slot of one browser. It may be empty, and is refilled when the browser dies."""
-
-    def __init__(self) -> None:
-        self.chromium: Chromium | None = None
-        self.viewport: Viewport | None = None
-        self.ready: deque[PooledContext] = deque()
-        self.out: set[PooledContext] = set()
-        self.used = 0
-        self.creating = 0
-        # More at a time only delay each other in the browser, in no particular order.
-        self.creation_slots = asyncio.Semaphore(4)
-
-    def discard_ready(self) -> None:
-        for context in self.ready:
-            context.discard()
-        self.ready.clear()
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,8 +191,16 @@ def _last(urls: deque[str], count: int) -> list[str]:
     return list(urls)[-count:] if count > 0 else []
 
 
-async def wait_until_settled(isolated: IsolatedWorlds, activity: PageActivity, since: ActivityMark) -> str:
+async def wait_until_settled(
+    isolated: IsolatedWorlds, activity: PageActivity, since: ActivityMark, stopped: asyncio.Event
+) -> str:
     """Wait until a page has finished what it started after ``since``.
+
+    Args:
+        isolated: The page's isolated worlds.
+        activity: The page's activity.
+        since: What was already running then is not waited for.
+        stopped: Set when the scripts of all pages are stopped, so that nothing changes and ours would not end.
 
     Returns:
         ``""``, or a note if it has not finished within the deadlines: the page is then shown as it is.
@@ -207,11 +216,13 @@ async def wait_until_settled(isolated: IsolatedWorlds, activity: PageActivity, s
             continue
         try:
             loading = 0 if activity.abandoned else int(left * 1_000)
-            state = await isolated.call("still", _CHANGES_MS, loading)
+            state = await _unless(stopped, isolated.call("still", _CHANGES_MS, loading))
         except DocumentGone:
             continue  # a navigation, whose events come before the next answer
         if activity.navigating(since):
             continue
+        if state is None:
+            return ""
         left = since.at + REQUESTS_S - clock()
         if activity.requesting(since):
             if left > 0:
@@ -223,3 +234,14 @@ async def wait_until_settled(isolated: IsolatedWorlds, activity: PageActivity, s
         break
     activity.abandoned = True
     return "The page is still loading; wait() if something is missing."
+
+
+async def _unless(stopped: asyncio.Event, operation: Coroutine[Any, Any, Any]) -> Any | None:
+    """Return the result of an operation, or ``None`` if the event is set first."""
+    tasks = [asyncio.ensure_future(operation), asyncio.ensure_future(stopped.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -90,17 +90,18 @@ class Contexts:
         self._connection.closed.add_done_callback(lambda _: self._all_gone())
         await root.send("Target.setAutoAttach", {**_ATTACH, "filter": _ONLY_PAGES})
 
-    async def new(self, *, proxy: str, viewport: tuple[int, int]) -> BrowserContext:
+    async def new(self, *, proxy: str, viewport: tuple[int, int], init_script: str) -> BrowserContext:
         """Create a context without pages that shares nothing with others.
 
         Args:
             proxy: ``http://host:port``; all traffic goes through it.
             viewport: Width and height of its pages in pixels.
+            init_script: Runs in each document before the document's own scripts.
         """
         root = self._connection.root
         wanted = {"disposeOnDetach": True, "proxyServer": proxy, "proxyBypassList": "<-loopback>"}
         name: str = (await root.send("Target.createBrowserContext", wanted))["browserContextId"]
-        context = self._contexts[name] = BrowserContext(self, root, name, viewport)
+        context = self._contexts[name] = BrowserContext(self, root, name, viewport, init_script)
         try:
             await asyncio.gather(
                 root.send_nowait(
@@ -153,26 +154,20 @@ class BrowserContext(_EventEmitter):
 
     Attributes:
         viewport: Width and height of its pages in pixels.
-        scripts: Scripts that run in each document before its own.
+        init_script: Runs in each document before the document's own scripts.
     """
 
-    def __init__(self, contexts: Contexts, root: CDPSession, name: str, viewport: tuple[int, int]) -> None:
+    def __init__(
+        self, contexts: Contexts, root: CDPSession, name: str, viewport: tuple[int, int], init_script: str
+    ) -> None:
         super().__init__()
         self.name = name
         self.viewport = viewport
-        self.scripts: list[str] = []
+        self.init_script = init_script
         self.pages: list[Page] = []
         self._contexts = contexts
         self._root = root
         self._coming: dict[str, asyncio.Task[Page]] = {}  # by target
-
-    async def add_init_script(self, script: str) -> None:
-        """Run a script in each document from now on, before the document's own scripts."""
-        self.scripts.append(script)
-        source = {"source": script, "runImmediately": True}
-        await asyncio.gather(
-            *(page.session.send_nowait("Page.addScriptToEvaluateOnNewDocument", source) for page in self.pages)
-        )
 
     async def new_page(self) -> Page:
         """Open an empty page.
@@ -390,10 +385,13 @@ class Page(_EventEmitter):
             *_LOOKS,
             *more,
             ("Page.setInterceptFileChooserDialog", {"enabled": True}),
+            (
+                "Page.addScriptToEvaluateOnNewDocument",
+                {"source": self._context.init_script, "runImmediately": True},
+            ),
+            ("Runtime.runIfWaitingForDebugger", {}),
         ]
-        for script in self._context.scripts:
-            commands.append(("Page.addScriptToEvaluateOnNewDocument", {"source": script, "runImmediately": True}))
-        answers = [session.send_nowait(*command) for command in (*commands, ("Runtime.runIfWaitingForDebugger", {}))]
+        answers = [session.send_nowait(*command) for command in commands]
         # Pages of one process share settings: the second page to set one is refused. A closed page is detected
         # elsewhere.
         await asyncio.gather(*answers, return_exceptions=True)

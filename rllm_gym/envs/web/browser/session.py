@@ -215,7 +215,7 @@ class BrowserSession:
     @contextlib.asynccontextmanager
     async def _scripts_paused(self) -> AsyncIterator[None]:
         """Disable scripts in the next document, for a page that replaces itself too fast to be observed."""
-        self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
+        self.tabs.note("The page kept reloading itself; its scripts were paused while it was read.")
         cdp = self.cdp()
         await self.within(_run_scripts(cdp, False), ANSWER_S, "disabling the page's scripts")
         try:
@@ -230,7 +230,7 @@ class BrowserSession:
             return await self.within(act(self.registry, self.viewport, action), ACT_S, f"the action {action.name}")
         except BrowserFault as fault:
             await self._recover(fault)
-            return f"The page broke over this action: {fault}."
+            return f"The page failed during this action: {fault}."
 
     async def _recover(self, fault: BrowserFault) -> None:
         """After a fault, continue with a working page if the browser works.
@@ -299,7 +299,7 @@ class BrowserSession:
             since = replace(tab.activity.mark(), requests=requests)
             # A page that does not answer, or whose tab is closing, is the observation's to deal with.
             with contextlib.suppress(BrowserFault, ProtocolError):
-                if note := await wait_until_settled(tab.isolated, tab.activity, since):
+                if note := await wait_until_settled(tab.isolated, tab.activity, since, self.tabs.scripts_stopped):
                     self.tabs.note(note)
 
     async def _wait_for_document(self, page: Page, url: str) -> None:

@@ -43,6 +43,7 @@ class TabSet:
         crashed: Tabs whose process died.
         crash: Done when the active tab has crashed.
         dialogs: Dialogs that appeared since the last :meth:`take_notes`.
+        scripts_stopped: Set while the scripts of all tabs are stopped.
     """
 
     def __init__(self, context: BrowserContext, page: Page, network_policy: NetworkPolicy) -> None:
@@ -53,6 +54,7 @@ class TabSet:
         self.dialogs: list[DialogRecord] = []
         self.crashed: set[Page] = set()
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.scripts_stopped = asyncio.Event()
         self._notes: list[str] = []
         self._notes_lost = 0
         self._behind: list[Page] = []
@@ -84,6 +86,7 @@ class TabSet:
 
     async def let_scripts_run(self) -> None:
         """Re-enable scripts of pages that opened endless dialogs or tabs, because the model acts again."""
+        self.scripts_stopped.clear()
         stopped, self._stopped = self._stopped, set()
         for page in stopped.intersection(self.pages) - self.crashed:
             session = self.cdp(page)
@@ -122,7 +125,7 @@ class TabSet:
             if self._tabs_refused <= MAX_TABS:
                 self.note(f"A page tried to open another tab. There are {MAX_TABS} already, so it was closed.")
             elif self._tabs_refused == MAX_TABS + 1:
-                self.note("A page went on opening tabs, so the scripts of all tabs were stopped.")
+                self.note("A page kept opening tabs, so the scripts of all tabs were stopped.")
             if self._tabs_refused > MAX_TABS:
                 self._stop_endless_scripts()
             self._start_background(page.close())
@@ -191,6 +194,7 @@ class TabSet:
             await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
             # A running script continues; this takes effect when a dialog returns control to the script.
             await session.send("Runtime.terminateExecution")
+        self.scripts_stopped.set()
 
     def _on_blocked(self, what: str) -> None:
         self.note(f"{what}: this is not one of the task's sites and was not opened.")

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import ToolWorld
-from rllm_gym.envs.mcp.worlds.wording import as_json
+from rllm_gym.envs.mcp.serving import Refusal, server
+from rllm_gym.envs.mcp.task import ToolWorld
+from rllm_gym.envs.mcp.wording import as_json
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_EVENTS = 1_000

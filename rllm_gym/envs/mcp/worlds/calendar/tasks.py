@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from random import Random
 
+from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
+from rllm_gym.envs.mcp.wording import a_today, listed, people, words
 from rllm_gym.envs.mcp.worlds.calendar.state import CLOSES, OPENS, Meeting, OfficeCalendar, OfficeCalendarWorld, written
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
-from rllm_gym.envs.mcp.worlds.wording import a_today, listed, people, words
 
 SUBJECTS = words("Budget Design Hiring Launch Marketing Pricing Quality Safety Sales Security Strategy Website")
 KINDS = words("check-in review planning workshop interview briefing")

@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, ToolMethod
+from rllm_gym.envs.mcp.serving import Refusal, ToolMethod
 
 MAX_FILE_BYTES = 200_000
 MAX_TOTAL_BYTES = 4_000_000

@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rllm_gym.envs.mcp.serving import server
+from rllm_gym.envs.mcp.task import ToolWorld
+from rllm_gym.envs.mcp.wording import CITIES, LAST_NAMES, a_day, a_today, words
 from rllm_gym.envs.mcp.worlds.files.folder import Folder, tree
-from rllm_gym.envs.mcp.worlds.serving import server
-from rllm_gym.envs.mcp.worlds.task import ToolWorld
-from rllm_gym.envs.mcp.worlds.wording import CITIES, LAST_NAMES, a_day, a_today, words
 from rllm_gym.mcp.servers import InProcessServer
 
 PROJECTS = words("Falcon Juniper Marble Nimbus Orchid Pelican Quartz Saffron Tundra Willow")

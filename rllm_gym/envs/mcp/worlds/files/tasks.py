@@ -7,10 +7,10 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+from rllm_gym.envs.mcp.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.wording import listed
 from rllm_gym.envs.mcp.worlds.files import office
 from rllm_gym.envs.mcp.worlds.files.office import FilesWorld
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate
-from rllm_gym.envs.mcp.worlds.wording import listed
 
 
 def _in(world: FilesWorld, folder: str) -> list[str]:

@@ -8,9 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.task import ToolWorld
-from rllm_gym.envs.mcp.worlds.wording import as_json
+from rllm_gym.envs.mcp.serving import Refusal, server
+from rllm_gym.envs.mcp.task import ToolWorld
+from rllm_gym.envs.mcp.wording import as_json
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 200

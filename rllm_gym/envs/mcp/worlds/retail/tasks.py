@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
+from rllm_gym.envs.mcp.wording import listed
 from rllm_gym.envs.mcp.worlds.retail.generate import COLOURS, an_address, build
 from rllm_gym.envs.mcp.worlds.retail.store import Order, Store, Variant
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
-from rllm_gym.envs.mcp.worlds.wording import listed
 
 _ACCEPTED = {
     "ordered by mistake": ("I ordered it by mistake", "that was ordered by mistake, sorry"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from random import Random
 
+from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.wording import CITIES, LAST_NAMES, a_day, a_today, people
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
-from rllm_gym.envs.mcp.worlds.wording import CITIES, LAST_NAMES, a_day, a_today, people
 
 SCHEMA = """
 CREATE TABLE patients (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT NOT NULL, born_on TEXT NOT NULL);

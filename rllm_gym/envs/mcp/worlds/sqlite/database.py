@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, heavy
-from rllm_gym.envs.mcp.worlds.wording import as_json, words
+from rllm_gym.envs.mcp.serving import Refusal, heavy
+from rllm_gym.envs.mcp.wording import as_json, words
 
 MAX_SQL_CHARS = 10_000
 MAX_VALUE_BYTES = 10_000

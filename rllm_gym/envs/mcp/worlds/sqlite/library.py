@@ -6,9 +6,9 @@ from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
+from rllm_gym.envs.mcp.task import Call, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.wording import CITIES, LAST_NAMES, a_day, a_today, email_of, listed, people, words
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id, edited, executed
-from rllm_gym.envs.mcp.worlds.task import Call, ToolTask, ToolTaskTemplate
-from rllm_gym.envs.mcp.worlds.wording import CITIES, LAST_NAMES, a_day, a_today, email_of, listed, people, words
 
 SCHEMA = """
 CREATE TABLE members (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL, branch TEXT NOT NULL,

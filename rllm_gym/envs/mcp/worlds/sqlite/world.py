@@ -7,9 +7,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.serving import server
+from rllm_gym.envs.mcp.serving import server
+from rllm_gym.envs.mcp.task import Answer, Call, Move, ToolWorld
 from rllm_gym.envs.mcp.worlds.sqlite.database import Database
-from rllm_gym.envs.mcp.worlds.task import Answer, Call, Move, ToolWorld
 from rllm_gym.mcp.servers import InProcessServer
 
 Rows = Sequence[Mapping[str, Any]]

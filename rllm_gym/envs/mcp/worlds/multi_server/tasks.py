@@ -8,15 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.calendar.state import OPENS, Meeting, OfficeCalendar, written
-from rllm_gym.envs.mcp.worlds.calendar.tasks import a_title, next_monday
-from rllm_gym.envs.mcp.worlds.contacts import AddressBook, Contact
-from rllm_gym.envs.mcp.worlds.files.folder import tree
-from rllm_gym.envs.mcp.worlds.files.office import files_server
-from rllm_gym.envs.mcp.worlds.serving import server
-from rllm_gym.envs.mcp.worlds.sqlite.database import Database
-from rllm_gym.envs.mcp.worlds.sqlite.world import database_server
-from rllm_gym.envs.mcp.worlds.task import (
+from rllm_gym.envs.mcp.serving import server
+from rllm_gym.envs.mcp.task import (
     Answer,
     Call,
     Move,
@@ -26,7 +19,14 @@ from rllm_gym.envs.mcp.worlds.task import (
     ToolWorld,
     called,
 )
-from rllm_gym.envs.mcp.worlds.wording import CITIES, FIRST_NAMES, LAST_NAMES, a_day, a_today, money, words
+from rllm_gym.envs.mcp.wording import CITIES, FIRST_NAMES, LAST_NAMES, a_day, a_today, money, words
+from rllm_gym.envs.mcp.worlds.calendar.state import OPENS, Meeting, OfficeCalendar, written
+from rllm_gym.envs.mcp.worlds.calendar.tasks import a_title, next_monday
+from rllm_gym.envs.mcp.worlds.files.folder import tree
+from rllm_gym.envs.mcp.worlds.files.office import files_server
+from rllm_gym.envs.mcp.worlds.multi_server.contacts import AddressBook, Contact
+from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+from rllm_gym.envs.mcp.worlds.sqlite.world import database_server
 from rllm_gym.mcp.servers import InProcessServer
 
 # Files and a database

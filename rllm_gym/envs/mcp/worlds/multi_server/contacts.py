@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
+from rllm_gym.envs.mcp.serving import Refusal, server
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 200
