@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parsing.checks import assert_all_raise
 
@@ -33,7 +33,6 @@ def test_gymnasiums_checker_passes() -> None:
         check_env(make_numeric(LAKE, features=features), skip_render_check=True)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec=None), max_size=300))
 def test_every_text_has_its_vector(text: str) -> None:
     """Also lone surrogates, control characters and the empty text."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from for_every import for_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from rllm_gym.chat import ChatRenderer
+from tests.chat.for_every import for_every
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"

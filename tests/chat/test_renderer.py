@@ -9,13 +9,13 @@ import random
 from typing import Any
 
 import pytest
-from for_every import for_every
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from templates import FAMILIES, make_tokenizer
 
 from rllm_gym.chat import ChatRenderer, ChatTemplateError, ContentPart, Message, TokenPrefix, ToolCall
 from rllm_gym.core import Step, Trajectory, TurnTokens
+from tests.chat.for_every import for_every
+from tests.chat.templates import FAMILIES, make_tokenizer
 
 ALL = sorted(FAMILIES)
 CHATTY = ["qwen2.5", "qwen3", "llama3"]  # take a system prompt, and any order after it

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from for_every import for_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from templates import FAMILIES, make_tokenizer
 
 from rllm_gym.chat import ChatRenderer, ChatTemplateError, Message, ToolCall
+from tests.chat.for_every import for_every
+from tests.chat.templates import FAMILIES, make_tokenizer
 
 ALL = sorted(FAMILIES)
 RENDERERS = {family: ChatRenderer(make_tokenizer(family)) for family in ALL}

@@ -186,7 +186,7 @@ def test_a_solver_and_judge_workflow_runs_unchanged() -> None:
 
 
 def test_tokens_of_a_workflow_can_be_trained_on() -> None:
-    from templates import make_tokenizer
+    from tests.chat.templates import make_tokenizer
 
     tokenizer = make_tokenizer("qwen2.5")
     drawn: list[tuple[tuple[int, ...], str]] = []
@@ -216,7 +216,7 @@ def test_tokens_of_a_workflow_can_be_trained_on() -> None:
 
 
 def test_a_conversation_split_over_trajectories_keeps_each_replys_whole_prompt() -> None:
-    from templates import make_tokenizer
+    from tests.chat.templates import make_tokenizer
 
     requests: list[SamplingRequest] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllm_gym import EnvironmentFault, Episode, Step, StopReason, TokenSequence, Trajectory
@@ -24,7 +24,6 @@ def turns(draw) -> TurnTokens:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(turns(), st.floats(-1, 1)), max_size=8))
 def test_every_sampled_token_is_trained_on_exactly_once(pieces):
     steps = [Step(tokens=tokens, reward=reward) for tokens, reward in pieces]
@@ -46,7 +45,6 @@ def test_every_sampled_token_is_trained_on_exactly_once(pieces):
     assert not seen
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(turns(), st.floats(0.1, 1)), min_size=1, max_size=6))
 def test_the_reward_of_a_turn_is_on_its_last_token(pieces):
     steps = [Step(tokens=tokens, reward=reward) for tokens, reward in pieces]

@@ -8,7 +8,7 @@ import pickle
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllm_gym.core import SPLITS, Task, split_of, stream_seed
@@ -20,7 +20,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.dictionaries(st.text(), json_values, max_size=4))
 def test_a_task_survives_json_pickle_and_copying(task_id, content, data):
     task = Task(task_id, content, data)
@@ -58,7 +57,6 @@ def test_lone_surrogates_have_a_hash_too():
     assert split_of("\ud800") in SPLITS
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SPLITS), st.integers(0, 50), st.integers(0, 50)), unique=True, min_size=2))
 def test_streams_of_different_parts_differ(parts):
     seeds = [stream_seed(*part) for part in parts]

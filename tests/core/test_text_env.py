@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parsing.checks import assert_all_raise, outcome
 
@@ -194,7 +194,6 @@ def test_a_saved_state_is_json_and_restores_everything():
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_arbitrary_bytes_as_a_state_are_a_value_error(state):
     with pytest.raises(ValueError):
         Guess().set_state(state)

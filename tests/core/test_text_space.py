@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllm_gym import Text
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_up_to_the_bound_is_a_member(text):
     assert text in Text(300)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from environments import Quiz, longest, raised
-from templates import make_tokenizer
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, Outcome, StopReason
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role
 from rllm_gym.engine.workflows import BestOfN, Debate, MultiTurn, PlanExecute, SelfPlay, SingleTurn, SolverJudge
 from rllm_gym.samplers import Completion, SamplingRequest, ScriptedSampler, WeightUpdate
+from tests.chat.templates import make_tokenizer
 
 
 class Once(Quiz):

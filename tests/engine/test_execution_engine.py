@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 import pytest
 from environments import BreaksOnce, Clock, Gate, Quiz
-from templates import make_tokenizer
 
 from rllm_gym.agents import BaseAgent, ChatAgent
 from rllm_gym.core import StopReason, Task
@@ -27,6 +26,7 @@ from rllm_gym.engine import (
 from rllm_gym.engine.progress import RunProgress
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
+from tests.chat.templates import make_tokenizer
 
 
 def engine_of(env: Any = Quiz, reply: Any = "give up", **arguments: Any) -> AgentExecutionEngine:
@@ -357,14 +357,15 @@ def test_a_reply_stops_at_the_templates_end_of_turn_also_for_a_base_model() -> N
     assert stops == [(7, tokenizer.convert_tokens_to_ids("<|im_end|>"))]
 
 
-def test_token_limits_without_a_tokenizer_are_errors() -> None:
+def test_an_option_that_is_unknown_or_invalid_is_an_error() -> None:
     with pytest.raises(ValueError, match="tokenizer"):
         engine_of(max_response_tokens=5)
-
-
-def test_a_number_for_deadlines_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"deadlines=5 must be a Deadlines, such as Deadlines\(step=5\.0\)"):
         engine_of(deadlines=5)
+    with pytest.raises(TypeError, match="'n_paralell'"):
+        engine_of(n_paralell=3)
+    with pytest.raises(TypeError, match="BaseAgent"):
+        engine_of(agent=dict).run_sync([0])
 
 
 def test_editors_are_told_every_option_with_its_type() -> None:
@@ -372,11 +373,6 @@ def test_editors_are_told_every_option_with_its_type() -> None:
     for engine in (AgentExecutionEngine, AgentWorkflowEngine):
         (arguments,) = typing.get_args(typing.get_type_hints(engine.__init__)["options"])
         assert typing.get_type_hints(arguments) == options
-
-
-def test_an_option_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(TypeError, match="'n_paralell'"):
-        engine_of(n_paralell=3)
 
 
 def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(
@@ -498,11 +494,6 @@ def test_the_progress_bar_shows_the_mean_reward_of_this_run(capfd: pytest.Captur
         stats.episodes, stats.rewards, stats.dropped = 13, 10.5, 1
         progress.advance()
     assert "reward 0.250" in capfd.readouterr().err
-
-
-def test_a_factory_that_returns_no_environment_is_an_error() -> None:
-    with pytest.raises(TypeError, match="BaseAgent"):
-        engine_of(agent=dict).run_sync([0])
 
 
 # What agents see

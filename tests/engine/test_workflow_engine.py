@@ -19,8 +19,6 @@ from rllm_gym.engine import (
     Workflow,
     WorkflowContext,
     group,
-    load_episodes,
-    save_episodes,
 )
 from rllm_gym.engine.workflows import MultiTurn, SingleTurn
 from rllm_gym.samplers import SamplingParams, SamplingRequest, ScriptedSampler, WeightUpdate
@@ -48,7 +46,7 @@ class Watching(ScriptedSampler):
 
 
 def qwen() -> Any:
-    from templates import make_tokenizer
+    from tests.chat.templates import make_tokenizer
 
     return make_tokenizer("qwen2.5")
 
@@ -245,33 +243,6 @@ def test_an_agent_receives_the_same_in_a_workflow_as_in_the_agent_engine() -> No
     assert received[1:] == [("not ?", 0.125, False, 1), ("right", 1.0, True, 2)]
     assert (episode.reward, episode.success, episode.stop_reason) == (1.125, True, StopReason.SUCCESS)
     assert episode.info["success"] is True
-
-
-def test_episodes_are_saved_and_loaded_with_their_metrics(tmp_path: Any) -> None:
-    episodes = AgentWorkflowEngine(Pair, sampler=Watching(qwen())).run_sync([EpisodeSpec(seed=1)])
-    save_episodes(tmp_path / "episodes.jsonl", episodes)
-    assert list(load_episodes(tmp_path / "episodes.jsonl")) == episodes
-    assert episodes[0].metrics == {"length": 4.0}
-
-
-def test_episodes_stream_as_they_finish() -> None:
-    class Waits(Workflow):
-        async def run(self, task: Any, context: WorkflowContext) -> None:
-            if task == 0:
-                await later.wait()
-
-    async def go() -> list[str]:
-        nonlocal later
-        later = asyncio.Event()
-        order = []
-        async for episode in AgentWorkflowEngine(Waits, sampler=Watching(), n_parallel=2).stream(range(4)):
-            order.append(episode.episode_id)
-            if len(order) == 3:
-                later.set()
-        return order
-
-    later = asyncio.Event()
-    assert asyncio.run(go()) == ["0-1", "0-2", "0-3", "0-0"]
 
 
 def test_an_invalid_or_unused_argument_is_an_error() -> None:

@@ -11,8 +11,7 @@ import pytest
 from environments import Quiz
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from recording_sampler import Recorder
-from templates import FAMILIES, make_tokenizer
+from recording_sampler import Recorder, assert_tokens_were_sampled, recording_model
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, StopReason, Trajectory
@@ -27,6 +26,7 @@ from rllm_gym.engine.workflows import (
     SolverJudge,
 )
 from rllm_gym.samplers import SamplingParams
+from tests.chat.templates import FAMILIES, make_tokenizer
 
 WORKFLOWS: dict[str, tuple[Workflow, Any]] = {
     "single turn": (SingleTurn(), Quiz),
@@ -48,22 +48,7 @@ def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conver
         trajectory.name for trajectory in episode.trajectories if trajectory.steps
     }
     for trajectory in episode.trajectories:
-        replies = drawn.pop(conversation + trajectory.name, [])
-        assert len(replies) == len(trajectory.steps)
-        turns: list[int] = []
-        for sequence in trajectory.branches():
-            for turn in sorted({turn for turn in sequence.turns if turn >= 0}):
-                places = [place for place, of in enumerate(sequence.turns) if of == turn]
-                request, completion = replies[turn]
-                assert places == list(range(places[0], places[-1] + 1))
-                assert sequence.ids[places[0] : places[-1] + 1] == completion.ids
-                assert sequence.logprobs[places[0] : places[-1] + 1] == completion.logprobs
-                assert sequence.ids[: places[0]] == request.ids
-                assert sequence.rewards[places[-1]] == trajectory.steps[turn].reward
-                assert list(request.messages) == trajectory.steps[turn].chat_completions
-                turns.append(turn)
-            assert all(mask == (of >= 0) for mask, of in zip(sequence.mask, sequence.turns, strict=True))
-        assert sorted(turns) == list(range(len(replies)))  # each in exactly one branch
+        assert_tokens_were_sampled(trajectory, drawn.pop(conversation + trajectory.name, []))
     assert not drawn
 
 
@@ -164,24 +149,8 @@ def test_an_episode_built_by_a_workflow_contains_only_its_own_tokens(make: Any, 
 
 
 def test_trainable_tokens_of_a_model_were_sampled_by_their_agent(tmp_path: Any) -> None:
-    torch = pytest.importorskip("torch", reason="the embedded sampler needs torch")
-    from rllm_gym.samplers import TorchSampler
-    from trainers.tiny_model import make_tiny_model
-
-    torch.set_num_threads(1)
-    make_tiny_model(tmp_path / "model")
-
-    class Recording(TorchSampler):
-        """Records sampled ids, as :class:`Recorder` does."""
-
-        async def sample(self, requests: Any) -> list[Any]:
-            completions = await super().sample(requests)
-            for request, completion in zip(requests, completions, strict=True):
-                self.drawn.setdefault(request.conversation, []).append((request, completion))
-            return completions
-
     async def scenario() -> None:
-        async with Recording(tmp_path / "model") as sampler:
+        async with recording_model(tmp_path / "model") as sampler:
             for workflow, env in WORKFLOWS.values():
                 sampler.drawn = {}
                 engine = AgentWorkflowEngine(
@@ -189,7 +158,7 @@ def test_trainable_tokens_of_a_model_were_sampled_by_their_agent(tmp_path: Any) 
                 )
                 for episode in await engine.run([EpisodeSpec(seed=n, episode_id=f"e{n}") for n in range(2)]):
                     assert episode.fault is None
-                    assert_tokens_are_the_agents_own(episode, sampler, f"0/{episode.episode_id}/1/")  # type: ignore[arg-type]
+                    assert_tokens_are_the_agents_own(episode, sampler, f"0/{episode.episode_id}/1/")
 
     asyncio.run(scenario())
 

@@ -98,16 +98,12 @@ STYLES = {
 def test_a_function_is_graded_by_tests_of_every_style():
     bare = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
     for style, text in STYLES.items():
-        row = bare | {"test": text, "test_style": style}
+        row = bare | {"test": text}  # the style need not be named
+        assert row_to_code_task(row, "x").data["test_style"] == style
+        row["test_style"] = style
         assert reward_of(row, "def add(a, b):\n    return a + b") == 1.0, style
         assert reward_of(row, "def add(a, b):\n    return 3") == 0.0, style
         assert reward_of(row, "add = None") == 0.0, style
-
-
-def test_the_style_of_tests_need_not_be_named():
-    bare = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
-    for style, text in STYLES.items():
-        assert row_to_code_task(bare | {"test": text}, "x").data["test_style"] == style
 
 
 def test_partial_credit_is_the_fraction_of_hidden_tests():
@@ -390,6 +386,8 @@ def test_misuse_is_an_error_with_a_hint():
         ({"tasks": [DOUBLE], "families": "lists"}, "built-in"),
         ({"tasks": [DOUBLE], "difficulty": 1}, "built-in"),
         ({"families": "poetry"}, "choose from"),
+        ({"families": []}, "choose from"),
+        ({"difficulty": (3, 1)}, "difficulty"),
         ({"difficulty": 6}, "difficulty=6"),
         ({"split": "dev"}, "'train', 'validation', 'test'"),
         ({"tasks": []}, "empty"),

@@ -10,7 +10,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parsing.checks import assert_all_raise
 
@@ -18,7 +18,6 @@ from rllm_gym.core import Task, TaskError
 from rllm_gym.data import Taskset
 from rllm_gym.envs.code import CodeEnv, row_to_code_task
 from rllm_gym.envs.code.contests import pickled_text
-from rllm_gym.grading.code import StdioTests
 
 CASES = [
     {"input": "1 2\n", "output": "3\n", "testtype": "stdin"},
@@ -194,12 +193,12 @@ def test_a_row_survives_a_round_trip_as_a_task():
         assert again.to_json() == task.to_json(), name
 
 
-def test_a_set_of_generic_tasks_is_accepted():
-    tasks = Taskset.from_rows([ROWS["ours"][0]])
-    env = CodeEnv(tasks=tasks, **PATIENT)
-    env.reset(seed=0)
-    assert env.step(f"```python\n{SUM}\n```")[1] == 1.0
-    assert isinstance(env._all, StdioTests)
+def test_generic_tasks_with_other_fields_are_accepted():
+    task = Task("t", "Add.", {"kind": "stdio", "tests": [{"stdin": "1 2", "stdout": "3"}], "source": "a book"})
+    for tasks in ([task], Taskset.from_rows([ROWS["ours"][0] | {"source": "a book"}])):
+        env = CodeEnv(tasks=tasks, **PATIENT)
+        env.reset(seed=0)
+        assert env.step(f"```python\n{SUM}\n```")[1] == 1.0
 
 
 def test_rows_of_both_kinds_load_from_one_parquet_file(tmp_path):
@@ -312,10 +311,6 @@ def test_a_decompression_bomb_is_not_unpacked():
         row_to_code_task({"question": "?", "private_test_cases": bomb}, "x")
 
 
-no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@no_deadline
 @given(st.text(max_size=300), st.integers(0, pickle.HIGHEST_PROTOCOL))
 def test_a_pickled_text_is_read_without_loading_it(text, protocol):
     data = pickle.dumps(text, protocol)
@@ -323,14 +318,12 @@ def test_a_pickled_text_is_read_without_loading_it(text, protocol):
         assert pickled_text(data) == text
 
 
-@no_deadline
 @given(st.one_of(st.integers(), st.lists(st.text(), min_size=1), st.binary(), st.dictionaries(st.text(), st.text())))
 def test_any_other_pickle_is_refused(value):
     with pytest.raises(ValueError):
         pickled_text(pickle.dumps(value))
 
 
-@no_deadline
 @given(st.binary(max_size=60))
 def test_bytes_that_are_not_a_pickle_are_refused(data):
     try:
@@ -338,10 +331,3 @@ def test_bytes_that_are_not_a_pickle_are_refused(data):
     except ValueError:
         return
     assert isinstance(text, str)
-
-
-def test_extra_fields_of_a_task_are_kept():
-    task = Task("t", "Add.", {"kind": "stdio", "tests": [{"stdin": "1 2", "stdout": "3"}], "source": "a book"})
-    env = CodeEnv(tasks=[task], **PATIENT)
-    env.reset(seed=0)
-    assert env.step(f"```python\n{SUM}\n```")[1] == 1.0

@@ -8,15 +8,12 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.envs.math.calculator import CalculatorError, calculate
 from rllm_gym.envs.math.tool_calls import expressions_asked
-
-no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 
 VALUES = [
     ("2 * (3 + 4)", "14"),
@@ -110,7 +107,6 @@ def test_expensive_expressions_are_rejected_at_once() -> None:
         assert time.thread_time() - started < 5, expression  # about 0.01 s; evaluating them would never end
 
 
-@no_deadline
 @given(st.text(alphabet="0123456789.+-*/%^!(), epigcdsqrtmax[]×÷−\n\t_'x٣", max_size=60) | st.text(max_size=60))
 def test_any_text_has_a_value_or_an_error_position_within_it(expression: str) -> None:
     try:
@@ -138,7 +134,6 @@ tree = st.recursive(
 )
 
 
-@no_deadline
 @given(tree)
 def test_values_agree_with_exact_fractions(case: tuple[str, Fraction | None]) -> None:
     expression, expected = case
@@ -185,7 +180,6 @@ def test_malformed_calls_are_reported_with_position_and_an_example() -> None:
         assert re.search(output, str(raised.value)), text[:100]
 
 
-@no_deadline
 @given(st.text(max_size=200).map(lambda text: "<tool_call>" + text + "</tool_call>"))
 def test_any_call_is_parsed_or_refused(text: str) -> None:
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import signal
@@ -773,13 +772,6 @@ WRONG_OPTIONS = (
 
 def test_an_option_out_of_range_is_an_error_with_its_name():
     assert_all_raise(ValueError, lambda options: make_env(**options), WRONG_OPTIONS, plain=True)
-
-
-def test_without_the_extra_the_install_command_is_named(monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "jsonschema" else find(name))
-    with pytest.raises(ModuleNotFoundError, match=r"jsonschema: pip install 'rllm-gym\[mcp\]'"):
-        MCPEnv()
 
 
 def test_episodes_can_be_rendered():

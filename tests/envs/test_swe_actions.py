@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllm_gym.core import InvalidAction
@@ -25,10 +25,6 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@no_deadline
 @given(NAMES, st.dictionaries(KEYS | st.text(max_size=4), VALUES, max_size=5), st.booleans())
 def test_every_call_is_parsed_or_refused(name, arguments, xml):
     if xml:
@@ -62,7 +58,6 @@ def test_the_schemas_are_openai_tools():
         assert set(tool["function"]["parameters"]["required"]) <= set(tool["function"]["parameters"]["properties"])
 
 
-@no_deadline
 @given(
     st.binary(max_size=300)
     | st.lists(st.sampled_from([b"\x1b[", b"31m", b"\x1b]0;", b"\x07", b"\r", b"\n", b"\xc3"])).map(b"".join)
@@ -73,7 +68,6 @@ def test_any_output_can_be_shown(data):
     assert all(letter.isprintable() or letter in "\n\t" or ord(letter) > 0x9F for letter in shown)
 
 
-@no_deadline
 @given(st.text(max_size=500), st.integers(2, 100))
 def test_truncated_output_is_marked(text, limit):
     shown = cut(text, limit)

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parsing.checks import assert_all_raise
 
@@ -281,10 +281,6 @@ LINES = st.lists(
 )
 
 
-no_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@no_deadline
 @given(LINES, LINES, st.booleans(), st.booleans())
 def test_a_written_diff_is_read_back(old_lines, new_lines, cut_old, cut_new):
     old, new = (
@@ -305,7 +301,6 @@ def test_git_applies_a_written_diff(tmp_path):
     assert (tmp_path / "é.py").read_bytes() == new
 
 
-@no_deadline
 @given(
     st.text(max_size=300) | st.lists(st.sampled_from(TEST_PATCH.splitlines(keepends=True)), max_size=30).map("".join)
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import http.server
-import importlib.util
 import os
 import re
 import signal
@@ -256,13 +255,6 @@ def test_rows_may_name_templates_of_the_user() -> None:
         assert play(env, env.web_task.moves)[0] == 1
     finally:
         env.close()
-
-
-def test_without_playwright_gym_make_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "playwright" else find(name))
-    with pytest.raises(ModuleNotFoundError, match=r"rllm-gym\[web\]"):
-        gymnasium.make("rllm/Web-v0")
 
 
 def test_a_site_that_raises_is_a_fault_and_the_next_episode_works() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from rllm_gym.envs.web.sites import TEMPLATES
 from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 from rllm_gym.grading.answers import matches
 from tests.browser.long_timeouts import require_chromium, use_long_timeouts
-from tests.sites.task_checks import daily_share, similar_task
+from tests.sites.task_checks import similar_task
 
 require_chromium()
 
@@ -83,9 +84,10 @@ def test_the_chosen_tasks_cover_every_site_and_kind_of_move() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_todays_share_of_the_seeds(env: WebEnv, name: str) -> None:
-    """Four of twenty seeds per day; all of them with ``RLLM_GYM_ALL_SEEDS=1``, which takes hours."""
-    for seed in daily_share(range(20), 4):
+def test_the_solution_in_a_browser_is_rewarded_and_a_near_miss_is_not(env: WebEnv, name: str) -> None:
+    """Four seeds of each template, which differ between templates: tests/sites has more without a browser."""
+    first = zlib.crc32(name.encode()) % 20
+    for seed in range(first, first + 4):
         try:
             check_task(env, name, seed)
             other = similar_task(TEMPLATES[name], seed, row(name, seed).difficulty)

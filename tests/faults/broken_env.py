@@ -8,9 +8,17 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from rllm_gym.core import EnvironmentFault, Text
+from rllm_gym.core import EnvironmentFault, StopReason, Text
 
 KINDS = ("raise", "hang_step", "hang_close", "garbage", "die")
+REPORTED_AS = {
+    "raise": ("raise", "exception"),
+    "hang_step": ("step_deadline",),
+    "hang_close": ("close_deadline",),
+    "garbage": ("invalid_result",),
+    "die": ("worker_died",),
+}
+EPISODES = 1000
 
 FOREVER = threading.Event()
 """Hanging calls wait for this event; a test in the same process sets it at its end, so that no thread outlives it."""
@@ -32,6 +40,26 @@ _GARBAGE: list[Any] = [
 def kind_of(task: int, kinds: tuple[str, ...] = KINDS) -> str | None:
     """Return the fault of this task's episode: every fifth task has one, each kind equally often."""
     return kinds[task // 5 % len(kinds)] if task % 5 == 0 else None
+
+
+def check_episodes(engine: Any, episodes: list[Any], kinds: tuple[str, ...], retries: int, *, turns: int) -> int:
+    """Assert that each fault was counted under its kind and none is trained on; return how often each kind occurred."""
+    assert [episode.task_id for episode in episodes] == [str(task) for task in range(EPISODES)]
+    for task, episode in enumerate(episodes):
+        if kind_of(task, kinds) is None:
+            assert (episode.stop_reason, episode.trainable) == (StopReason.SUCCESS, True)
+            assert (episode.reward, episode.num_turns, episode.attempts) == (1.0, turns, 1)
+        else:
+            assert (episode.stop_reason, episode.attempts) == (StopReason.FAULT, 1 + retries)
+            assert episode.fault
+            assert (episode.reward, episode.success, episode.trainable) == (0.0, False, False)
+    stats, each = engine.stats, 200 // len(kinds) * (1 + retries)
+    counted = {kind: sum(stats.faults[name] for name in REPORTED_AS[kind]) for kind in kinds}
+    assert counted == dict.fromkeys(kinds, each)
+    assert sum(stats.faults.values()) == 200 * (1 + retries)
+    assert stats.stop_reasons == {"success": 800, "fault": 200}
+    assert (stats.dropped, stats.retries, stats.rewards) == (200, 200 * retries, 800.0)
+    return each
 
 
 class BrokenEnv(gymnasium.Env[str, str]):

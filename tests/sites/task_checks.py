@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from functools import lru_cache, partial
 from importlib import import_module
 from random import Random
@@ -17,17 +15,9 @@ from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from tests.sites.html_walker import SiteDriver, rewarded
 
 FEW_SEEDS = (0, 4)  # the first and the fifth level
-MANY_SEEDS = range(100)
+MANY_SEEDS = range(25)
 STEPS = {"forum": 60}
 """Turn limits of episodes by site, where it is not the default of 30."""
-
-
-def daily_share(seeds: Sequence[int], count: int) -> list[int]:
-    """Return ``count`` of the seeds, rotating daily; all of them with ``RLLM_GYM_ALL_SEEDS=1``."""
-    if os.environ.get("RLLM_GYM_ALL_SEEDS"):
-        return list(seeds)
-    first = date.today().toordinal() * count
-    return [seeds[at % len(seeds)] for at in range(first, first + count)]
 
 
 def check_tasks(site: str, seeds: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from rllm_gym.envs.web.sites.markup import h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, paginate, render, sort_heading, suggest_field, text_area
 from rllm_gym.envs.web.sites.site import MAX_POSTS, Redirect, Site, Visit
 from tests.sites.html_walker import SiteDriver, parse
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_tasks, daily_share
+from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_tasks
 
 FIRST_OF_SITE = {name.partition("/")[0]: name for name in reversed(TEMPLATES)}
 
@@ -161,7 +161,7 @@ def test_the_solution_is_rewarded_and_a_near_miss_is_not(site: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("site", SITES)
 def test_the_solution_of_many_seeds(site: str) -> None:
-    check_tasks(site, daily_share(MANY_SEEDS, 25))
+    check_tasks(site, MANY_SEEDS)
 
 
 def _everything(names: list[str]) -> str:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from token_sequences import token_sequence
 
-from rllm_gym.core import TokenSequence
 from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.algorithms.grpo import group_relative
 from trainers.algorithms.losses import (
@@ -51,14 +51,7 @@ def grpo_oracle(
 def sample(reward: float, group: int, old_T: np.ndarray) -> Sample:
     """Return an episode of two prompt tokens and one sampled token per log-prob."""
     n = len(old_T)
-    sequence = TokenSequence(
-        (1, 2) + (3,) * n,
-        (0, 0) + (1,) * n,
-        (0.0, 0.0, *old_T),
-        (-1, -1) + (0,) * n,
-        (0.0,) * (n + 2),
-        (-1, -1) + (0,) * n,
-    )
+    sequence = token_sequence((1, 2) + (3,) * n, (0, 0) + (1,) * n, (0.0, 0.0, *old_T))
     return Sample("e", f"g{group}", reward, (sequence,))
 
 

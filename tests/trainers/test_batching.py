@@ -11,10 +11,10 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
+from token_sequences import token_sequence
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
-from rllm_gym.core import TokenSequence
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
 from trainers.batching.layout import fill, layout_tokens, pad, plan_layouts, predict_seconds
 from trainers.batching.microbatch import build_micro_batches
@@ -29,15 +29,7 @@ VOCABULARY = 40
 
 
 def row(ids: list[int], mask: list[int], **targets: float) -> Row:
-    n = len(ids)
-    sequence = TokenSequence(
-        tuple(ids),
-        tuple(mask),
-        tuple(-0.125 * (i + 1) if m else 0.0 for i, m in enumerate(mask)),
-        tuple(0 if m else -1 for m in mask),
-        (0.0,) * n,
-        tuple(0 if m else -1 for m in mask),
-    )
+    sequence = token_sequence(ids, mask, [-0.125 * (i + 1) if m else 0.0 for i, m in enumerate(mask)])
     sampled = sum(mask)
     return Row(sequence, {name: value + np.arange(sampled, dtype=np.float64) for name, value in targets.items()})
 

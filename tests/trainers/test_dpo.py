@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused_options import not_raised
+from termination import terminated_at
 
 from rllm_gym.chat import ChatRenderer
 from trainers import commands
 from trainers.config import ConfigError, DpoConfig, LengthConfig, ModelConfig, OptimizerConfig, PreferenceConfig
 from trainers.config.dpo import validate_dpo
 from trainers.config.mapping import from_mapping
-from trainers.fine_tuning import offline_run
 from trainers.fine_tuning.dpo import dpo
 from trainers.fine_tuning.pair_batches import PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
@@ -245,23 +243,12 @@ def test_another_model_can_be_the_reference(model: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuning: str
-) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(model: Path, tmp_path: Path, tuning: str) -> None:
     options: dict[str, Any] = {"steps": 6, "model": {"tuning": tuning}, "checkpoint": {"every": 2}}
     options["validation"] = {"fraction": 0.2, "every": 2}
     complete = dpo(run_config(model, tmp_path, **options))
-    stopped_at = 3
-    write = offline_run.MetricsLog.write
-
-    def write_and_stop(self: offline_run.MetricsLog, step: int, row: Any) -> None:
-        write(self, step, row)
-        if step == stopped_at:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     options["output"] = str(tmp_path / "again")
-    with monkeypatch.context() as patched:
-        patched.setattr(offline_run.MetricsLog, "write", write_and_stop)
+    with terminated_at(3):
         part = dpo(run_config(model, tmp_path, **options))
     assert (part.interrupted, part.steps, part.model) == (True, 3, None)
     with pytest.raises(ConfigError, match="already contains a run"):

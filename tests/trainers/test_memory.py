@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from token_sequences import token_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from rllm_gym.core import TokenSequence
 from trainers.batching import Row, make_micro_batches
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
@@ -80,7 +80,7 @@ def rows() -> list[Row]:
     created = []
     for _ in range(ROWS):
         ids = tuple(int(i) for i in rng.integers(3, 700, LENGTH))
-        created.append(Row(TokenSequence(ids, mask, (0.0,) * LENGTH, mask, (0.0,) * LENGTH, mask), {}))
+        created.append(Row(token_sequence(ids, mask), {}))
     return created
 
 

@@ -19,8 +19,9 @@ from echo_config import echo_config
 from outside.icepop import ICEPOP, ICEPOP_LOSS
 from outside.maxrl import MAXRL, MaxRLOptions
 from test_losses import draw, micro_batch
+from token_sequences import token_sequence
 
-from rllm_gym.core import Episode, TokenSequence
+from rllm_gym.core import Episode
 from rllm_gym.engine import load_episodes
 from trainers.algorithms import (
     ALGORITHMS,
@@ -214,7 +215,7 @@ def test_icepop_can_be_the_loss_of_another_algorithm() -> None:
 
 def test_what_an_outside_algorithm_returns_is_checked() -> None:
     """A wrong shape must not be broadcast, and a nan must not be skipped silently, step after step."""
-    sequence = TokenSequence((1, 2, 3), (0, 1, 1), (0.0, -1.0, -1.0), (-1, 0, 0), (0.0,) * 3, (-1, 0, 0))
+    sequence = token_sequence((1, 2, 3), (0, 1, 1), (0.0, -1.0, -1.0))
     samples = [Sample(name, "g", reward, (sequence,)) for name, reward in (("e0", 0.0), ("e1", 1.0))]
 
     def targets(returned: Any) -> list[list[float]]:

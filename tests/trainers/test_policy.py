@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from token_sequences import token_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import TokenSequence
@@ -40,30 +41,15 @@ def sequences(count: int, seed: int = 0) -> list[TokenSequence]:
             mask += [1] * int(rng.integers(1, 5)) + [0] * int(rng.integers(0, 7))
         n = len(mask)
         logps = [float(-rng.exponential()) if m else 0.0 for m in mask]
-        result.append(
-            TokenSequence(
-                tuple(int(i) for i in rng.integers(3, 700, n)),
-                tuple(mask),
-                tuple(logps),
-                tuple(0 if m else -1 for m in mask),
-                (0.0,) * n,
-                tuple(0 if m else -1 for m in mask),
-            )
-        )
+        result.append(token_sequence([int(i) for i in rng.integers(3, 700, n)], mask, logps))
     return result
 
 
 def with_prompt(sequence: TokenSequence, prompt: tuple[int, ...]) -> TokenSequence:
     """Return the sequence after another prompt."""
-    start = sequence.mask.index(1)
-    n = len(prompt)
-    return TokenSequence(
-        prompt + sequence.ids[start:],
-        (0,) * n + sequence.mask[start:],
-        (0.0,) * n + sequence.logprobs[start:],
-        (-1,) * n + sequence.versions[start:],
-        (0.0,) * n + sequence.rewards[start:],
-        (-1,) * n + sequence.turns[start:],
+    start, zeros = sequence.mask.index(1), (0,) * len(prompt)
+    return token_sequence(
+        prompt + sequence.ids[start:], zeros + sequence.mask[start:], zeros + sequence.logprobs[start:]
     )
 
 
@@ -133,13 +119,9 @@ def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> No
     marked = [place for place, m in enumerate(sequence.mask) if m]
     assert batch.column_N.tolist() == marked
     # Changing the last unmarked token, after which nothing is sampled, changes no gradient.
-    tail = TokenSequence(
-        (*sequence.ids, 7, 8),
-        (*sequence.mask, 0, 0),
-        (*sequence.logprobs, 0.0, 0.0),
-        (*sequence.versions, -1, -1),
-        (0.0,) * (len(sequence) + 2),
-        (*sequence.turns, -1, -1),
+    tail, other = (
+        token_sequence((*sequence.ids, *more), (*sequence.mask, 0, 0), (*sequence.logprobs, 0.0, 0.0))
+        for more in ((7, 8), (99, 100))
     )
 
     def gradient(s: TokenSequence) -> list[torch.Tensor]:
@@ -148,7 +130,6 @@ def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> No
         (batch.weight_N * policy.outputs(batch).logp_N).sum().backward()
         return [p.grad.clone() for _, p in policy.parameters if p.grad is not None]
 
-    other = TokenSequence((*tail.ids[:-2], 99, 100), tail.mask, tail.logprobs, tail.versions, tail.rewards, tail.turns)
     reference = gradient(sequence)
     for changed in (tail, other):
         for mine, theirs in zip(reference, gradient(changed), strict=True):
@@ -295,19 +276,8 @@ def test_synced_weights_compute_what_the_saved_model_computes(folder: Path, tmp_
         n = len(completion.ids)
         ids = prompt + completion.ids
         head = len(prompt)
-        rows.append(
-            Row(
-                TokenSequence(
-                    ids,
-                    (0,) * head + (1,) * n,
-                    (0.0,) * head + completion.logprobs,
-                    (-1,) * head + (1,) * n,
-                    (0.0,) * (head + n),
-                    (-1,) * head + (0,) * n,
-                ),
-                {"adv": np.ones(n)},
-            )
-        )
+        sequence = token_sequence(ids, (0,) * head + (1,) * n, (0.0,) * head + completion.logprobs)
+        rows.append(Row(sequence, {"adv": np.ones(n)}))
         with torch.no_grad():
             logp_TV = torch.log_softmax(loaded(input_ids=torch.tensor([ids])).logits[0].float() / 0.8, -1)
         theirs = [logp_TV[head + i - 1, token].item() for i, token in enumerate(completion.ids)]

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from echo_config import echo_config
+from termination import terminated_at
 from transformers import AutoModelForCausalLM
 
 from rllm_gym.core import Episode, StopReason
@@ -29,7 +30,7 @@ from trainers.loop import train
 from trainers.model import Policy
 from trainers.process_group import SINGLE_PROCESS
 from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from trainers.run.metrics import MetricsLog, read_metrics
+from trainers.run.metrics import read_metrics
 from trainers.run.resume import generator_states, set_generator_states
 from trainers.run.run_folder import lock_folder, open_folder, save_model
 from trainers.run.validation import Validation
@@ -97,17 +98,10 @@ def test_a_killed_and_resumed_run_is_bit_identical_and_without_replay_every_task
     assert tasks[:30] != tasks[30:]
 
 
-def test_sigterm_saves_and_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_saves_and_ends_the_run(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=400, checkpoint={"every": 1000}, validation={"every": 1000})
-    write = MetricsLog.write
-
-    def write_and_stop(log: MetricsLog, step: int, row: Any) -> None:
-        write(log, step, row)
-        if step == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(MetricsLog, "write", write_and_stop)
-    result = train(config)
+    with terminated_at(2):
+        result = train(config)
     assert result.interrupted
     assert result.model is None
     assert 0 < result.steps < 400

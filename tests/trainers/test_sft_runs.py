@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from refused_options import not_raised
+from termination import terminated_at
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
@@ -19,7 +18,6 @@ from rllm_gym.engine import save_episodes
 from trainers import commands
 from trainers.config import ConfigError, ModelConfig, OptimizerConfig, SftConfig, validate_sft
 from trainers.config.mapping import from_mapping
-from trainers.fine_tuning import offline_run
 from trainers.fine_tuning.sft import sft, sft_step
 from trainers.fine_tuning.sft_dataset import FileSftDataset
 from trainers.fine_tuning.tokenized import LengthLimit
@@ -163,21 +161,11 @@ def test_rejection_sampling_trains_on_the_best_episodes(model: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("stopped_at", [3, 6])
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
-) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(model: str, tmp_path: Path, stopped_at: int) -> None:
     values: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}, "validation": {"fraction": 0.2, "every": 2}}
     complete = sft(options(model, tmp_path, ROWS, **values))
-    plain = offline_run.MetricsLog.write
-
-    def write_and_stop(self: offline_run.MetricsLog, step: int, row: Any) -> None:
-        plain(self, step, row)
-        if step == stopped_at:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     values["output"] = str(tmp_path / "again")
-    with monkeypatch.context() as patched:
-        patched.setattr(offline_run.MetricsLog, "write", write_and_stop)
+    with terminated_at(stopped_at):
         part = sft(options(model, tmp_path, ROWS, **values))
     assert part.interrupted == (stopped_at < 6)
     resumed = sft(options(model, tmp_path, ROWS, **values, resume=True))

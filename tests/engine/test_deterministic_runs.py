@@ -1,18 +1,27 @@
-"""Deterministic runs of workflows: agents of an episode sample concurrently, and no batch depends on timing."""
+"""Deterministic runs: batches depend on the episodes and not on timing, and results are bit-identical."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import Quiz
+from recording_sampler import recording_model
 
-from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Workflow, WorkflowContext, save_episodes
+from rllm_gym.engine import (
+    AgentExecutionEngine,
+    AgentWorkflowEngine,
+    EpisodeSpec,
+    Workflow,
+    WorkflowContext,
+    save_episodes,
+)
 from rllm_gym.engine.workflows import BestOfN, SolverJudge
-from rllm_gym.samplers import Completion, SamplingParams, ScriptedSampler
+from rllm_gym.samplers import Completion, SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
 
 
 class Batches(ScriptedSampler):
@@ -31,7 +40,7 @@ class Batches(ScriptedSampler):
 
 
 class Slow(Quiz):
-    """Its steps take random times, different in each run."""
+    """Its resets and steps take random times, different in each run."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -69,32 +78,55 @@ class Nested(Workflow):
         return (await asyncio.shield(context.agent(f"agent_{number}").generate(text))).text
 
 
-@pytest.mark.parametrize("workflow", [SolverJudge(3), BestOfN(3), Nested()], ids=lambda made: type(made).__name__)
-def test_batches_do_not_depend_on_timing(workflow: Workflow, tmp_path: Any) -> None:
+def engine_of(workflow: Workflow | None, rng: int, sampler: Any, **options: Any) -> Any:
+    """Return a deterministic engine of the workflow, or without one an agent engine."""
+    options |= {"env": Slow, "env_kwargs": {"rng": random.Random(rng)}, "sampler": sampler, "deterministic": True}
+    return AgentWorkflowEngine(workflow, **options) if workflow else AgentExecutionEngine(**options)
+
+
+def saved(episodes: Any, path: Path) -> bytes:
+    for episode in episodes:
+        assert episode.fault is None
+        episode.seconds = {}
+    save_episodes(path, episodes)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("workflow", "agents"),
+    [(None, 1), (SolverJudge(3), 3), (BestOfN(3), 3), (Nested(), 6)],
+    ids=["agent", "solver judge", "best of n", "nested"],
+)
+def test_batches_do_not_depend_on_timing(workflow: Workflow | None, agents: int, tmp_path: Path) -> None:
     def scenario(rng: int) -> tuple[list[Any], bytes]:
         sampler = Batches()
-        engine = AgentWorkflowEngine(
-            workflow,
-            env=Slow,
-            env_kwargs={"rng": random.Random(rng)},
-            sampler=sampler,
-            n_parallel=4,
-            deterministic=True,
-        )
-        episodes = engine.run_sync(range(10))
-        for episode in episodes:
-            episode.seconds = {}
-        save_episodes(tmp_path / f"{rng}", episodes)
-        return sampler.log, (tmp_path / f"{rng}").read_bytes()
+        episodes = engine_of(workflow, rng, sampler, n_parallel=4).run_sync(range(10))
+        return sampler.log, saved(episodes, tmp_path / f"{rng}")
 
     first, second = scenario(1), scenario(2)
     assert first == second
     batches = [entry for entry in first[0] if isinstance(entry, list)]
     # Full: all agents that are ready to sample, of all episodes, are in one batch.
-    assert len(batches[0]) == 4 * (6 if isinstance(workflow, Nested) else 3)
+    assert len(batches[0]) == 4 * agents
     conversations = {name for batch in batches for name in batch}
     released = [entry for entry in first[0] if isinstance(entry, str)]
     assert sorted(released) == sorted(conversations)
+
+
+def test_results_are_delivered_in_order() -> None:
+    async def scenario() -> list[str]:
+        engine = engine_of(None, 0, Batches(), n_parallel=5)
+        return [episode.task_id async for episode in engine.stream(range(20))]
+
+    assert asyncio.run(scenario()) == [f"task-{number}" for number in range(20)]
+
+
+def test_a_sampler_that_fails_in_a_round_ends_the_run() -> None:
+    def reply(request: SamplingRequest) -> str:
+        raise SamplerError("out of memory")
+
+    with pytest.raises(SamplerError, match="out of memory"):
+        engine_of(None, 0, ScriptedSampler(reply), n_parallel=5).run_sync(range(20))
 
 
 def test_an_agents_replies_do_not_depend_on_the_order_of_other_agents() -> None:
@@ -120,45 +152,13 @@ def test_an_agents_replies_do_not_depend_on_the_order_of_other_agents() -> None:
     assert output[0] == output[1]
 
 
-def test_two_runs_with_a_model_are_bit_identical(tmp_path: Any) -> None:
-    torch = pytest.importorskip("torch", reason="the embedded sampler needs torch")
-    from test_workflow_tokens import assert_tokens_are_the_agents_own
-
-    from rllm_gym.samplers import TorchSampler
-    from trainers.tiny_model import make_tiny_model
-
-    torch.set_num_threads(1)
-    make_tiny_model(tmp_path / "model")
-
-    class Recording(TorchSampler):
-        """Records sampled ids under the name of their conversation."""
-
-        async def sample(self, requests: Any) -> list[Completion]:
-            completions = await super().sample(requests)
-            for request, completion in zip(requests, completions, strict=True):
-                drawn.setdefault(request.conversation, []).append((request, completion))
-            return completions
-
-    files = []
-    for number in range(2):
-        drawn: dict[str, Any] = {}
-        sampler = Recording(tmp_path / "model", deterministic=True)
-        sampler.drawn = drawn  # type: ignore[attr-defined]
-        engine = AgentWorkflowEngine(
-            SolverJudge(3),
-            env=Slow,
-            env_kwargs={"rng": random.Random(number)},
-            sampler=sampler,
-            sampling_params=SamplingParams(max_tokens=5),
-            n_parallel=3,
-            deterministic=True,
-        )
-        episodes = engine.run_sync([EpisodeSpec(n, seed=n, episode_id=f"e{n}") for n in range(5)])
-        for episode in episodes:
-            assert episode.fault is None
-            assert_tokens_are_the_agents_own(episode, sampler, f"0/{episode.episode_id}/1/")  # type: ignore[arg-type]
-            episode.seconds = {}
-        save_episodes(tmp_path / f"{number}.jsonl", episodes)
-        files.append((tmp_path / f"{number}.jsonl").read_bytes())
+@pytest.mark.parametrize("workflow", [None, SolverJudge(3)], ids=["agent", "workflow"])
+def test_two_runs_with_a_model_are_bit_identical(workflow: Workflow | None, tmp_path: Path) -> None:
+    def scenario(number: int) -> bytes:
+        sampler = recording_model(tmp_path / "model", deterministic=True)
+        engine = engine_of(workflow, number, sampler, sampling_params=SamplingParams(max_tokens=6), n_parallel=3)
+        episodes = engine.run_sync([EpisodeSpec(n, seed=n, group_id=str(n // 2)) for n in range(6)])
         asyncio.run(sampler.close())
-    assert files[0] == files[1]
+        return saved(episodes, tmp_path / f"{number}.jsonl")
+
+    assert scenario(1) == scenario(2)

@@ -1,8 +1,0 @@
-"""Tokenizers for the tests of rLLM code: the ones with which the renderer is tested."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "chat"))
