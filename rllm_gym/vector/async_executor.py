@@ -103,15 +103,19 @@ class AsyncExecutor:
         """Add a result."""
         self._results.put(result)
 
-    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
+    def wait(self, at_least: int, timeout: float | None) -> None:
+        """As :meth:`ResultQueue.wait`."""
+        self._results.wait(at_least, timeout)
+
+    def take(self) -> list[EnvResult]:
         """As :meth:`ResultQueue.take`."""
-        return self._results.take(at_least, timeout)
+        return self._results.take()
 
     def close(self) -> None:
         """Close every environment and end its worker, within the deadline. Work in progress is cancelled."""
         if self._closed or os.getpid() != self._pid:
             return  # called twice, or in a fork: the workers belong to the parent
-        if threading.current_thread() is self._loop._thread:
+        if self._loop.is_current:
             threading.Thread(target=self.close, name="vector-close", daemon=True).start()
             return
         self._closed = True

@@ -31,8 +31,14 @@ class Executor(Protocol):
     def put(self, result: EnvResult) -> None:
         """Add a result."""
 
-    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
-        """Return all results, once there are ``at_least`` so many, or ``timeout`` seconds have passed."""
+    def wait(self, at_least: int, timeout: float | None) -> None:
+        """Wait until ``at_least`` results have arrived, or ``timeout`` seconds have passed; it may return earlier.
+
+        Ctrl-C can end it at any instant: it changes nothing.
+        """
+
+    def take(self) -> list[EnvResult]:
+        """Return the results that have arrived."""
 
     def close(self) -> None: ...
 
@@ -49,7 +55,10 @@ def open_executor(workers: str, specs: Mapping[str, EnvBuildSpec], count: int, d
         pool = WorkerPool("thread", max_workers=count, name="vector-make")
         return AsyncExecutor(partial(CoroutineEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     if workers == "thread":
-        pool = WorkerPool("thread", max_workers=count, name="vector")
+        # Environments of others may hold objects that are bound to a thread: sqlite3, Playwright.
+        sources = [build_spec.source for build_spec in specs.values()]
+        ours = all(isinstance(source, EnvSpec) and source.id.startswith("rllm/") for source in sources)
+        pool = WorkerPool("thread", max_workers=count, name="vector", own_threads=not ours)
         return ThreadExecutor(partial(ThreadEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     preload = ("rllm_gym.vector", *_modules(specs)) if workers == "process" else ()
     pool = WorkerPool(workers, max_workers=count, name="vector", preload=preload)  # type: ignore[arg-type]
