@@ -68,13 +68,13 @@ class ProcessExecutor(AsyncExecutor):
             until = self._first_deadline
             if timeout is not None:
                 until = min(until, time.monotonic() + timeout)
-            calls = list(self._calls.values())
-            self._in_order = at_least >= len(calls) > 1
             poller = self._any_worker
+            self._in_order = at_least >= len(self._calls) > 1
             if self._in_order:  # mostly, the first one is still at work
+                descriptor, call, _ = list(self._calls.values())[0]  # noqa: RUF015 - other threads add calls
                 poller = select.poll()
-                poller.register(self._wake_reader, select.POLLIN)
-                poller.register(calls[0][0], calls[0][1].events)
+                poller.register(self._woken, select.POLLIN)
+                poller.register(descriptor, call.events)
             left = 0 if self._results.ready else (until - time.monotonic()) * 1000
             events = poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)
             if self._in_order and not events:  # others than the first may have answered
