@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from gymnasium.envs.registration import EnvSpec
 
@@ -13,37 +12,15 @@ from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvWorker, VectorEnvWorker
-from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 from rllm_gym.vector.process_executor import ProcessExecutor
 from rllm_gym.vector.thread_executor import ThreadEnvWorker, ThreadExecutor
 
 WORKERS = ("thread", "process", "asyncio", "ray")
 
 
-class Executor(Protocol):
-    """Executes commands, and keeps their results until they are taken."""
-
-    @property
-    def abandoned(self) -> int: ...
-
-    def submit(self, commands: Sequence[EnvCommand]) -> None: ...
-
-    def put(self, result: EnvResult) -> None:
-        """Add a result."""
-
-    def wait(self, at_least: int, timeout: float | None) -> None:
-        """Wait until ``at_least`` results have arrived, or ``timeout`` seconds have passed; it may return earlier.
-
-        Ctrl-C can end it at any instant: it changes nothing.
-        """
-
-    def take(self) -> list[EnvResult]:
-        """Return the results that have arrived."""
-
-    def close(self) -> None: ...
-
-
-def open_executor(workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines) -> Executor:
+def open_executor(
+    workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines
+) -> AsyncExecutor:
     """Return an executor for a kind of worker.
 
     Raises:
