@@ -60,16 +60,18 @@ def test_a_pool_keeps_its_deadlines_after_ctrl_c_while_a_thread_starts():
 
 
 def test_a_worker_whose_call_was_interrupted_has_ended_unless_the_call_never_began():
-    threads = WorkerThreads("interrupted")
     alive = []
     while True:
+        threads = WorkerThreads("interrupted")  # new ones: idle threads would change the number of instants
         worker, counter = ThreadWorker("interrupted", threads), Counter()
-        if not interrupt(len(alive), worker.ask, WorkRequest("run", counter.add), LONG):
-            break
-        alive.append(worker.alive)
-        if worker.alive:
-            assert worker.ask(WorkRequest("run", vars, (counter,)), LONG) == {"value": 0}
-    threads.close()
+        try:
+            if not interrupt(len(alive), worker.ask, WorkRequest("run", counter.add), LONG):
+                break
+            alive.append(worker.alive)
+            if worker.alive:
+                assert worker.ask(WorkRequest("run", vars, (counter,)), LONG) == {"value": 0}
+        finally:
+            threads.close()
     assert set(alive) == {True, False}
 
 
