@@ -47,6 +47,11 @@ class BackgroundLoop:
         """Run a coroutine and await its result on the caller's own loop. Cancelling the caller cancels it."""
         return await asyncio.wrap_future(self.start(coroutine))
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in the loop's thread, where it must not wait for the loop."""
+        return threading.current_thread() is self._thread
+
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop's thread; safe from any thread and from a signal handler."""
         with suppress(RuntimeError):  # closed
@@ -61,7 +66,7 @@ class BackgroundLoop:
         if self._closed:
             return
         self._closed = True
-        if threading.current_thread() is self._thread:  # garbage collection may close it there
+        if self.is_current:  # garbage collection may close it there
             self._loop.call_soon(self._loop.stop)
             return
         if self._thread.is_alive():

@@ -9,10 +9,10 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from rllm_gym.engine.env_host import TaskEnvHost
-from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
+from rllm_gym.engine.task_env_host import TaskEnvHost
 from rllm_gym.runtime import Kind, WorkerError, WorkerPool
 from rllm_gym.runtime.env_worker import worker_faults
 
@@ -109,7 +109,7 @@ class EnvPool:
                     memory_mb=self._memory_mb,
                     name=self._name,
                     own_threads=own_threads,
-                    preload=() if self._kind == "thread" else ("rllm_gym.engine.env_host",),
+                    preload=() if self._kind == "thread" else ("rllm_gym.engine.task_env_host",),
                 )
             return self._pools[own_threads]
 

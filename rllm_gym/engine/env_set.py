@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.engine.env_pool import EnvPool
-from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 
 _MAX_IDLE = 16  # maximum number of idle environments
 

@@ -15,7 +15,7 @@ from rllm_gym.engine.base import BaseEngine
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.engine_run import Result
-from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.options import EngineArguments, EngineOptions
 from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.sampler_client import SamplerClient

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from rllm_gym.core import EnvironmentFault, StopReason, Task
 from rllm_gym.engine.attempt_state import AttemptState
-from rllm_gym.engine.env_host import ActionTypeError
-from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.game_host import GameState
 from rllm_gym.engine.rollout import ENVIRONMENT_REASONS
+from rllm_gym.engine.task_env_host import ActionTypeError
 from rllm_gym.runtime.env_host import StepResult
 
 TaskLike = int | str | Task | Mapping[str, Any]

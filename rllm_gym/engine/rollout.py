@@ -11,9 +11,9 @@ from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine.attempt import AgentError, empty_episode
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.env_host import ActionTypeError
-from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.spec import EpisodeSpec
+from rllm_gym.engine.task_env_host import ActionTypeError
 from rllm_gym.samplers.protocol import SamplingParams
 
 

@@ -14,12 +14,12 @@ from rllm_gym.core import Episode, StopReason, Trajectory
 from rllm_gym.engine.agent_session import AgentSession, check_finite
 from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.env_host import TaskEnvHost
 from rllm_gym.engine.env_pool import EnvPool
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import GameHost, resolve_game
 from rllm_gym.engine.handles import EnvironmentHandle, GameHandle, WorkerHandle
 from rllm_gym.engine.roles import Role
+from rllm_gym.engine.task_env_host import TaskEnvHost
 from rllm_gym.runtime.env_building import resolve
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

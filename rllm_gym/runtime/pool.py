@@ -197,7 +197,11 @@ class WorkerPool:
     def start(self, calls: Sequence[ThreadCall]) -> None:
         """Start calls of :meth:`Actor.prepare` together, without waiting."""
         assert self._threads is not None
-        self._threads.submit(calls)
+        if self._own_threads:
+            for call in calls:
+                call.start()
+        else:
+            self._threads.submit(calls)
 
     # Closing
 
@@ -410,11 +414,17 @@ class Actor:
             RuntimeError: Another call is in progress.
         """
         _check_timeout(timeout)
-        self._begin(method)
         try:
-            return self._worker.ask(WorkRequest("call", method, args, kwargs), timeout)
-        finally:
-            self._end()
+            self._begin(method)
+            try:
+                return self._worker.ask(WorkRequest("call", method, args, kwargs), timeout)
+            finally:
+                self._end()
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C, perhaps before the inner ``try``
+            self.kill()
+            raise
 
     async def acall(self, method: str, *args: Any, timeout: float, **kwargs: Any) -> Any:
         """As :meth:`call`, awaited."""

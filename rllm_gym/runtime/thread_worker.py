@@ -73,6 +73,10 @@ class ThreadCall:
         self.ended: Callable[[ThreadCall], object] = _ignore
         self.began: threading.Lock | None = None  # released when the work begins
 
+    def start(self) -> None:
+        """Submit it to the threads of its worker."""
+        self.worker.threads.submit([self])
+
     def run(self) -> None:
         if self.began is not None:
             self.began.release()
@@ -113,7 +117,6 @@ class _Thread:
 
     Attributes:
         call: What it is doing.
-        leads: Whether it will soon take the next call from the queue.
         ends: Whether it takes no more calls: decided with the lock held, as a call may arrive while the pool is closed.
     """
 
@@ -121,7 +124,6 @@ class _Thread:
         self.wake = threading.Lock()
         self.wake.acquire()
         self.call: ThreadCall | None = None
-        self.leads = True
         self.ends = False
 
 
@@ -146,14 +148,18 @@ class WorkerThreads:
         # The attributes below are protected by the lock.
         self._lock = threading.Lock()
         self._queue: deque[ThreadCall] = deque()
+        # Threads add themselves: Ctrl-C in ``Thread.start`` leaves unknown whether the thread has begun.
         self._threads: set[_Thread] = set()
         self._idle: list[_Thread] = []
+        self._leading: set[_Thread] = set()
+        """Those that will soon take the next call from the queue."""
         self._numbers = itertools.count()
-        self._leads = 0
         self._submitted = 0
         self._taken = 0
         self._closed = False
-        self._wake_watch = threading.Condition(threading.Lock())
+        # Not a ``threading.Condition``, in whose Python code Ctrl-C can leave the lock held.
+        self._wake_watch = threading.Lock()  # released to wake the watch thread
+        self._wake_watch.acquire()
         self._watch_sleeps = False
         self._watched = False
 
@@ -168,19 +174,16 @@ class WorkerThreads:
             raise RuntimeError(f"pool {self._name!r} belongs to process {self._pid}; a fork must create its own pool")
         with self._lock:
             try:
-                if self._leads == 0:
+                if not self._leading:
                     self._start_thread()
                 if not self._watched:
-                    threading.Thread(target=self._watch, name=f"{self._name}-watch", daemon=True).start()
-                    self._watched = True
+                    _start_daemon(f"{self._name}-watch", self._watch)
             except RuntimeError as error:
                 raise WorkerStartFailed(f"pool {self._name!r} cannot start a thread: {error}") from error
             self._queue.extend(calls)
             self._submitted += 1
         if self._watch_sleeps:
-            with self._wake_watch:
-                self._watch_sleeps = False
-                self._wake_watch.notify()
+            self._wake()
 
     def mailbox(self, loop: asyncio.AbstractEventLoop) -> _LoopMailbox:
         return self._mailboxes.get(loop) or self._mailboxes.setdefault(loop, _LoopMailbox(self))
@@ -204,7 +207,7 @@ class WorkerThreads:
                 counted.abandoned += 1
                 count = counted.abandoned
                 thread = next(thread for thread in self._threads if thread.call is call)
-                self._yield_lead(thread)
+                self._leading.discard(thread)
                 self._threads.discard(thread)
         if state == _RUNNING:
             _log.warning(
@@ -222,8 +225,7 @@ class WorkerThreads:
             for thread in self._idle:
                 thread.wake.release()
             self._idle.clear()
-        with self._wake_watch:
-            self._wake_watch.notify()
+        self._wake()
 
     # The queue
 
@@ -235,23 +237,22 @@ class WorkerThreads:
         """
         if self._idle:
             thread = self._idle.pop()
-            thread.leads = True
+            self._leading.add(thread)
             thread.wake.release()
         else:
             thread = _Thread()
-            name = f"{self._name}-{next(self._numbers)}"
-            self._threads.add(thread)
             try:
-                threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True).start()
+                _start_daemon(f"{self._name}-{next(self._numbers)}", self._serve, thread)
             except RuntimeError:
-                self._threads.discard(thread)
                 if not self._threads:
                     raise
                 return  # the other threads have to do it
-        self._leads += 1
+            self._leading.add(thread)
 
     def _serve(self, thread: _Thread) -> None:
         call: ThreadCall | None = None
+        with self._lock:
+            self._threads.add(thread)
         while True:
             with self._lock:
                 if call is not None:
@@ -284,14 +285,13 @@ class WorkerThreads:
             call.until = time.monotonic() + call.seconds
             thread.call = call
             if call.slow:
-                self._yield_lead(thread)
-                if self._queue and self._leads == 0:
+                self._leading.discard(thread)
+                if self._queue and not self._leading:
                     self._start_thread()
-            elif not thread.leads:
-                thread.leads = True
-                self._leads += 1
+            else:
+                self._leading.add(thread)
             return call
-        self._yield_lead(thread)
+        self._leading.discard(thread)
         if self._closed:
             thread.ends = True
             self._threads.discard(thread)
@@ -299,17 +299,16 @@ class WorkerThreads:
             self._idle.append(thread)
         return None
 
-    def _yield_lead(self, thread: _Thread) -> None:
-        if thread.leads:
-            thread.leads = False
-            self._leads -= 1
-
     # The watch thread
 
     def _watch(self) -> None:
         """Start more threads when the queue is blocked, and give up the late calls."""
         submitted = taken = stuck = started = quiet = 0
         look_for_late = 0.0
+        with self._lock:
+            if self._watched:
+                return  # another one has begun
+            self._watched = True
         while True:
             now = time.monotonic()
             with self._lock:
@@ -331,27 +330,39 @@ class WorkerThreads:
                 look_for_late = min(first, now + _LOOK_FOR_LATE)
                 for call in late:
                     call.worker.end_late(call)
-            with self._wake_watch:
-                if quiet <= _QUIET_TICKS:
-                    self._wake_watch.wait(_TICK)
-                    continue
-                self._watch_sleeps = True
-                if self._submitted == submitted and not self._closed:
-                    self._wake_watch.wait(first - now if first < math.inf else None)
-                self._watch_sleeps = False
+            if quiet <= _QUIET_TICKS:
+                self._wake_watch.acquire(timeout=_TICK)
+                continue
+            self._watch_sleeps = True
+            if self._submitted == submitted and not self._closed:
+                left = first - time.monotonic()
+                self._wake_watch.acquire(timeout=max(0.0, left) if left < threading.TIMEOUT_MAX else -1)
+            self._watch_sleeps = False
+
+    def _wake(self) -> None:
+        """Wake the watch thread."""
+        self._watch_sleeps = False
+        with suppress(RuntimeError):  # another thread has woken it
+            self._wake_watch.release()
 
     def _add_threads(self, count: int) -> None:
         """Treat all busy threads as slow; ``count`` others continue. Called with the lock held."""
         if self._parent is not None:
             return
-        for thread in self._threads:
-            if thread.call is not None:
-                self._yield_lead(thread)
-        # Ctrl-C may have interrupted ``_start_thread``.
-        self._leads = sum(thread.leads for thread in self._threads)
+        # This also forgets a thread that never began.
+        self._leading = {thread for thread in self._threads & self._leading if thread.call is None}
         with suppress(RuntimeError):  # no more threads: the next check tries again
             for _ in range(count):
                 self._start_thread()
+
+
+def _start_daemon(name: str, target: Callable[..., None], *args: Any) -> None:
+    try:
+        threading.Thread(target=target, args=args, name=name, daemon=True).start()
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # it left a lock of the thread in the wrong state
+            raise error.__context__ from None
+        raise
 
 
 class _LoopMailbox:
@@ -410,7 +421,7 @@ class ThreadWorker:
         """Whether the calls of its object are slow."""
         self.call: ThreadCall | None = None
         self._own_thread = own_thread
-        self._threads = WorkerThreads(self.name, parent=threads) if own_thread else threads
+        self.threads = WorkerThreads(self.name, parent=threads) if own_thread else threads
         self._seconds = 0.0
 
     def is_healthy(self) -> bool:
@@ -425,24 +436,26 @@ class ThreadWorker:
         outbox: queue.SimpleQueue[ThreadCall] = queue.SimpleQueue()
         call = self.prepare(request, timeout)
         call.ended = outbox.put
-        self._threads.submit([call])
         try:
+            call.start()
             outbox.get()  # the threads keep the deadline
-        except BaseException:
+            return call.result()
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C
             self._end(call, "was not waited for: the wait was interrupted")
             raise
-        return call.result()
 
     async def aask(self, request: WorkRequest, timeout: float) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        mailbox = self._threads.mailbox(loop)
+        mailbox = self.threads.mailbox(loop)
         call = self.prepare(request, timeout)
         call.ended = lambda _: mailbox.post(loop, future)
         if call.slow:
             began = call.began = threading.Lock()
             began.acquire()
-            self._threads.submit([call])
+            call.start()
             began.acquire(timeout=_HEAD_START)
         else:
             mailbox.submit_soon(loop, call)
@@ -464,7 +477,7 @@ class ThreadWorker:
     def end_late(self, call: ThreadCall) -> None:
         """End a call whose deadline has passed."""
         text = f"did not finish within {call.seconds:g} s"
-        if self._threads.give_up(call, text) == _RUNNING:
+        if self.threads.give_up(call, text) == _RUNNING:
             self.alive = False
             self._end_own_thread()
             text = f"{call.request.name!r} {text}; thread {self.name} cannot be killed and was abandoned"
@@ -479,14 +492,14 @@ class ThreadWorker:
         """End the worker, and return the state of its call until now."""
         self.alive = False
         self.call = None
-        state = _DONE if call is None else self._threads.give_up(call, why)
+        state = _DONE if call is None else self.threads.give_up(call, why)
         # Otherwise the object is closed when the call returns.
         if state in (_WAITING, _DONE) and self.handler.has_object:
             with suppress(RuntimeError):  # no more threads, or a fork
-                self._threads.submit([ThreadCall(self, _CLOSE, math.inf)])
+                ThreadCall(self, _CLOSE, math.inf).start()
         self._end_own_thread()
         return state
 
     def _end_own_thread(self) -> None:
         if self._own_thread:
-            self._threads.close()
+            self.threads.close()

@@ -63,7 +63,7 @@ class CoroutineEnvWorker(VectorEnvWorker):
 
 
 class AsyncExecutor:
-    """Executes commands on an event loop in a separate thread.
+    """Executes commands on an event loop in a separate thread, and keeps their results until they are taken.
 
     Args:
         new_worker: Creates the worker of a slot, without starting it.
@@ -90,11 +90,6 @@ class AsyncExecutor:
         self._closed = False
         self._loop = BackgroundLoop("vector-environments")
 
-    @property
-    def abandoned(self) -> int:
-        """Number of threads abandoned so far."""
-        return self._pool.abandoned
-
     def submit(self, commands: Sequence[EnvCommand]) -> None:
         """Start commands without waiting. Each slot may have at most one command in progress."""
         self._loop.call_soon(partial(self._begin, list(commands)))
@@ -103,15 +98,22 @@ class AsyncExecutor:
         """Add a result."""
         self._results.put(result)
 
-    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
-        """As :meth:`ResultQueue.take`."""
-        return self._results.take(at_least, timeout)
+    def wait(self, at_least: int, timeout: float | None) -> None:
+        """Wait until ``at_least`` results have arrived, or ``timeout`` seconds have passed; it may return earlier.
+
+        Ctrl-C can end it at any instant: it changes nothing.
+        """
+        self._results.wait(at_least, timeout)
+
+    def take(self) -> list[EnvResult]:
+        """Return the results that have arrived."""
+        return self._results.take()
 
     def close(self) -> None:
         """Close every environment and end its worker, within the deadline. Work in progress is cancelled."""
         if self._closed or os.getpid() != self._pid:
             return  # called twice, or in a fork: the workers belong to the parent
-        if threading.current_thread() is self._loop._thread:
+        if self._loop.is_current:
             threading.Thread(target=self.close, name="vector-close", daemon=True).start()
             return
         self._closed = True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from gymnasium.envs.registration import EnvSpec
 
@@ -13,31 +12,15 @@ from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvWorker, VectorEnvWorker
-from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 from rllm_gym.vector.process_executor import ProcessExecutor
 from rllm_gym.vector.thread_executor import ThreadEnvWorker, ThreadExecutor
 
 WORKERS = ("thread", "process", "asyncio", "ray")
 
 
-class Executor(Protocol):
-    """Executes commands, and keeps their results until they are taken."""
-
-    @property
-    def abandoned(self) -> int: ...
-
-    def submit(self, commands: Sequence[EnvCommand]) -> None: ...
-
-    def put(self, result: EnvResult) -> None:
-        """Add a result."""
-
-    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
-        """Return all results, once there are ``at_least`` so many, or ``timeout`` seconds have passed."""
-
-    def close(self) -> None: ...
-
-
-def open_executor(workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines) -> Executor:
+def open_executor(
+    workers: str, specs: Mapping[str, EnvBuildSpec], count: int, deadlines: EnvDeadlines
+) -> AsyncExecutor:
     """Return an executor for a kind of worker.
 
     Raises:
@@ -49,7 +32,10 @@ def open_executor(workers: str, specs: Mapping[str, EnvBuildSpec], count: int, d
         pool = WorkerPool("thread", max_workers=count, name="vector-make")
         return AsyncExecutor(partial(CoroutineEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     if workers == "thread":
-        pool = WorkerPool("thread", max_workers=count, name="vector")
+        # Environments of others may hold objects that are bound to a thread: sqlite3, Playwright.
+        sources = [build_spec.source for build_spec in specs.values()]
+        ours = all(isinstance(source, EnvSpec) and source.id.startswith("rllm/") for source in sources)
+        pool = WorkerPool("thread", max_workers=count, name="vector", own_threads=not ours)
         return ThreadExecutor(partial(ThreadEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     preload = ("rllm_gym.vector", *_modules(specs)) if workers == "process" else ()
     pool = WorkerPool(workers, max_workers=count, name="vector", preload=preload)  # type: ignore[arg-type]

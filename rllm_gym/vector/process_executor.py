@@ -43,50 +43,64 @@ class ProcessExecutor(AsyncExecutor):
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         self._woken = self._wake_reader.fileno()
-        self._taking = False
+        self._waiting = False
+        self._in_order = False
+        self._ready: list[int] = []
         self._any_worker = select.poll()
         self._any_worker.register(self._wake_reader, select.POLLIN)
         self._registered: set[int] = set()
-        self._one_worker = select.poll()
-        self._one_worker.register(self._wake_reader, select.POLLIN)
 
     def submit(self, commands: Sequence[EnvCommand]) -> None:
         for command in commands:
             if not self._send(command):
                 super().submit([command])
-        if self._taking:
+        if self._waiting:
             self._wake()
 
     def put(self, result: EnvResult) -> None:
         super().put(result)
-        if self._taking:
+        if self._waiting:
             self._wake()
 
-    def take(self, at_least: int, timeout: float | None) -> list[EnvResult]:
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        results: list[EnvResult] = []
-        polled = False
-        self._taking = True
+    def wait(self, at_least: int, timeout: float | None) -> None:
+        self._waiting = True
         try:
-            while True:
-                if self._results.ready:
-                    results += super().take(0, 0)
-                missing = at_least - len(results)
-                if missing <= 0 or (timeout is not None and time.monotonic() >= until):
-                    if self._calls and not polled:
-                        self._read_ready(results, 0.0)
-                    return results
-                polled = not missing >= len(self._calls) > 1
-                if polled:
-                    self._read_ready(results, until)
-                else:
-                    self._read_in_order(results, until)
-        except BaseException:  # such as Ctrl-C: the next call gets what this one has read
-            for result in results:
-                super().put(result)
-            raise
+            until = self._first_deadline
+            if timeout is not None:
+                until = min(until, time.monotonic() + timeout)
+            poller = self._any_worker
+            self._in_order = at_least >= len(self._calls) > 1
+            if self._in_order:  # mostly, the first one is still at work
+                descriptor, call, _ = list(self._calls.values())[0]  # noqa: RUF015 - other threads add calls
+                poller = select.poll()
+                poller.register(self._woken, select.POLLIN)
+                poller.register(descriptor, call.events)
+            left = 0 if self._results.ready else (until - time.monotonic()) * 1000
+            events = poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)
+            if self._in_order and not events:  # others than the first may have answered
+                self._in_order = False
+                events = self._any_worker.poll(0)
+            self._ready = [descriptor for descriptor, _ in events]
         finally:
-            self._taking = False
+            self._waiting = False
+
+    def take(self) -> list[EnvResult]:
+        results = super().take() if self._results.ready else []
+        if self._woken in self._ready:
+            self._ready.remove(self._woken)
+            with suppress(BlockingIOError):
+                self._wake_reader.recv(4096)
+        if self._in_order:
+            for item in list(self._calls.values()):
+                if not item[1].advance():
+                    break
+                self._finish(item, results)
+        else:
+            for descriptor in self._ready:
+                self._read(descriptor, results)
+        if time.monotonic() >= self._first_deadline:
+            self._end_late(results)
+        return results
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._pid:
@@ -122,44 +136,21 @@ class ProcessExecutor(AsyncExecutor):
 
     # Reading, in the thread that takes results
 
-    def _read_in_order(self, results: list[EnvResult], until: float) -> None:
-        """Read the replies of all calls in order, until another thread has something or a deadline passes."""
-        wait = True  # mostly, the first one is still at work
-        for item in list(self._calls.values()):
-            descriptor, call, _ = item
-            while wait or not call.advance():
-                wait = False
-                self._one_worker.register(descriptor, call.events)
-                try:
-                    ready = self._poll(self._one_worker, until)
-                finally:
-                    self._one_worker.unregister(descriptor)
-                if len(ready) != 1 or ready[0] != descriptor:
-                    self._end_late(results)
-                    return
+    def _read(self, descriptor: int, results: list[EnvResult]) -> None:
+        """Read what a worker has sent."""
+        item = self._calls.get(descriptor)
+        if item is None:  # an idle worker has died: its next call will say so
+            self._any_worker.unregister(descriptor)
+            self._registered.discard(descriptor)
+            if item := self._calls.get(descriptor):  # sent by another thread meanwhile
+                self._register(descriptor, item[1])
+        elif item[1].advance():
             self._finish(item, results)
-
-    def _read_ready(self, results: list[EnvResult], until: float) -> None:
-        """Wait for any of the calls, and read the replies that have arrived."""
-        for descriptor in self._poll(self._any_worker, until):
-            item = self._calls.get(descriptor)
-            if descriptor == self._woken:
-                pass
-            elif item is None:  # an idle worker has died: its next call will say so
-                self._any_worker.unregister(descriptor)
-                self._registered.discard(descriptor)
-                if item := self._calls.get(descriptor):  # sent by another thread meanwhile
-                    self._register(descriptor, item[1])
-            elif item[1].advance():
-                self._finish(item, results)
-            else:
-                self._register(descriptor, item[1])  # its events may have changed
-        self._end_late(results)
+        else:
+            self._register(descriptor, item[1])  # its events may have changed
 
     def _end_late(self, results: list[EnvResult]) -> None:
         """End the calls that are late."""
-        if time.monotonic() < self._first_deadline:
-            return
         for item in list(self._calls.values()):
             if item[1].advance():
                 self._finish(item, results)
@@ -168,21 +159,6 @@ class ProcessExecutor(AsyncExecutor):
             self._first_deadline
         ):
             self._first_deadline = first
-
-    def _poll(self, poller: select.poll, until: float) -> list[int]:
-        """Wait until a worker or another thread has something, or a deadline passes.
-
-        Returns:
-            The file descriptors that are ready.
-        """
-        if until > self._first_deadline:
-            until = self._first_deadline
-        left = (until - time.monotonic()) * 1000
-        ready = [event[0] for event in poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)]
-        if self._woken in ready:
-            with suppress(BlockingIOError):
-                self._wake_reader.recv(4096)
-        return ready
 
     def _register(self, descriptor: int, call: PendingCall) -> None:
         self._any_worker.register(descriptor, call.events)

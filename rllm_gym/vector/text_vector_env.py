@@ -74,6 +74,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     environment replaces it at the next reset; the others are not affected. A reset is tried three times; an episode
     that cannot begin is reported the same way.
 
+    **Ctrl-C** while a call waits loses nothing: :meth:`reset_wait`, :meth:`step_wait` or :meth:`recv` returns the
+    results. At any other instant it may lose some, and then all later calls but ``close`` raise
+    ``ClosedEnvironmentError``.
+
     Args:
         num_envs: Number of environments.
         env_id: A registered id (``"module:id"`` imports the module first), a spec, or a callable that creates one.
@@ -144,7 +148,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._deadlines = deadlines
         self._receiving = threading.Lock()
         self._unresolved: list[EnvResult] = []
-        self._arrived: dict[int, StepResult | Exception] = {}  # in the order of arrival
+        self._arrived: dict[int, Any] = {}  # results of steps, or exceptions to raise; in the order of arrival
+        self._interrupted = ""  # the exception that ended a call between two consistent states
         self._pending = ""
         self._requested: Sequence[int] = ()
         self._executor = open_executor(workers, build_specs, self.num_envs, deadlines)
@@ -197,8 +202,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 )
         seeds = split_seeds(seed, range(self.num_envs))
         listed = split_options(options, self.num_envs)
-        commands = [self._bookkeeping.reset_command(index, seeds[index], listed[index]) for index in indices]
-        self._begin("reset", indices, commands)
+        arguments = [seeds[index] for index in indices], [listed[index] for index in indices]
+        self._start(self._bookkeeping.reset_command, indices, *arguments, pending="reset")
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Return the result of :meth:`reset_async`.
@@ -236,7 +241,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._assert_free("step_async")
         listed = split_actions(self.single_action_space, self.action_space, actions, self.num_envs)
         self._assert_steppable(self._all)
-        self._begin("step", self._all, list(map(self._bookkeeping.step_command, self._all, listed)))
+        self._start(self._bookkeeping.step_command, self._all, listed, pending="step")
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Return the result of :meth:`step_async`.
@@ -310,13 +315,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             terminate: Do not wait for them.
         """
         busy = [slot for slot in self._states if slot.busy]
-        if busy and not terminate and self._finalizer.alive and os.getpid() == self._pid:
+        wait = busy and not terminate and not self._interrupted and self._finalizer.alive and os.getpid() == self._pid
+        if wait and not self._receiving.locked():  # otherwise another thread takes the results
+            give_up = time.monotonic() + (self._deadlines.close if timeout is None else timeout)
             missing = len(busy) - len(self._arrived) - len(self._unresolved)
-            if self._receiving.acquire(blocking=False):  # otherwise another thread takes the results
-                try:
-                    self._executor.take(missing, self._deadlines.close if timeout is None else timeout)
-                finally:
-                    self._receiving.release()
+            with self._receiving:
+                while missing > 0 and (left := give_up - time.monotonic()) > 0:
+                    self._executor.wait(missing, left)
+                    missing -= len(self._executor.take())
         self._finalizer()
 
     # Asynchronous interface
@@ -331,7 +337,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         indices = self._named(env_ids, "async_reset")
         seeds, listed = split_seeds(seed, indices), split_options(options, len(indices))
-        self._submit([self._bookkeeping.reset_command(*item) for item in zip(indices, seeds, listed)])
+        self._start(self._bookkeeping.reset_command, indices, seeds, listed)
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Start a step of these environments (``None`` for all) without waiting; :meth:`recv` returns the results.
@@ -348,7 +354,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             batched = batch_space(space, len(indices))
         listed = split_actions(space, batched, actions, len(indices))
         self._assert_steppable(indices)
-        self._submit([self._bookkeeping.step_command(*item) for item in zip(indices, listed)])
+        self._start(self._bookkeeping.step_command, indices, listed)
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> RecvResult:
         """Return all arrived results, once at least ``min_envs`` environments have answered. A reset has reward 0.
@@ -373,33 +379,21 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
             raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
-        in_progress = sum(1 for slot in self._states if slot.busy)
-        if in_progress < min_envs:
-            raise NoAsyncCallError(
-                f"recv(min_envs={min_envs}) would wait forever: {in_progress} of {self.num_envs} environments "
-                "are in progress; send() to more of them, or reduce min_envs",
-                "recv",
-            )
-        if not self._receiving.acquire(blocking=False):
+        if self._receiving.locked():
             raise AlreadyPendingCallError(
                 "`recv` is already running in another thread; call it from one thread at a time", "recv"
             )
-        try:
-            self._gather(min_envs, timeout)
-        finally:
-            self._receiving.release()
-        for index, result in self._arrived.items():
-            if isinstance(result, Exception):
-                del self._arrived[index]
-                self._states[index].busy = ""
-                raise result
-        arrived, self._arrived = self._arrived, {}
-        indices = list(arrived)
-        results: list[StepResult] = list(arrived.values())  # type: ignore[arg-type]
-        for index in indices:
-            self._states[index].busy = ""
-        received = RecvResult(*batch_results(self.single_observation_space, results))
-        received.infos["env_id"] = np.array(indices, dtype=np.int32)
+        with self._receiving:
+            in_progress = sum(1 for slot in self._states if slot.busy)
+            if in_progress < min_envs:
+                raise NoAsyncCallError(
+                    f"recv(min_envs={min_envs}) would wait forever: {in_progress} of {self.num_envs} environments "
+                    "are in progress; send() to more of them, or reduce min_envs",
+                    "recv",
+                )
+            arrived = self._collect(min_envs, timeout)
+        received = RecvResult(*batch_results(self.single_observation_space, list(arrived.values())))
+        received.infos["env_id"] = np.array(list(arrived), dtype=np.int32)
         return received
 
     # Used by both interfaces
@@ -438,80 +432,112 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._bookkeeping.empty_observation = empty_observation(self.single_observation_space)
 
-    def _begin(self, what: str, indices: Sequence[int], requests: Sequence[EnvCommand | EnvResult]) -> None:
-        self._pending, self._requested = what, indices
-        self._submit(requests)
+    # Ctrl-C and errors can end a call at any instant. While it waits, the state is consistent and the call can be
+    # repeated; anywhere else, ``_interrupted`` is set and later calls refuse, as some results may be lost.
 
-    def _submit(self, requests: Sequence[EnvCommand | EnvResult]) -> None:
-        commands = [request for request in requests if isinstance(request, EnvCommand)]
-        if commands:
-            self._executor.submit(commands)
-        if len(commands) < len(requests):
-            for request in requests:
-                if isinstance(request, EnvResult):
-                    self._executor.put(request)
+    def _start(
+        self, prepare: Callable[..., EnvCommand | EnvResult], indices: Sequence[int], *arguments: Any, pending: str = ""
+    ) -> None:
+        """Submit what ``prepare`` returns for each environment; ``pending`` names the call that fetches the results."""
+        try:
+            requests = list(map(prepare, indices, *arguments))
+            commands = [request for request in requests if isinstance(request, EnvCommand)]
+            if commands:
+                self._executor.submit(commands)
+            if len(commands) < len(requests):
+                for request in requests:
+                    if isinstance(request, EnvResult):
+                        self._executor.put(request)
+            self._pending, self._requested = pending, indices
+        except BaseException as error:
+            self._interrupted = type(error).__name__
+            raise
 
     def _finish(self, what: str, timeout: float | None) -> list[StepResult]:
         """Wait for the requested results, and return them in the requested order."""
         if self._pending != what:
             raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
-        self._gather(len(self._requested), timeout)
-        arrived, self._arrived, self._pending = self._arrived, {}, ""
-        results: list[StepResult] = []
-        errors: list[Exception] = []
-        for index in self._requested:
-            self._states[index].busy = ""
-            result = arrived[index]
-            if isinstance(result, Exception):
-                errors.append(result)
-            else:
-                results.append(result)
-        if errors:
-            raise errors[0]
-        return results
+        arrived = self._collect(len(self._requested), timeout)
+        return [arrived[index] for index in self._requested]
 
-    def _gather(self, count: int, timeout: float | None) -> None:
-        """Wait until ``count`` results have arrived."""
+    def _collect(self, count: int, timeout: float | None) -> dict[int, StepResult]:
+        """Wait until ``count`` results have arrived, and return all that have, in the order of arrival.
+
+        Raises:
+            VectorTimeout: They did not arrive in time.
+            Exception: A result is a mistake of the caller.
+        """
         give_up = None if timeout is None else time.monotonic() + timeout
-        shown = self._pending != "reset"
-        while (missing := count - len(self._arrived)) > 0:
-            left = None if give_up is None else max(0.0, give_up - time.monotonic())
-            self._unresolved += self._executor.take(missing - len(self._unresolved), left)
-            if not self._pending or len(self._unresolved) >= missing:
-                ready, self._unresolved = self._unresolved, []
-                if self._pending:  # in order, so that nothing depends on the order of arrival
-                    ready.sort(key=_INDEX)
-                for outcome in ready:
-                    result = self._bookkeeping.resolve(outcome, reported=shown)
-                    if result is not None:
-                        self._arrived[outcome.index] = result
-            if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
-                here = set(self._arrived) | {outcome.index for outcome in self._unresolved}
-                late = [index for index, slot in enumerate(self._states) if slot.busy and index not in here]
-                what = {self._states[index].busy for index in late}
-                raise VectorTimeout(
-                    f"{format_indices(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; no "
-                    "result is lost: call again to keep waiting, or pass a shorter deadline (deadlines={'step': "
-                    "…}) to replace them"
-                )
+        changing = False
+        try:
+            while (missing := count - len(self._arrived)) > 0:
+                left = None if give_up is None else max(0.0, give_up - time.monotonic())
+                self._executor.wait(missing - len(self._unresolved), left)
+                changing = True
+                self._unresolved += self._executor.take()
+                if not self._pending or len(self._unresolved) >= missing:
+                    self._resolve()
+                changing = False
+                if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
+                    raise self._timeout(timeout)
+            changing = True
+            failed = next((index for index, result in self._arrived.items() if isinstance(result, Exception)), None)
+            if failed is None or self._pending:
+                arrived, self._arrived = self._arrived, {}
+            else:  # the others are for the next call
+                arrived = {failed: self._arrived.pop(failed)}
+            for index in arrived:
+                self._states[index].busy = ""
+            self._pending = ""
+        except BaseException as error:
+            if changing:
+                self._interrupted = type(error).__name__
+            raise
+        if failed is not None:
+            raise arrived[failed]
+        return arrived
+
+    def _resolve(self) -> None:
+        ready, self._unresolved = self._unresolved, []
+        if self._pending:  # in order, so that nothing depends on the order of arrival
+            ready.sort(key=_INDEX)
+        reported = self._pending != "reset"
+        for outcome in ready:
+            result = self._bookkeeping.resolve(outcome, reported=reported)
+            if result is not None:
+                self._arrived[outcome.index] = result
+
+    def _timeout(self, timeout: float | None) -> VectorTimeout:
+        here = set(self._arrived) | {outcome.index for outcome in self._unresolved}
+        late = [index for index, slot in enumerate(self._states) if slot.busy and index not in here]
+        what = {self._states[index].busy for index in late}
+        return VectorTimeout(
+            f"{format_indices(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; no result is "
+            "lost: call again to keep waiting, or pass a shorter deadline (deadlines={'step': …}) to replace them"
+        )
 
     def _run_commands(self, commands: Sequence[EnvCommand]) -> list[EnvResult]:
         """Execute commands other than reset and step, and wait for them."""
-        for command in commands:
-            self._states[command.index].busy = command.op
-        self._executor.submit(commands)
         outcomes: list[EnvResult] = []
-        while len(outcomes) < len(commands):
-            outcomes += self._executor.take(len(commands) - len(outcomes), None)
+        try:
+            for command in commands:
+                self._states[command.index].busy = command.op
+            self._executor.submit(commands)
+            while len(outcomes) < len(commands):
+                self._executor.wait(len(commands) - len(outcomes), None)
+                outcomes += self._executor.take()
+            for outcome in outcomes:
+                slot = self._states[outcome.index]
+                slot.busy = ""
+                if outcome.fault is not None:
+                    slot.fault = outcome.fault
+        except BaseException as error:
+            self._interrupted = type(error).__name__
+            raise
         for outcome in outcomes:
-            slot = self._states[outcome.index]
-            slot.busy = ""
-            if outcome.fault is not None:
-                slot.fault = outcome.fault
-        for outcome in outcomes:
-            error = outcome.fault or outcome.error
-            if error is not None:
-                raise error
+            failure = outcome.fault or outcome.error
+            if failure is not None:
+                raise failure
         return sorted(outcomes, key=_INDEX)
 
     def _named(self, env_ids: Iterable[int] | None, what: str) -> list[int]:
@@ -571,6 +597,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _assert_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+        if self._interrupted:
+            raise ClosedEnvironmentError(
+                f"{self._interrupted} ended a call before all of its environments were dealt with, so this "
+                f"{type(self).__name__} cannot be used any more: close() it and create a new one"
+            )
         if os.getpid() != self._pid:
             raise ClosedEnvironmentError(
                 f"this {type(self).__name__} and its workers belong to process {self._pid}, not to this forked "

@@ -41,7 +41,7 @@ class Returning(gymnasium.Env[Any, Any]):
 
 
 def in_engine(make: Callable[[], Returning]) -> str:
-    from rllm_gym.engine.env_worker import EpisodeEnvWorker
+    from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
     from rllm_gym.engine.spec import Deadlines
     from rllm_gym.engine.stats import EngineStats
     from rllm_gym.runtime import WorkerPool

@@ -83,6 +83,25 @@ def test_garbage_collection_closes_the_environments(kind):
     assert settled(processes, of=children)
 
 
+@pytest.mark.parametrize("kind", ["thread", "asyncio"])
+def test_garbage_collection_in_the_thread_of_its_own_event_loop(kind):
+    """Any allocation there may collect it. If closing waited for the loop, it would last as long as the deadline."""
+    threads = threading.active_count()
+    gc.disable()
+    try:
+        envs = TextVectorEnv(
+            2, env_id=AsyncEcho if kind == "asyncio" else Counting, workers=kind, deadlines={"close": 10 * LONG}
+        )
+        envs.reset(seed=0)
+        envs.cycle = envs
+        loop = envs._executor._loop
+        del envs
+        loop.call_soon(gc.collect)
+        assert settled(threads, of=threading.active_count)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_closing_during_pending_steps(kind, tmp_path):
     """The pending step never ends by itself: if closing waited for it, it would not return."""

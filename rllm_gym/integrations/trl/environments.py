@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.agents import default_agent
 from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
-from rllm_gym.engine.env_worker import EpisodeEnvWorker
+from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
 from rllm_gym.runtime import BackgroundLoop, WorkerPool
 from rllm_gym.runtime.env_building import resolve
@@ -127,7 +127,7 @@ class _EnvWorkers:
             workers,
             max_workers=1_000_000,  # TRL decides how many environments there are
             name=f"{env_id} environment",
-            preload=("rllm_gym.engine.env_host",) if workers == "process" else (),
+            preload=("rllm_gym.engine.task_env_host",) if workers == "process" else (),
         )
         self.loop = BackgroundLoop("trl-environments")
         self.workers: list[EpisodeEnvWorker] = []

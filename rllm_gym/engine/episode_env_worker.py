@@ -11,9 +11,9 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.engine.env_host import TaskEnvHost
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
+from rllm_gym.engine.task_env_host import TaskEnvHost
 from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_worker import EnvWorker
 
