@@ -13,7 +13,7 @@ from trainers.algorithms import AlgorithmRun
 from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
-from trainers.learners import LearnerSet
+from trainers.learner_set import LearnerSet
 from trainers.opponents import OpponentPool
 from trainers.rollout_collector import RolloutBatch
 from trainers.run.metrics import success_by_group

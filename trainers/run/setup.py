@@ -17,7 +17,7 @@ from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
 from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
-from trainers.learners import LearnerSet
+from trainers.learner_set import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
 from trainers.process_group import ProcessGroup, limit_threads, open_process_group

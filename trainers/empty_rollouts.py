@@ -31,7 +31,7 @@ class AgentSequences:
     trained: bool = True
 
 
-def preview_rollouts(
+def collect_empty_rollouts(
     train_env: TrainEnv, renderer: ChatRenderer, assignment: RoleAssignment, tasks: int
 ) -> list[list[AgentSequences]]:
     """Return the agents' parts of an episode for each of the first ``tasks`` training tasks.
