@@ -375,7 +375,7 @@ def test_editors_are_told_every_option_with_its_type() -> None:
 
 
 def test_an_option_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(TypeError, match="'n_paralell'"):
+    with pytest.raises(TypeError, match=r"n_paralell=3 is not an argument of AgentExec.*; did you mean n_parallel\?"):
         engine_of(n_paralell=3)
 
 
