@@ -114,6 +114,7 @@ def _step(run: TrainingRun, step: int) -> None:
     algorithm, learners = state.algorithm, state.learners
     with clock("rollout"):
         batch, samples = _sample(run, step)
+    run.log.save_dropped(step + 1, batch.episodes)
     for callback in run.callbacks:
         callback.on_episodes(step + 1, batch.episodes)
 
@@ -176,7 +177,8 @@ def _check_trainable(run: TrainingRun, episodes: Sequence[Episode]) -> None:
         last = episodes[-1]
         raise NoTrainableEpisodes(
             f"no episode of the last {state.empty_steps} steps can be trained on; the last one ended with "
-            f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}"
+            f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}; see "
+            f"{run.config.output}/dropped"
         )
 
 
