@@ -139,8 +139,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     tokenizer = load_tokenizer(config.model.path)
     env = env or open_train_env(config.env)
     assignment = RoleAssignment(config.roles, config.opponents)
-    if env.roles:
-        check_role_assignment(assignment, env.roles, config.sampler, config.model)
+    check_role_assignment(assignment, env.roles, config.sampler, config.model)
     plan = _plan(config, assignment, env, ChatRenderer(tokenizer), device)
     available = _available(device)
     tokens = config.env.parallel * plan.agents * plan.longest

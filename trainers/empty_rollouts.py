@@ -76,7 +76,7 @@ def _run_workflow(
     if not all(replying):
         empty = next(episode for episode, agents in zip(episodes, replying, strict=True) if not agents)
         raise ConfigError(
-            f"env.workflow ended with {empty.stop_reason.value} before the first reply"
+            f"the workflow ended with {empty.stop_reason.value} before the first reply"
             + (f": {empty.fault}" if empty.fault else "")
         )
     return replying

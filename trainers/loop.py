@@ -201,8 +201,7 @@ def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:
         run.checkpoints.save()
     run.checkpoints.save_if_due()
     if improved and run.ranks.is_main_process:
-        best = {"metric": config.checkpoint.best, **state.best}
-        save_model(run.policy, Path(config.output) / "best_model", best)
+        save_model(run.policy, Path(config.output) / "best_model", state.best)
 
 
 def _finish(run: TrainingRun) -> TrainResult:
