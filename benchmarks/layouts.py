@@ -29,7 +29,7 @@ from trainers.batching import MicroBatch, Row
 from trainers.batching.layout import Layout, Padded, fill, layout_tokens, pad, plan_layouts, predict_seconds
 from trainers.batching.microbatch import build_micro_batches
 from trainers.batching.prefix_tree import SortedRows, build_prefix_tree
-from trainers.config import FullModelConfig, LoraConfig, LoraModelConfig
+from trainers.config import LoraConfig, LoraModelConfig, ModelConfig
 from trainers.model import Policy
 from trainers.model.token_logprobs import token_logprobs
 from trainers.tiny_model import make_tiny_model
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             make_tiny_model(folder, hidden_size=width, num_layers=layers, num_heads=width // 32)
             lora = LoraModelConfig(folder, device="cpu", lora=LoraConfig(rank=16))
-            policy = Policy(lora if tuning == "lora" else FullModelConfig(folder, device="cpu"))
+            policy = Policy(lora if tuning == "lora" else ModelConfig(folder, "full", device="cpu"))
         for case in CASES:
             line, right = measure(policy, case, options.rounds)
             all_right &= right

@@ -186,8 +186,9 @@ def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str
         "every": place.validate_every,
         "tasks": 128,
         "greedy": True,
+        "best": "",
     }
-    options["checkpoint"] = {"every": 0}
+    options["checkpoint"] = None
     return from_mapping(TrainConfig, options)
 
 

@@ -36,7 +36,7 @@ from trainers.run.metrics import read_metrics
 TEST_GAMES, CURVE_GAMES, TEST_PROBLEMS = 512, 128, 512
 CURVE_EVERY = 20
 
-TINY = {"enabled": True, "hidden_size": 64, "num_heads": 4, "rope_theta": 100.0}
+TINY = {"hidden_size": 64, "num_heads": 4, "rope_theta": 100.0}
 SFT: dict[str, dict[str, Any]] = {
     "tictactoe": {"steps": 400, "demonstrations_per_step": 128},
     "pairs": {"steps": 700, "demonstrations_per_step": 64},
@@ -47,7 +47,7 @@ TRAINING: dict[str, dict[str, Any]] = {
         "steps": 160,
         "env": {
             "id": "rllm/TicTacToe-v0",
-            "workflow": "benchmarks.multiagent_tictactoe:Game",
+            "agent": "benchmarks.multiagent_tictactoe:Game",
             "kwargs": {"illegal": "lose"},
         },
         "roles": {role: {"adapter": "own"} for role in tictactoe.ROLES},
@@ -55,19 +55,19 @@ TRAINING: dict[str, dict[str, Any]] = {
         "algorithm": {"group_size": 8, "groups_per_step": 16},
         "entropy": {"bonus": 0.01, "target": 0.3},
         "optimizer": {"lr": 4e-3},
-        "validation": {"every": 0},
+        "validation": None,
         "checkpoint": {"every": CURVE_EVERY, "keep": 100},
     },
     "pairs": {
         "steps": 120,
-        "env": {"id": "rllm/Math-v0", "workflow": "benchmarks.multiagent_pairs:TinyTeam"},
+        "env": {"id": "rllm/Math-v0", "agent": "benchmarks.multiagent_pairs:TinyTeam"},
         "roles": {role: {"adapter": "own"} for role in ("solver", "verifier")},
         "sampling": {"max_tokens": 12},
         "algorithm": {"group_size": 4, "groups_per_step": 24},
         "entropy": {"bonus": 0.01, "target": 0.1},
         "optimizer": {"lr": 1.5e-3},
-        "validation": {"every": CURVE_EVERY, "tasks": 256},
-        "checkpoint": {"every": 0},
+        "validation": {"every": CURVE_EVERY, "tasks": 256, "best": ""},
+        "checkpoint": None,
     },
 }
 

@@ -52,7 +52,7 @@ def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
             "algorithm": {"group_size": 4, "groups_per_step": 4, "drop_zero_variance": False, "kl": 0.01},
             "entropy": {"bonus": 0.01, "target": 4.0},
             "optimizer": {"lr": 2e-3},
-            "validation": {"every": 0},
+            "validation": None,
         },
     )
 

@@ -45,7 +45,7 @@ _MODULES = {
     "SftResult": "fine_tuning.sft",
     "TrainConfig": "config",
     "TrainResult": "loop",
-    "TrainEnv": "rollouts",
+    "TrainEnv": "train_env",
     "algorithm_options": "algorithms",
     "make_tiny_model": "tiny_model",
     "train": "loop",

@@ -59,12 +59,7 @@ class AgentTrainer:
         if config.env.agent or config.env.agent_kwargs or config.env.kwargs:
             raise ConfigError(
                 "config.env.agent, config.env.agent_kwargs and config.env.kwargs have no effect here: use agent_class, "
-                "agent_args and env_args"
-            )
-        if config.env.workflow:
-            raise ConfigError(
-                "config.env.workflow has no effect here, since agent_class is the only agent; train workflows with "
-                "trainers.train"
+                "agent_args and env_args (workflows are trained with trainers.train)"
             )
         arguments = dict(agent_args or {})
         new_environment = not hasattr(env_class, "from_dict")
@@ -78,8 +73,8 @@ class AgentTrainer:
         max_turns = config.env.max_turns
         make_train_env = _gym_env if new_environment else _legacy_env
         self.train_env = make_train_env(env_class, dict(env_args or {}), agent, train_dataset, val_dataset, config)
-        if config.validation.every and self.train_env.validation is None:
-            config = replace(config, validation=replace(type(config.validation)(), every=0))
+        if self.train_env.validation is None:
+            config = replace(config, validation=None)
         self.config = config
 
     def train(self) -> TrainResult:

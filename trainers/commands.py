@@ -6,12 +6,18 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rllm_gym.commands.errors import CommandError
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import Config
 from trainers.config_loading import read_command_line
+
+if TYPE_CHECKING:
+    from trainers.fine_tuning.dpo import DpoResult
+    from trainers.fine_tuning.sft import SftResult
+    from trainers.loop import TrainResult
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
@@ -85,99 +91,35 @@ def train(argv: Sequence[str] | None = None) -> int:
     config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
     if is_dry_run:
         return _dry_run(config)
-    from transformers.utils.logging import disable_progress_bar
-
-    from rllm_gym.engine import EnvironmentUnavailable
-    from rllm_gym.samplers import SamplerError
-    from trainers.learner import TrainingDiverged
-    from trainers.loop import NoTrainableEpisodes
     from trainers.loop import train as run
-    from trainers.process_group import ProcessLost
-    from trainers.run.checkpoint import CheckpointError
 
-    disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
-    try:
-        result = run(config)
-    except (
-        ConfigError,
-        CheckpointError,
-        TrainingDiverged,
-        NoTrainableEpisodes,
-        EnvironmentUnavailable,
-        SamplerError,
-        ProcessLost,
-    ) as error:
-        raise CommandError(str(error)) from error
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise CommandError(f"{error}; free disk space for {config.output} and continue with --resume") from error
-    if not _is_main_process():
-        return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
-    if result.interrupted:
-        return _interrupted(result.steps)
-    _print_result(str(result.model), result.validation, str(result.output))
-    return _EXIT_OK
+    return _run(run, config)
 
 
 def sft(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym sft``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     config = _read(SftConfig, argv, "rllm-gym sft", _SFT)
-    from transformers.utils.logging import disable_progress_bar
-
-    from rllm_gym.engine import EnvironmentUnavailable
     from trainers.fine_tuning.sft import sft as run
-    from trainers.learner import TrainingDiverged
-    from trainers.process_group import ProcessLost
-    from trainers.run.checkpoint import CheckpointError
 
-    disable_progress_bar()
-    try:
-        result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable, ProcessLost) as error:
-        raise CommandError(str(error)) from error
-    if not _is_main_process():
-        return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
-    if result.interrupted:
-        return _interrupted(result.steps)
-    if config.stop.metric != "none":
-        reached = "reached" if result.stopped else "NOT reached"
-        print(f"target success rate {reached} after {result.steps} steps")
-    _print_result(str(result.model), result.validation, str(result.output))
-    return _EXIT_OK
+    return _run(run, config)
 
 
 def dpo(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym dpo``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     config = _read(DpoConfig, argv, "rllm-gym dpo", _DPO)
-    from transformers.utils.logging import disable_progress_bar
-
     from trainers.fine_tuning.dpo import dpo as run
-    from trainers.learner import TrainingDiverged
-    from trainers.process_group import ProcessLost
-    from trainers.run.checkpoint import CheckpointError
 
-    disable_progress_bar()
-    try:
-        result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, ProcessLost) as error:
-        raise CommandError(str(error)) from error
-    if not _is_main_process():
-        return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
-    if result.interrupted:
-        return _interrupted(result.steps)
-    _print_result(str(result.model), result.validation, str(result.output))
-    return _EXIT_OK
+    return _run(run, config)
 
 
 def merge(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym merge``. Returns the exit status."""
-    import tyro
-
     from trainers.config.merge import MergeConfig
 
-    words = sys.argv[1:] if argv is None else argv
-    config = tyro.cli(MergeConfig, args=list(words), prog="rllm-gym merge", description=_MERGE)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and not words[0].startswith("-"):
+        words.insert(0, "--adapter")
+    config = _read(MergeConfig, words, "rllm-gym merge", _MERGE)
     from transformers.utils.logging import disable_progress_bar
 
     from trainers.model.merge import merge_adapter
@@ -221,17 +163,46 @@ def _dry_run(config: TrainConfig) -> int:
     return _EXIT_OK
 
 
-def _is_main_process() -> bool:
-    """Return whether this process prints the output: only rank 0 does."""
-    return os.environ.get("RANK", "0") == "0"
+def _run(run: Callable[[Any], TrainResult | SftResult | DpoResult], config: TrainConfig | SftConfig | DpoConfig) -> int:
+    """Run, print where the result is, and return the exit status. Only rank 0 prints."""
+    from transformers.utils.logging import disable_progress_bar
+
+    from rllm_gym.engine import EnvironmentUnavailable
+    from rllm_gym.samplers import SamplerError
+    from trainers.learner import TrainingDiverged
+    from trainers.loop import NoTrainableEpisodes
+    from trainers.process_group import ProcessLost
+    from trainers.run.checkpoint import CheckpointError
+
+    disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
+    try:
+        result = run(config)
+    except (
+        ConfigError,
+        CheckpointError,
+        TrainingDiverged,
+        NoTrainableEpisodes,
+        EnvironmentUnavailable,
+        SamplerError,
+        ProcessLost,
+    ) as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise CommandError(f"{error}; free disk space for {config.output} and continue with --resume") from error
+    if os.environ.get("RANK", "0") == "0":
+        _print_result(config, result)
+    return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
 
 
-def _interrupted(steps: int) -> int:
-    print(f"stopped after step {steps}; continue with the same command and --resume")
-    return _EXIT_TERMINATED
-
-
-def _print_result(model: str, validation: dict[str, float], output: str) -> None:
-    for key, value in validation.items():
+def _print_result(config: TrainConfig | SftConfig | DpoConfig, result: TrainResult | SftResult | DpoResult) -> None:
+    if result.interrupted:
+        print(f"stopped after step {result.steps}; continue with the same command and --resume")
+        return
+    if isinstance(config, SftConfig) and config.stop is not None:
+        reached = "reached" if getattr(result, "stopped", False) else "NOT reached"
+        print(f"target success rate {reached} after {result.steps} steps")
+    for key, value in result.validation.items():
         print(f"{key:<28} {value:.3f}")
-    print(f"model    {model}\nmetrics  {output}/metrics.jsonl (rllm-gym report {output})")
+    print(f"model    {result.model}\nmetrics  {result.output}/metrics.jsonl (rllm-gym report {result.output})")

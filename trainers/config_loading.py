@@ -1,12 +1,12 @@
 """Read configurations from a YAML file and the command line, which takes precedence.
 
-An unknown key is an error; see :mod:`trainers.config.mapping`.
+An unknown option is an error; see :mod:`trainers.config.mapping`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ import yaml
 
 from trainers.config import ConfigError
 from trainers.config.mapping import (
+    NO_VALUE,
     Config,
+    Word,
     from_mapping,
-    has_option,
-    known_keys,
-    owned,
-    same_meaning,
+    sections_of,
     to_mapping,
     variants_of,
 )
@@ -33,21 +32,32 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
     """Read a configuration from ``[--config FILE] [--option value …]``.
 
     Raises:
-        ConfigError: The file or a key in it is invalid, or an option has its name from another trainer.
-        SystemExit: The command line is invalid or asks for help; tyro has printed the message.
+        ConfigError: The file or an option is invalid; the message lists all invalid options of both.
+        SystemExit: The command line asked for help, which was printed.
     """
-    words, file = _take_config_option(list(argv))
-    content, where = (_read_yaml(file), str(find_file(file))) if file else ({}, "command line")
-    content = _with_selectors(config_type, words, content)
-    default = from_mapping(config_type, content, where=where)
-    _check_option_names(config_type, words, default)
-    return tyro.cli(
-        config_type,
-        args=words,
-        default=default,
-        prog=program,
-        description=description,
-    )
+    given = _parse([word for word in argv if word not in ("-h", "--help")])
+    file = given.pop("config", None)
+    if file is not None and not isinstance(file, Word):
+        raise ConfigError(f"config={file!r}: there can be only one file")
+    if file is NO_VALUE:
+        raise ConfigError("config has no value; write --config FILE, or the name of a recipe")
+    content = _read_yaml(file) if file else {}
+    selectors = _select(config_type, content, given)
+    asks_for_help = "-h" in argv or "--help" in argv
+    for key, value in (selectors if asks_for_help else given).items():
+        _set(content, key, value)
+    where = f"configuration of {program}" if file is None else f"configuration of {program} with {find_file(file)}"
+    config = from_mapping(config_type, content, where=where)
+    if asks_for_help:
+        tyro.cli(
+            config_type,
+            args=["--help"],
+            default=_with_all_sections(config),
+            prog=program,
+            description=description,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    return config
 
 
 def load_yaml(config_type: type[Config], file: str | Path) -> Config:
@@ -56,7 +66,7 @@ def load_yaml(config_type: type[Config], file: str | Path) -> Config:
     Raises:
         ConfigError: The file does not exist or is not a mapping, a key is unknown, or a value has the wrong type.
     """
-    return from_mapping(config_type, _read_yaml(file), where=str(find_file(file)))
+    return from_mapping(config_type, _read_yaml(file), where=f"configuration {find_file(file)}")
 
 
 def _read_yaml(file: str | Path) -> dict[str, Any]:
@@ -84,26 +94,26 @@ def find_file(file: str | Path) -> Path:
     raise ConfigError(f"no configuration file {str(file)!r}; use a path, or one of the recipes: {known}")
 
 
-def _with_selectors(config_type: type, words: Sequence[str], content: dict[str, Any]) -> dict[str, Any]:
-    """Add the options of the command line that decide which other options there are, for example the algorithm.
+def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the command line that decide which other options there are, for example the algorithm.
 
     A file may contain every option, like ``config.yaml`` of a run. If the command line chooses another algorithm,
-    backend or tuning, only the name of the algorithm and the options that differ from their defaults count.
+    backend or tuning, only the name of the algorithm and the options that differ from their defaults are kept.
     """
-    given = [(_key(word), word.partition("=")[2] or following) for word, following in pairwise([*words, ""])]
+    selectors: dict[str, Any] = {}
     for section, variants in variants_of(config_type).items():
-        chosen = {key: value for key, value in given if key in [f"{section}.{name}" for name in variants.selectors]}
+        chosen = {key: given[key] for name in variants.selectors if (key := f"{section}.{name}") in given}
         own = content.get(section, {})
         if chosen and isinstance(own, Mapping):
             first = variants.selectors[0]
             # The loss of a file is chosen if it is not the own loss of the file's algorithm.
             alone = to_mapping(variants.type_of({key: own[key] for key in own if key == first})())
             defaults = to_mapping(variants.type_of(own)()) | {key: alone[key] for key in variants.selectors}
-            changed = {
+            content[section] = {
                 key: value for key, value in own.items() if key == first or _differs(value, defaults.get(key, ...))
             }
-            content[section] = changed | {key.rpartition(".")[2]: value for key, value in chosen.items()}
-    return content
+        selectors |= chosen
+    return selectors
 
 
 def _differs(value: Any, default: Any) -> bool:
@@ -113,47 +123,47 @@ def _differs(value: Any, default: Any) -> bool:
     return bool(value != default)
 
 
-def _check_option_names(config_type: type, words: Sequence[str], default: object) -> None:
-    """Check for options with their names from another trainer, and options that need another algorithm."""
-    variants = variants_of(config_type)
+def _parse(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the options in ``--option value``, ``--option=value``, ``--switch`` and ``--no-switch``.
+
+    Raises:
+        ConfigError: A word belongs to no option.
+    """
+    found: dict[str, list[Word]] = {}
     for word in words:
-        key = _key(word)
-        section, _, option = key.partition(".")
-        known = section in variants and hasattr(getattr(default, section), option.partition(".")[0])
-        if not key or known or (section not in variants and key in known_keys(config_type)):
-            continue
-        name = word.partition("=")[0]
-        if section in variants and (answer := owned(option, variants[section].owners)):
-            raise ConfigError(f"unknown option {name}{answer}")
-        if not has_option(config_type, key) and (same := same_meaning(key, config_type)):
-            options = " or ".join("--" + option.replace("_", "-") for option in same)
-            raise ConfigError(f"unknown option {name}; did you mean {options}?")
-
-
-def _key(word: str) -> str:
-    """Return the dotted path of an option on the command line; empty for other words."""
-    name = word.partition("=")[0]
-    return name.removeprefix("--").replace("-", "_") if name.startswith("--") else ""
-
-
-def _take_config_option(words: list[str]) -> tuple[list[str], str | None]:
-    """Split off ``--config FILE`` (or ``--config=FILE``) at any position."""
-    file: str | None = None
-    rest: list[str] = []
-    position = 0
-    while position < len(words):
-        word = words[position]
-        if word == "--config":
-            if position + 1 == len(words):
-                raise ConfigError("--config needs a file or the name of a recipe")
-            position += 1
-            file = words[position]
-        elif word.startswith("--config="):
-            file = word.removeprefix("--config=")
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            values = found[name.replace("-", "_")] = [Word(value)] if equals else []
+        elif not found:
+            raise ConfigError(f"{word!r} belongs to no option; options are written as --option value")
         else:
-            rest.append(word)
-        position += 1
-    return rest, file
+            values.append(Word(word))
+    given: dict[str, Any] = {}
+    for key, values in found.items():
+        section, dot, option = key.rpartition(".")
+        if not values and option.startswith("no_"):
+            given[f"{section}{dot}{option.removeprefix('no_')}"] = False
+        else:
+            given[key] = NO_VALUE if not values else values[0] if len(values) == 1 else values
+    return given
+
+
+def _set(content: dict[str, Any], key: str, value: Any) -> None:
+    """Set an option, given as a dotted path, in nested mappings."""
+    name, dot, rest = key.partition(".")
+    if not dot:
+        content[name] = value
+        return
+    own = content.get(name)
+    content[name] = dict(own) if isinstance(own, Mapping) else {}
+    _set(content[name], rest, value)
+
+
+def _with_all_sections(config: Any) -> Any:
+    """Return the configuration with the defaults of the sections that are ``None``, to show their options."""
+    sections = sections_of(type(config))
+    missing = {name: kind() for name, kind in sections.items() if getattr(config, name) is None}
+    return dataclasses.replace(config, **missing)
 
 
 def write_yaml(path: Path, config: Any) -> None:

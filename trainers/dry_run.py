@@ -32,7 +32,8 @@ from trainers.config import (
 )
 from trainers.config.mapping import to_mapping
 from trainers.config.roles import BASE, check_role_assignment
-from trainers.memory import (
+from trainers.empty_rollouts import collect_empty_rollouts
+from trainers.memory_estimate import (
     BatchShape,
     MemoryEstimate,
     SamplerShape,
@@ -44,7 +45,6 @@ from trainers.memory import (
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
-from trainers.preview import preview_rollouts
 from trainers.run.metrics import holds_run
 from trainers.train_env import TrainEnv, open_train_env
 
@@ -139,8 +139,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     tokenizer = load_tokenizer(config.model.path)
     env = env or open_train_env(config.env)
     assignment = RoleAssignment(config.roles, config.opponents)
-    if env.roles:
-        check_role_assignment(assignment, env.roles, config.sampler, config.model)
+    check_role_assignment(assignment, env.roles, config.sampler, config.model)
     plan = _plan(config, assignment, env, ChatRenderer(tokenizer), device)
     available = _available(device)
     tokens = config.env.parallel * plan.agents * plan.longest
@@ -183,7 +182,7 @@ def _plan(
     adapters = assignment.adapters(train_env.roles) or ("",)
     model, options = model_shape(config.model, adapters), config.algorithm
     requests = make_algorithm(options).rollout_plan()
-    episodes = preview_rollouts(train_env, renderer, assignment, _TASKS)
+    episodes = collect_empty_rollouts(train_env, renderer, assignment, _TASKS)
     turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
     rng = np.random.default_rng(0)

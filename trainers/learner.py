@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import AlgorithmRun, PerToken, SignalName, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
-from trainers.batching.microbatch import Aggregation
+from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
@@ -184,7 +184,7 @@ class Learner:
         return learning_rate(self.config, step, self.steps)
 
     @torch.no_grad()
-    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> PerToken:
+    def signals(self, samples: Sequence[Sample], asked: Collection[str]) -> PerToken:
         """Compute the signals that an algorithm requests of the samples before the update."""
         if not asked:
             return {}
@@ -236,7 +236,7 @@ class Learner:
             for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
                 shares = _LossNormalizer.of(rows, algorithm)
                 loss = 0.0
-                for batch in self._own_micro_batches(rows, shares.aggregation):
+                for batch in self._own_micro_batches(rows, shares.weighting):
                     batch = batch.to(self.policy.device)
                     loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
                 loss = sum(self.ranks.all_gather(loss))
@@ -361,14 +361,14 @@ class Learner:
     def _value_head(self) -> ValueHead | None:
         return self.policy.value_heads.get(self.adapter)
 
-    def _own_micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
+    def _own_micro_batches(self, rows: Sequence[Row], weighting: TokenWeighting) -> list[MicroBatch]:
         """Return this rank's share of the microbatches of one optimizer step; the weights are relative to the whole
         step.
         """
         batches = make_micro_batches(
             rows,
             tokens_per_microbatch=self.microbatch_tokens(sum(len(row.sequence) for row in rows)),
-            aggregation=aggregation,
+            weighting=weighting,
             share_prompts=self.policy.shares_prompts,
             costs=self.policy.costs,
         )
@@ -492,7 +492,7 @@ class _LossNormalizer:
     Attributes:
         tokens: Number of sampled tokens.
         decisions: Number of decisions with a value target.
-        aggregation: How the tokens are weighted in the microbatches.
+        weighting: How the tokens are weighted in the microbatches.
         scale: Factor of the loss of all microbatches.
         roles: Number of each role, by name.
         role_B: The number of each row's role.
@@ -500,7 +500,7 @@ class _LossNormalizer:
 
     tokens: int
     decisions: float
-    aggregation: Aggregation
+    weighting: TokenWeighting
     scale: float
     roles: dict[str, int]
     role_B: Tensor
@@ -511,8 +511,8 @@ class _LossNormalizer:
         decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
         roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
         role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
-        aggregation = algorithm.options.aggregation
-        if aggregation == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
+        weighting = algorithm.options.aggregation
+        if weighting == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
             scale = tokens / (len(rows) * algorithm.max_tokens)
             return cls(tokens, decisions, "token-mean", scale, roles, role_B)
-        return cls(tokens, decisions, aggregation, 1.0, roles, role_B)
+        return cls(tokens, decisions, weighting, 1.0, roles, role_B)

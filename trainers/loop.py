@@ -114,6 +114,7 @@ def _step(run: TrainingRun, step: int) -> None:
     algorithm, learners = state.algorithm, state.learners
     with clock("rollout"):
         batch, samples = _sample(run, step)
+    run.log.save_dropped(step + 1, batch.episodes)
     for callback in run.callbacks:
         callback.on_episodes(step + 1, batch.episodes)
 
@@ -176,7 +177,8 @@ def _check_trainable(run: TrainingRun, episodes: Sequence[Episode]) -> None:
         last = episodes[-1]
         raise NoTrainableEpisodes(
             f"no episode of the last {state.empty_steps} steps can be trained on; the last one ended with "
-            f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}"
+            f"{last.stop_reason.value}: {last.fault or 'check the environment and the prompt'}; see "
+            f"{run.config.output}/dropped"
         )
 
 
@@ -199,8 +201,7 @@ def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:
         run.checkpoints.save()
     run.checkpoints.save_if_due()
     if improved and run.ranks.is_main_process:
-        best = {"metric": config.checkpoint.best, **state.best}
-        save_model(run.policy, Path(config.output) / "best_model", best)
+        save_model(run.policy, Path(config.output) / "best_model", state.best)
 
 
 def _finish(run: TrainingRun) -> TrainResult:

@@ -30,14 +30,14 @@ def default(section: object, name: str) -> Any:
     return getattr(type(section)(), name)
 
 
-def raise_if_any(problems: list[str]) -> None:
-    """Raise an error that lists all problems, if there are any.
+def raise_if_any(problems: list[str], where: str = "configuration") -> None:
+    """Raise an error that lists all problems of the configuration ``where``, if there are any.
 
     Raises:
         ConfigError: There are problems.
     """
     if problems:
-        raise ConfigError("invalid configuration:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        raise ConfigError(f"invalid {where}:\n" + "\n".join(f"  - {problem}" for problem in problems))
 
 
 def import_object(path: str, option: str) -> Any:

@@ -59,23 +59,18 @@ class TrainEnv:
         return [str(getattr(self.train[index], "task_id", index)) for index in tasks]
 
     def named(self, config: EnvConfig) -> EnvConfig:
-        """Return options with placeholder names for the parts given as objects.
+        """Return options with a placeholder for the id.
 
         Raises:
-            ConfigError: The options name a workflow, but this object has none, or an agent.
+            ConfigError: The options name an agent, too.
         """
         for name in ("agent", "agent_kwargs"):
             if getattr(config, name):
                 raise ConfigError(
-                    f"env.{name}={getattr(config, name)!r} has no effect on a TrainEnv; set TrainEnv.agent instead"
+                    f"env.{name}={getattr(config, name)!r} has no effect on a TrainEnv; set TrainEnv.agent or "
+                    "TrainEnv.workflow instead"
                 )
-        if config.workflow and self.workflow is None:
-            raise ConfigError(
-                f"env.workflow={config.workflow!r} has no effect on a TrainEnv without a workflow; set "
-                "TrainEnv.workflow, or remove the option"
-            )
-        workflow = config.workflow or ("" if self.workflow is None else "given:workflow")
-        return replace(config, id=config.id or "given", workflow=workflow)
+        return replace(config, id=config.id or "given")
 
 
 def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> TrainEnv:
@@ -92,50 +87,38 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
     train_kwargs |= config.train_kwargs
     validation_kwargs |= config.validation_kwargs
     validated = takes_split or bool(config.validation_kwargs)
+    agent = make_agent(config)
+    is_workflow = isinstance(agent(), Workflow)
     return TrainEnv(
         env,
-        None if config.workflow else make_agent(config),
+        None if is_workflow else agent,
         tasks_of(env, train_kwargs),
         tasks_of(env, validation_kwargs) if validated else None,
         train_kwargs,
         validation_kwargs,
-        make_workflow(config) if config.workflow else None,
+        agent if is_workflow else None,
     )
 
 
-def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
-    """Return a factory of the configured agent.
+def make_agent(config: EnvConfig) -> Callable[[], Any]:
+    """Return a factory of the configured agent or workflow.
 
     Raises:
-        ConfigError: The class does not exist, or does not accept the arguments.
+        ConfigError: The class does not exist, does not accept the arguments, or is neither of the two.
     """
     agent = import_object(config.agent, "env.agent") if config.agent else default_agent(config.id)
     kwargs = dict(config.agent_kwargs)
+    name = config.agent or f"{agent.__name__} (the default of {config.id})"
     try:
-        agent(**kwargs)
+        instance = agent(**kwargs)
     except (TypeError, ValueError) as error:
-        name = config.agent or f"{agent.__name__} (the default of {config.id})"
         raise ConfigError(f"env.agent={name} cannot be created with env.agent_kwargs={kwargs}: {error}") from error
-    return lambda: agent(**kwargs)
-
-
-def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
-    """Return a factory of the configured workflow.
-
-    Raises:
-        ConfigError: The class does not exist, or does not accept the arguments.
-    """
-    workflow = import_object(config.workflow, "env.workflow")
-    kwargs = dict(config.agent_kwargs)
-    try:
-        instance = workflow(**kwargs)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.workflow={config.workflow!r} cannot be created with {kwargs}: {error}") from error
-    if not isinstance(instance, Workflow):
+    if not isinstance(instance, BaseAgent | Workflow):
         raise ConfigError(
-            f"env.workflow={config.workflow!r} creates a {type(instance).__name__}, not a rllm_gym.engine.Workflow"
+            f"env.agent={name} creates a {type(instance).__name__}; name a subclass of rllm_gym.agents.BaseAgent or "
+            "rllm_gym.engine.Workflow"
         )
-    return lambda: workflow(**kwargs)
+    return lambda: agent(**kwargs)
 
 
 def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> TaskSequence:

@@ -22,14 +22,12 @@ from rllm_gym.samplers import Completion, SamplingRequest, TorchSampler, WeightU
 from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.batching import make_micro_batches, rows_of
 from trainers.config import (
-    CheckpointConfig,
     EnvConfig,
     LoraConfig,
     LoraModelConfig,
     OptimizerConfig,
     SamplingConfig,
     TrainConfig,
-    ValidationConfig,
 )
 from trainers.learner import Learner
 from trainers.loop import train
@@ -59,8 +57,8 @@ def config_of(data: dict[str, Any], steps: int, output: str) -> TrainConfig:
             clip_high=settings["clip_high"],
         ),
         optimizer=OptimizerConfig(lr=settings["lr"], max_grad_norm=settings["max_grad_norm"]),
-        validation=ValidationConfig(every=0),
-        checkpoint=CheckpointConfig(every=0),
+        validation=None,
+        checkpoint=None,
         progress=False,
     )
 

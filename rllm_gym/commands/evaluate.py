@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import difflib
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
@@ -19,24 +21,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
 from rllm_gym.commands.env_arguments import add_environment_arguments, import_module, make_env, make_game, parse_kwargs
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
-from rllm_gym.commands.workflow import (
-    add_workflow_arguments,
-    check_workflow_arguments,
-    roles_of,
-    sync_adapters,
-    workflow_of,
-)
+from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import (
     AgentExecutionEngine,
     AgentWorkflowEngine,
     EnvironmentUnavailable,
     EpisodeSpec,
+    Workflow,
     compute_pass_at_k,
     save_episodes,
     write_manifest,
@@ -49,25 +45,39 @@ Engine = AgentExecutionEngine | AgentWorkflowEngine
 _SCRIPTED = "scripted:"
 # For smaller models a second thread costs more than it gains, and ten times more on a busy machine.
 _SMALL_MODEL = 50_000_000
-_RENAMED = {
+# Options of rllm-gym train, and names without their section.
+_OTHER_NAMES = {
     **{f"--{name}": f"--sampling.{name}" for name in ("temperature", "top-p", "top-k", "max-tokens", "context-length")},
     **{f"--{name}": f"--model.{name}" for name in ("device", "dtype")},
+    **{f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")},
+    "--agent-kwargs": "--agent-kwarg",
+    "--env.agent-kwargs": "--agent-kwarg",
+    "--env.id": "ENV, without an option",
+    "--env.kwargs": "--kwarg",
+    "--env.workflow": "--agent",
+    "--max-new-tokens": "--sampling.max-tokens",
     "--model": "--model.path",
+    "--roles": "--role",
+    "--sampler.url": "--base-url",
+    "--validation.samples": "--n",
+    "--validation.tasks": "--tasks",
+    "--workflow": "--agent",
+    "--workflow-kwarg": "--agent-kwarg",
+    "--workflow-kwargs": "--agent-kwarg",
 }
 _EXAMPLES = """examples:
   rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --n 4
   rllm-gym eval rllm/FrozenLake-v0 --model.path runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
-  rllm-gym eval rllm/Math-v0 --model.path BASE --workflow rllm_gym.engine.workflows:SolverJudge \\
+  rllm-gym eval rllm/Math-v0 --model.path BASE --agent rllm_gym.engine.workflows:SolverJudge \\
       --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
   rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
 """
 
 
 def main(argv: list[str]) -> int:
-    parser = _parser()
-    options = parser.parse_args(_checked_names(argv))
+    options = _parse(_parser(), argv)
     if options.n > 1 and options.temperature == 0:
         raise CommandError(
             f"--n {options.n} requires --sampling.temperature > 0: at temperature 0 all samples of a task are equal"
@@ -79,8 +89,10 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         raise CommandError(str(error)) from error
     check_endpoint_arguments(options)
-    check_workflow_arguments(options)
-    kwargs, tasks = _environment(options)
+    if module := options.env.rpartition(":")[0]:
+        import_module(module)
+    agent = make_agent(options)
+    kwargs, tasks = _environment(options, workflow=isinstance(agent(), Workflow))
     if options.output is not None:
         if options.output.is_dir():
             raise CommandError(f"--output {options.output} is a directory; expected a file, e.g. episodes.jsonl")
@@ -88,7 +100,7 @@ def main(argv: list[str]) -> int:
     episodes: list[Episode] = []
     engine: Engine | None = None
     try:
-        engine = _engine(options, kwargs, params)
+        engine = _engine(options, agent, kwargs, params)
         asyncio.run(_evaluate(options, engine, _specs(options, tasks), episodes))
     except (SamplerError, EnvironmentUnavailable) as error:
         raise CommandError(f"{options.env}: {error}") from error
@@ -105,7 +117,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="rllm-gym eval",
         description="Evaluate a model on an environment and print its success rate (pass@1 to pass@n, with 95%\n"
         "confidence intervals over tasks), the stop reasons of the episodes, the faults, and the throughput.",
@@ -138,19 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     ):  # the names of the options of rllm-gym train
         dest = name.replace("-", "_")
         sampling.add_argument(f"--sampling.{name}", dest=dest, type=kind, default=default, metavar="N", help=text)
-    agent = parser.add_argument_group("agent options")
-    agent.add_argument(
-        "--agent", metavar="MODULE:CLASS", help="agent class (default: the default agent of the environment)"
-    )
-    agent.add_argument("--system-prompt", help="system prompt that replaces the agent's own; '' for none")
-    agent.add_argument(
-        "--agent-kwarg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="keyword argument of the agent (repeatable)",
-    )
-    add_workflow_arguments(parser)
+    add_agent_arguments(parser)
     add_endpoint_arguments(parser)
     execution = parser.add_argument_group("execution options")
     execution.add_argument(
@@ -180,17 +180,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | None]:
+def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None]:
     """Return the environment's arguments, and its number of tasks (``None`` if it has no task set)."""
     kwargs = parse_kwargs(options.kwarg)
-    if module := options.env.rpartition(":")[0]:
-        import_module(module)
-    if options.workflow is None and is_game(options.env):
+    game = is_game(options.env)
+    if game and not workflow:
         raise CommandError(
-            f"{options.env} is a game of several agents and requires --workflow, e.g. "
+            f"{options.env} is a game of several agents: --agent must be a workflow, e.g. "
             "rllm_gym.engine.workflows:SelfPlay"
         )
-    takes_split = _takes_split(options)
+    takes_split = _takes_split(options.env, game=game)
     if options.split is not None and not takes_split:
         raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
     if takes_split and "split" not in kwargs:
@@ -198,7 +197,7 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
     elif options.split is not None and kwargs["split"] != options.split:
         raise CommandError(f"--split {options.split} conflicts with --kwarg split={kwargs['split']}")
     # Created once here, so that a wrong argument gives one clear line instead of a fault in every episode.
-    env = make_game(options.env, kwargs) if _is_game(options) else make_env(options.env, kwargs)
+    env = make_game(options.env, kwargs) if game else make_env(options.env, kwargs)
     try:
         tasks = getattr(env.unwrapped, "tasks", None)
         return kwargs, None if tasks is None else len(tasks)
@@ -206,13 +205,8 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
         env.close()
 
 
-def _is_game(options: argparse.Namespace) -> bool:
-    """Return whether the workflow plays a game, for which there is no environment."""
-    return options.workflow is not None and is_game(options.env)
-
-
-def _takes_split(options: argparse.Namespace) -> bool:
-    game, name = _is_game(options), options.env.rpartition(":")[2]
+def _takes_split(env: str, *, game: bool) -> bool:
+    name = env.rpartition(":")[2]
     if not game and name not in gymnasium.registry:
         return False  # make_env reports what is wrong with the id
     spec = importlib.import_module("pettingzoo").spec("aec", name) if game else gymnasium.registry[name]
@@ -239,9 +233,9 @@ def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
     ]
 
 
-def _engine(options: argparse.Namespace, kwargs: dict[str, Any], params: SamplingParams) -> Engine:
-    agent = _agent(options) if options.workflow is None else None
-    workflow = None if options.workflow is None else workflow_of(options)
+def _engine(
+    options: argparse.Namespace, agent: Callable[[], Any], kwargs: dict[str, Any], params: SamplingParams
+) -> Engine:
     sampler = _sampler(options)
     common: dict[str, Any] = {
         "env": options.env,
@@ -256,31 +250,12 @@ def _engine(options: argparse.Namespace, kwargs: dict[str, Any], params: Samplin
         "progress": sys.stderr.isatty() and not options.json,
     }
     try:
-        if workflow is not None:
-            return AgentWorkflowEngine(workflow, roles=roles_of(options), **common)
+        if isinstance(agent(), Workflow):
+            return AgentWorkflowEngine(agent, roles=roles_of(options), **common)
         return AgentExecutionEngine(agent=agent, **common)
     except ValueError as error:
         asyncio.run(sampler.close())
         raise CommandError(str(error)) from error
-
-
-def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
-    kwargs = parse_kwargs(options.agent_kwarg, "--agent-kwarg")
-    if options.system_prompt is not None:
-        kwargs["system_prompt"] = options.system_prompt
-    if options.agent is None:
-        agent: Any = default_agent(options.env)
-    else:
-        module, _, name = options.agent.partition(":")
-        try:
-            agent = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise CommandError(f"--agent {options.agent} cannot be imported: {error}; expected MODULE:CLASS") from error
-    try:
-        agent(**kwargs)
-    except (TypeError, ValueError) as error:
-        raise CommandError(f"invalid arguments for agent {agent.__name__}: {error}") from error
-    return lambda: agent(**kwargs)
 
 
 def _sampler(options: argparse.Namespace) -> Sampler:
@@ -382,7 +357,7 @@ def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine
         },
         "mean_reward": sum(episode.reward for episode in kept) / len(kept) if kept else None,
         "mean_turns": sum(episode.num_turns for episode in kept) / len(kept) if kept else None,
-        **({} if options.workflow is None else _of_agents(kept)),
+        **(_of_agents(kept) if isinstance(engine, AgentWorkflowEngine) else {}),
         "stop_reasons": dict(Counter(str(episode.stop_reason) for episode in episodes).most_common()),
         "faults": dict(stats.faults),
         "retries": stats.retries,
@@ -449,12 +424,31 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
         console.print(Text(f"episodes: {result['output']}", style="bright_black"))
 
 
-def _checked_names(argv: list[str]) -> list[str]:
+class _Parser(argparse.ArgumentParser):
+    """Reports invalid arguments as other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message}; see `{self.prog} --help`")
+
+
+def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments.
+
+    Raises:
+        CommandError: Options are unknown, which are all reported, or a value is invalid.
+    """
+    known = set(re.findall(r"--[\w.-]+", parser.format_help()))
+    problems = []
     for word in argv:
-        name = word.partition("=")[0]
-        if name in _RENAMED:
-            raise CommandError(f"unknown option {name}; did you mean {_RENAMED[name]}?")
-    return argv
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        if name in _OTHER_NAMES or (name.startswith("--") and not any(option.startswith(name) for option in known)):
+            near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
+            problems.append(f"{name}{equals}{value} is not an option; {hint}")
+    if problems:
+        raise CommandError("\n".join(problems))
+    return parser.parse_args(argv)
 
 
 def _positive(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The options of ``rllm-gym eval`` for a workflow of several agents, and the roles they configure."""
+"""What ``rllm-gym eval`` plays with: the agent, or the workflow of several agents with the adapters of its roles."""
 
 from __future__ import annotations
 
@@ -6,93 +6,73 @@ import argparse
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.commands.env_arguments import parse_kwargs
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.engine import Role, Workflow
 from rllm_gym.samplers import Sampler, WeightUpdate
 
-_OF_ONE_AGENT = ("agent", "system_prompt", "agent_kwarg")
 _ADAPTER = "adapter_config.json"
 
 
-def add_workflow_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--workflow`` and related options."""
-    group = parser.add_argument_group("workflow options (several agents)")
+def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--agent`` and related options."""
+    group = parser.add_argument_group("agent options")
     group.add_argument(
-        "--workflow",
+        "--agent",
         metavar="MODULE:CLASS",
-        help="workflow to run instead of a single agent, e.g. rllm_gym.engine.workflows:SolverJudge; ENV may be a game",
+        help="agent class, or workflow class of several agents, e.g. rllm_gym.engine.workflows:SolverJudge (ENV may "
+        "then be a game); default: the default agent of the environment",
     )
+    group.add_argument("--system-prompt", help="system prompt that replaces the agent's own; '' for none")
     group.add_argument(
-        "--workflow-kwarg",
+        "--agent-kwarg",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="keyword argument of the workflow (repeatable)",
+        help="keyword argument of the agent or workflow (repeatable)",
     )
     group.add_argument(
         "--role",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="adapter of a role, e.g. solver=runs/rl/model/solver; the other roles use --model.path (repeatable)",
+        help="adapter of a role of the workflow, e.g. solver=runs/rl/model/solver; the other roles use --model.path "
+        "(repeatable)",
     )
 
 
-def check_workflow_arguments(options: argparse.Namespace) -> None:
-    """Check the workflow options.
+def make_agent(options: argparse.Namespace) -> Callable[[], BaseAgent | Workflow]:
+    """Return a factory of the agent or workflow.
 
     Raises:
-        CommandError: An option is given that has no effect here, or a role's adapter cannot be served.
+        CommandError: It cannot be imported, rejects its arguments, or does not have the roles of ``--role``.
     """
-    if options.workflow is None:
-        for name in ("workflow_kwarg", "role"):
-            if getattr(options, name):
-                raise CommandError(f"--{name.replace('_', '-')} requires --workflow")
-        return
-    for name in _OF_ONE_AGENT:
-        if getattr(options, name) not in (None, []):
-            raise CommandError(
-                f"--{name.replace('_', '-')} has no effect with --workflow, which creates its own agents"
-            )
-    if options.role and (options.base_url is not None or options.model.startswith("scripted:")):
-        raise CommandError("--role requires a local --model.path: a directory or a hub id")
-    if options.role and (Path(options.model) / _ADAPTER).is_file():
-        raise CommandError(
-            f"--model.path {options.model} is an adapter, but --role requires the base model of the adapters: pass the "
-            f"base model as --model.path, and --role NAME={options.model} for the roles that use this adapter"
-        )
-
-
-def workflow_of(options: argparse.Namespace) -> Callable[[], Workflow]:
-    """Return a factory of the workflow.
-
-    Raises:
-        CommandError: It cannot be imported, is not a workflow, or rejects its arguments.
-    """
-    kwargs = parse_kwargs(options.workflow_kwarg, "--workflow-kwarg")
-    module, _, name = options.workflow.partition(":")
+    kwargs = parse_kwargs(options.agent_kwarg, "--agent-kwarg")
+    if options.system_prompt is not None:
+        kwargs["system_prompt"] = options.system_prompt
+    if options.agent is None:
+        agent: Any = default_agent(options.env)
+    else:
+        module, _, name = options.agent.partition(":")
+        try:
+            agent = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise CommandError(f"--agent {options.agent} cannot be imported: {error}; expected MODULE:CLASS") from error
+    name = options.agent or agent.__name__
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CommandError(
-            f"--workflow {options.workflow} cannot be imported: {error}; expected MODULE:CLASS"
-        ) from error
-    try:
-        instance = found(**kwargs)
+        instance = agent(**kwargs)
     except (TypeError, ValueError) as error:
-        raise CommandError(f"invalid arguments for workflow {options.workflow}: {error}") from error
-    if not isinstance(instance, Workflow):
+        raise CommandError(f"invalid arguments for --agent {name}: {error}") from error
+    if not isinstance(instance, BaseAgent | Workflow):
         raise CommandError(
-            f"--workflow {options.workflow} returned {type(instance).__name__}, expected a rllm_gym.engine.Workflow"
+            f"--agent {name} creates a {type(instance).__name__}; expected a rllm_gym.agents.BaseAgent or a "
+            "rllm_gym.engine.Workflow"
         )
-    unknown = sorted(set(_folders(options)) - set(instance.roles))
-    if unknown:
-        raise CommandError(
-            f"--role {unknown[0]}: unknown role; the roles of {options.workflow} are {', '.join(instance.roles)}"
-        )
-    return lambda: found(**kwargs)
+    _check_roles(options, name, instance.roles if isinstance(instance, Workflow) else ())
+    return lambda: agent(**kwargs)
 
 
 def roles_of(options: argparse.Namespace) -> dict[str, Role]:
@@ -111,6 +91,20 @@ async def sync_adapters(options: argparse.Namespace, sampler: Sampler) -> None:
             await sampler.sync_weights(WeightUpdate.from_adapter(folder, name=folder))
         except ValueError as error:
             raise CommandError(f"--role: {error}") from error
+
+
+def _check_roles(options: argparse.Namespace, name: str, roles: tuple[str, ...]) -> None:
+    for role in _folders(options):
+        if role not in roles:
+            known = f"the roles of {name} are {', '.join(roles)}" if roles else f"{name} is a single agent"
+            raise CommandError(f"--role {role}: unknown role; {known}")
+    if options.role and (options.base_url is not None or options.model.startswith("scripted:")):
+        raise CommandError("--role requires a local --model.path: a directory or a hub id")
+    if options.role and (Path(options.model) / _ADAPTER).is_file():
+        raise CommandError(
+            f"--model.path {options.model} is an adapter, but --role requires the base model of the adapters: pass the "
+            f"base model as --model.path, and --role NAME={options.model} for the roles that use this adapter"
+        )
 
 
 def _folders(options: argparse.Namespace) -> dict[str, str]:

@@ -255,6 +255,12 @@ class EngineRun:
             stats.rewards += episode.reward
         else:
             stats.dropped += 1
+            level = logging.WARNING if stats.dropped <= _MAX_LOGGED_FAULTS else logging.DEBUG
+            more = "; further dropped episodes are not logged" if stats.dropped == _MAX_LOGGED_FAULTS else ""
+            reason = ": ".join(filter(None, [episode.stop_reason.value or "not ended", episode.fault]))
+            text = "episode %s: dropped after %d attempt%s: %s%s"
+            plural = "s" * (episode.attempts != 1)
+            _log.log(level, text, episode.episode_id, episode.attempts, plural, reason, more)
 
 
 async def _enumerate_specs(specs: Specs) -> AsyncGenerator[tuple[int, Any], None]:

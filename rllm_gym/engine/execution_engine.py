@@ -16,7 +16,7 @@ from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.engine_run import Result
 from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
-from rllm_gym.engine.options import EngineArguments, EngineOptions
+from rllm_gym.engine.options import EngineArguments, engine_options
 from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.sampler_client import SamplerClient
 from rllm_gym.engine.spec import EpisodeSpec, Specs
@@ -63,7 +63,9 @@ class AgentExecutionEngine(BaseEngine):
         **options: Unpack[EngineArguments],
     ) -> None:
         self.source = resolve(env)
-        super().__init__(env_id=name_of(self.source), sampler=sampler, options=EngineOptions(**options))
+        super().__init__(
+            env_id=name_of(self.source), sampler=sampler, options=engine_options(type(self).__name__, options)
+        )
         self.env_kwargs = dict(env_kwargs or {})
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
 

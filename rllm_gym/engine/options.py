@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from rllm_gym.chat.renderer import ChatRenderer
@@ -108,3 +110,18 @@ class EngineOptions:
     def budget(self) -> Budget:
         """The limits on turns and tokens."""
         return Budget(self.max_turns, self.max_prompt_tokens, self.max_response_tokens, self.max_context_tokens)
+
+
+def engine_options(engine: str, arguments: Mapping[str, Any]) -> EngineOptions:
+    """Return the options that are given as keyword arguments of the engine with this class name.
+
+    Raises:
+        TypeError: There is no such option; the message names the nearest one.
+    """
+    known = [entry.name for entry in fields(EngineOptions)]
+    for name, value in arguments.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+            raise TypeError(f"{name}={value!r} is not an argument of {engine}; {hint}")
+    return EngineOptions(**arguments)

@@ -17,7 +17,7 @@ from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import resolve_game
-from rllm_gym.engine.options import EngineArguments, EngineOptions
+from rllm_gym.engine.options import EngineArguments, engine_options
 from rllm_gym.engine.roles import Role
 from rllm_gym.engine.rollout import greedy
 from rllm_gym.engine.sampler_client import SamplerClient
@@ -89,7 +89,7 @@ class AgentWorkflowEngine(BaseEngine):
         super().__init__(
             env_id=_check_env(env) if env is not None else _name(workflow),
             sampler=sampler,
-            options=EngineOptions(**options),
+            options=engine_options(type(self).__name__, options),
             settle_turns=_SETTLE_TURNS,
         )
         self.max_episode_tokens = max_episode_tokens

@@ -123,6 +123,15 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
     cases = [
         (["--model.path", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "hub/model"], ["did you mean --model.path?"]),
+        (
+            ["--model.path", "x", "--env.max-turns", "3", "--workflow-kwargs=x", "--otuput", "x"],
+            [
+                "did you mean --max-turns?",
+                "--workflow-kwargs=x is not an option; did you mean --agent-kwarg?",
+                "--output?",
+            ],
+        ),
+        (["--model.path", "x", "--tasks", "none"], ["--tasks", "'none' is not a positive integer", "--help"]),
         (["--model.path", "hub/model", "--dtype", "bfloat16"], ["did you mean --model.dtype?"]),
         (["--model.path", "scripted:/no/such/file"], ["/no/such/file"]),
         (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--n", "4"], ["temperature 0"]),
@@ -148,7 +157,7 @@ def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
     replies = tmp_path / "one.txt"
     replies.write_text("\\boxed{1}\n")
     command = ("eval", "--model.path", f"scripted:{replies}", "--tasks", "3", "--json")
-    judged = ("rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=2")
+    judged = ("rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "solvers=2")
     result = rllm_gym(*command, *judged, "--output", str(tmp_path / "episodes.jsonl"))
     assert result.returncode == 0, result.stderr
     report, episodes = json.loads(result.stdout), list(load_episodes(tmp_path / "episodes.jsonl"))
@@ -159,14 +168,14 @@ def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
         assert {item.name for item in episodes[0].trajectories if item.role == role} == names
         assert report["reward_by_role"][role] == pytest.approx(sum(rewards) / len(rewards))
 
-    result = rllm_gym(*command[:-1], "rllm/TicTacToe-v0", "--workflow", f"{WORKFLOWS}:SelfPlay")
+    result = rllm_gym(*command[:-1], "rllm/TicTacToe-v0", "--agent", f"{WORKFLOWS}:SelfPlay")
     assert result.returncode == 0, result.stderr
     for word in ("mean reward (player)", "player_success", "3 tasks"):
         assert word in result.stdout
 
 
 def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: Path) -> None:
-    command = ("eval", "rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=1")
+    command = ("eval", "rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "solvers=1")
     command += ("--tasks", "2", "--sampling.temperature", "0", "--sampling.max-tokens", "6", "--json")
     text = {}
     for name, options in (("base", ()), ("adapted", ("--role", f"solver={adapter}"))):
@@ -186,13 +195,14 @@ def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: 
 
 def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: Path) -> None:
     cases = [
-        (["rllm/Math-v0", "--role", "judge=folder"], ["--role requires --workflow"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:Nobody"], ["Nobody", "MODULE:CLASS"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--agent", "a:B"], ["--agent has no effect"]),
-        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "size=1"], ["invalid", "size"]),
-        (["rllm/Math-v0", "--workflow", "json:loads"], ["invalid arguments"]),
+        (["rllm/Math-v0", "--role", "judge=folder"], ["--role judge", "is a single agent"]),
+        (["rllm/Math-v0", "--agent", f"{WORKFLOWS}:Nobody"], ["Nobody", "MODULE:CLASS"]),
+        (["rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "size=1"], ["invalid", "size"]),
+        (["rllm/Math-v0", "--agent", "json:loads"], ["invalid arguments"]),
+        (["rllm/Math-v0", "--agent", "builtins:dict"], ["creates a dict", "rllm_gym.engine.Workflow"]),
+        (["rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--role", "jugde=x"], ["roles", "solver, judge"]),
         (
-            ["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"],
+            ["rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"],
             ["requires a local --model.path"],
         ),
         (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),

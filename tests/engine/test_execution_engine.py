@@ -375,6 +375,11 @@ def test_editors_are_told_every_option_with_its_type() -> None:
         assert typing.get_type_hints(arguments) == options
 
 
+def test_an_option_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"n_paralell=3 is not an argument of AgentExec.*; did you mean n_parallel\?"):
+        engine_of(n_paralell=3)
+
+
 def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(
     gates: dict[int, threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:

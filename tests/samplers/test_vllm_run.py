@@ -36,7 +36,7 @@ def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             model={"tuning": "lora", "lora": {"rank": 4}, **sections},
             optimizer={"lr": 0.01},
             sampler={"backend": "vllm-server"},
-            validation={"every": 0, "tasks": 64, "samples": 1},
+            validation=None,
         )
 
     return options

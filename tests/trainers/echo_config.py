@@ -28,5 +28,5 @@ def echo_config(folder: Path, **sections: Any) -> TrainConfig:
         "checkpoint": {"every": 1},
     }
     for name, value in sections.items():
-        options[name] = {**options.get(name, {}), **value} if isinstance(value, dict) else value
+        options[name] = {**(options.get(name) or {}), **value} if isinstance(value, dict) else value
     return from_mapping(TrainConfig, options)

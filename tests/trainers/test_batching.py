@@ -176,7 +176,7 @@ def test_every_sampled_token_occurs_once_per_sequence(
 ) -> None:
     """Also for two equal sequences, and for one that is a prefix of another."""
     batches = make_micro_batches(
-        rows, tokens_per_microbatch=tokens, share_prompts=share, costs=costs, aggregation=aggregation
+        rows, tokens_per_microbatch=tokens, share_prompts=share, costs=costs, weighting=aggregation
     )
     assert sorted(index for batch in batches for index in batch.sequence_S.tolist()) == list(range(len(rows)))
     sampled = [r.num_sampled for r in rows]
@@ -201,7 +201,7 @@ def test_every_sampled_token_occurs_once_per_sequence(
             )
             assert np.allclose(batch.weight_N[mine], share_of_each if len(marked) else 0)
     again = make_micro_batches(
-        rows, tokens_per_microbatch=tokens, share_prompts=share, costs=costs, aggregation=aggregation
+        rows, tokens_per_microbatch=tokens, share_prompts=share, costs=costs, weighting=aggregation
     )
     assert all(torch.equal(a.ids_BT, b.ids_BT) for a, b in zip(batches, again, strict=True))
 

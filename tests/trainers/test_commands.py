@@ -15,10 +15,9 @@ from trainers.tiny_model import make_tiny_model
 
 SFT = """
 env: {id: "echo_env:test/Echo-v0"}
-tiny: {enabled: true, hidden_size: 32, num_heads: 1, num_layers: 1, vocab_size: 300}
+tiny: {hidden_size: 32, num_heads: 1, num_layers: 1, vocab_size: 300}
 demonstrations: {policy: "test_sft:say_the_letter", policy_kwargs: {noise: 0.5}}
-stop: {metric: sampled_success, at_least: 0.2, every: 5, tasks: 10}
-sampling: {max_tokens: 3}
+stop: {metric: sampled_success, at_least: 0.2, every: 5, tasks: 10, sampling: {max_tokens: 3}}
 optimizer: {lr: 0.01}
 steps: 100
 progress: false

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused_options import not_raised
 
+import trainers
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.algorithms import algorithm_options
@@ -21,11 +22,15 @@ from trainers.config import (
     ConfigError,
     DpoConfig,
     EnvConfig,
-    FullPolicyConfig,
     LoraConfig,
     LoraModelConfig,
+    ModelConfig,
+    RoleConfig,
     SftConfig,
+    StopConfig,
+    TinyConfig,
     TrainConfig,
+    ValidationConfig,
     VllmSamplerConfig,
     validate,
     validate_sft,
@@ -43,10 +48,10 @@ def config(**sections: Any) -> TrainConfig:
 
 
 UNKNOWN: list[tuple[dict[str, Any], str]] = [
-    ({"optimiser": {"lr": 1}}, "did you mean optimizer?"),
-    ({"optimizer": {"lrr": 1}}, r"optimizer\.lrr; did you mean optimizer\.lr\?"),
+    ({"optimiser": {"lr": 1}}, r"optimiser\.lr=1 is not an option; did you mean optimizer\.lr\?"),
+    ({"optimizer": {"lrr": 1}}, r"optimizer\.lrr=1 is not an option; did you mean optimizer\.lr\?"),
     ({"group_size": 8}, r"did you mean algorithm\.group_size\?"),
-    ({"model": {"lora": {"rnak": 8}}}, r"model\.lora\.rnak; did you mean model\.lora\.rank\?"),
+    ({"model": {"lora": {"rnak": 8}}}, r"model\.lora\.rnak=8 is not an option; did you mean model\.lora\.rank\?"),
     ({"optimizer": {"lr": "fast"}}, "'fast' must be a number"),
     ({"steps": 1.5}, "of type int"),
     ({"steps": True}, "of type int"),
@@ -57,17 +62,25 @@ UNKNOWN: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"name": "no_such_module:X"}}, "cannot be imported"),
     (
         {"algorithm": {"loss": "reinforce", "clip_high": 0.3}},
-        "clip_high; it is .* algorithm.loss=clip",
+        "clip_high=0.3 is not an option here; it is one only with algorithm.loss=clip",
     ),
-    ({"algorithm": {"name": "rloo", "normalize_std": True}}, "normalize_std; it is .* with algorithm.name=grpo"),
-    ({"algorithm": {"gamma": 0.9}}, "gamma; it is .* algorithm.name=reinforce.. or algorithm.name=rebn or .*=ppo"),
+    ({"algorithm": {"name": "rloo", "normalize_std": True}}, "normalize_std=True is not .* with algorithm.name=grpo"),
+    ({"algorithm": {"gamma": 0.9}}, "gamma=0.9 is not .* algorithm.name=reinforce.. or algorithm.name=rebn or .*=ppo"),
     ({"algorithm": {"group_sise": 8}}, r"did you mean algorithm\.group_size"),
-    ({"model": "gpt2"}, "model is a section"),
-    ({"model": {"tuning": "full", "lora": {}}}, "model.lora; it is .* with model.tuning=lora or model.tuning=qlora"),
-    ({"model": {"reference": "cpu"}}, "model.reference; it is .* with model.tuning=full"),
+    ({"model": "gpt2"}, "model='gpt2' is a section"),
+    ({"model": {"tuning": "full", "lora": {}}}, "model.lora={} is not .* with model.tuning=lora or model.tuning=qlora"),
+    ({"model": {"reference": "cpu"}}, "model.reference='cpu' is not an option: it is always a copy"),
+    ({"env": {"workflow_kwargs": {"n": 3}}}, "is not an option: use env.agent_kwargs"),
+    ({"validation": {"every": "often"}}, "validation.every='often' must be of type int"),
+    ({"validation": 3}, "validation=3 is a section"),
+    ({"roles": {"judge": 3}}, "roles.judge=3 must be a mapping of options: adapter, trainable"),
     ({"model": {"tuning": "half"}}, "model.tuning='half' is not one of full, lora, qlora"),
-    ({"env": {"kwargs": "size=4"}}, "of type Mapping"),
+    ({"env": {"kwargs": "size=4"}}, "must be a mapping"),
 ]
+
+
+def read(*words: str) -> TrainConfig:
+    return read_command_line(TrainConfig, words, program="train", description="")
 
 
 def test_unknown_options_and_wrong_types_are_errors_that_name_them() -> None:
@@ -79,13 +92,11 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"minibatches": 17}}, "at most algorithm.groups_per_step=16"),
     ({"algorithm": {"clip_low": 1.0}}, "never clips"),
     ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 must be in"),
-    ({"validation": {"every": 0, "tasks": 3}}, "validation.tasks=3 has no effect"),
-    ({"checkpoint": {"every": 0}, "resume": True}, "could not be resumed again"),
-    ({"checkpoint": {"every": 0, "keep": 5}}, "checkpoint.keep=5 has no effect"),
+    ({"validation": {"every": 0}}, "validation.every=0 must be above 0"),
+    ({"checkpoint": None, "resume": True}, "could not be resumed again"),
     ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),
     ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
     ({"sampling": {"temperature": 0.0}}, "is greedy"),
-    ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "has no effect without a KL term"),
     ({"model": {"path": "x", "lora": {"targets": " "}}}, "model.lora.targets is empty"),
     ({"model": {"path": "x", "lora": {"plus_ratio": 0.0}}}, "model.lora.plus_ratio=0.0 must be above 0"),
     ({"model": {}}, "model.path is missing"),
@@ -107,19 +118,23 @@ def test_names_of_other_trainers_get_a_hint() -> None:
         assert any(has_option(config_type, option) for config_type in types), option
     assert not OTHER_NAMES.keys() & {key for key in known_keys(TrainConfig) if "." not in key}
     for command, option, answer in (
-        (commands.train, "--learning-rate", "did you mean --optimizer.lr?"),
-        (commands.train, "--num_generations=4", "did you mean --algorithm.group-size?"),
-        (commands.train, "--actor_rollout_ref.rollout.n", "did you mean --algorithm.group-size?"),
-        (commands.sft, "--num-train-epochs", "did you mean --epochs or --steps?"),
-        (commands.train, "--lam", "did you mean --algorithm.gae-lambda?"),
-        (commands.train, "--algorithm.gae-lambda", "it is an option only with algorithm.name=ppo"),
-        (commands.dpo, "--lora_r", "did you mean --model.lora.rank?"),
-        (commands.sft, "--lora_r", "did you mean --model.lora.rank?"),
-        (commands.sft, "--model.lora.rank", "it is an option only with model.tuning=lora or model.tuning=qlora"),
+        (commands.train, "--learning-rate", "learning_rate='4' is not an option; did you mean optimizer.lr?"),
+        (commands.train, "--num_generations=4", "did you mean algorithm.group_size?"),
+        (commands.train, "--actor_rollout_ref.rollout.n", "did you mean algorithm.group_size?"),
+        (commands.sft, "--num-train-epochs", "did you mean epochs or steps?"),
+        (commands.train, "--agent-kwarg", "did you mean env.agent_kwargs?"),
+        (commands.train, "--workflow-kwargs", "did you mean env.agent_kwargs?"),
+        (commands.train, "--sampling.top-p", "training samples from the whole distribution"),
+        (commands.train, "--temperature", "did you mean sampling.temperature?"),
+        (commands.train, "--lam", "did you mean algorithm.gae_lambda?"),
+        (commands.train, "--algorithm.gae-lambda", "it is one only with algorithm.name=ppo"),
+        (commands.dpo, "--lora_r", "did you mean model.lora.rank?"),
+        (commands.sft, "--lora_r", "did you mean model.lora.rank?"),
+        (commands.sft, "--model.lora.rank", "it is one only with model.tuning=lora or model.tuning=qlora"),
     ):
         with pytest.raises(CommandError, match=re.escape(answer)):
             command([option, "4"])
-    with pytest.raises(ConfigError, match=r"unknown option epsilon; did you mean algorithm.clip_low or algorithm.clip"):
+    with pytest.raises(ConfigError, match=r"epsilon=0.2 is not an option; did you mean algorithm.clip_low or"):
         from_mapping(TrainConfig, {"epsilon": 0.2})
 
 
@@ -144,9 +159,7 @@ FINE_TUNING: list[tuple[dict[str, Any], str]] = [
     ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either demonstrations.file or demonstrations.policy"),
     ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env has no effect"),
     ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs has no effect"),
-    ({"demonstrations": {"file": "a"}, "stop": {"every": 3}}, "stop.every has no effect"),
-    ({"demonstrations": {"file": "a"}, "tiny": {"enabled": True}, "model": {"path": "x"}}, "set only one"),
-    ({"demonstrations": {"file": "a"}, "tiny": {"seed": 3}, "model": {"path": "x"}}, "without tiny.enabled"),
+    ({"demonstrations": {"file": "a"}, "tiny": {}, "model": {"path": "x"}}, "set only one"),
     ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
 ]
 
@@ -184,9 +197,6 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("steps: 7\noptimizer: {lr: 1e-4}\nenv: {id: rllm/Math-v0, kwargs: {size: 3}}\n")
 
-    def read(*words: str) -> TrainConfig:
-        return read_command_line(TrainConfig, words, program="train", description="")
-
     plain = read("--config", str(file))
     assert (plain.steps, plain.optimizer.lr, plain.env.kwargs) == (7, 1e-4, {"size": 3})
     over = read(f"--config={file}", "--steps", "9", "--env.kwargs", '{"p": [1, 2]}', "--resume", "--deterministic")
@@ -195,25 +205,66 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     assert over.deterministic
     with pytest.raises(ConfigError, match="no configuration file"):
         read("--config", "no_such_recipe")
-    with pytest.raises(ConfigError, match="needs a file"):
+    with pytest.raises(ConfigError, match="config has no value"):
         read("--config")
-    with pytest.raises(SystemExit):
-        read("--no-such-option", "1")
+
+
+def test_all_invalid_options_of_the_file_and_the_command_line_are_listed_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("steps: many\noptimizer: {lrr: 1, beta1: 0.5}\nmodel: {lora: {r: 4}}\n")
+    with pytest.raises(ConfigError) as error:
+        read(
+            "--config", str(file), "--threads=two", "--no-such-switch", "--validation.every", "--seed", "1", "2",
+            "--env.kwargs", "[1]", "--sampler.backend", "trl",
+        )  # fmt: skip
+    first, *lines = str(error.value).splitlines()
+    assert first == f"invalid configuration of train with {file}:"
+    assert lines == [
+        "  - steps='many' must be of type int",
+        "  - optimizer.lrr=1 is not an option; did you mean optimizer.lr?",
+        "  - optimizer.beta1=0.5 is not an option: it is always 0.9",
+        "  - model.lora.r=4 is not an option; did you mean model.lora.rank?",
+        lines[4],
+        "  - threads='two' must be of type int",
+        lines[6],
+        "  - validation.every has no value; write --validation.every VALUE",
+        "  - seed=[1, 2] must be of type int",
+        '  - env.kwargs=[1] must be a mapping, for example {"name": value}',
+    ]
+    assert lines[6].startswith("  - such_switch=False is not an option")
+    assert lines[4].startswith("  - sampler.backend='trl' is not one of torch, vllm")
+    with pytest.raises(ConfigError, match="'twelve' belongs to no option"):
+        read("twelve")
+
+
+def test_sections_are_switched_on_and_off() -> None:
+    off = read("--validation", "none", "--checkpoint=none")
+    assert (off.validation, off.checkpoint) == (None, None)
+    assert validate(replace(off, env=EnvConfig("x"), model=ModelConfig("x"))) == []
+    assert read("--validation.every", "3").validation == ValidationConfig(every=3)
+    sft = read_command_line(SftConfig, ["--tiny", "--stop.tasks", "9"], program="sft", description="")
+    assert (sft.tiny, sft.stop, sft.validation) == (TinyConfig(), StopConfig(tasks=9), None)
+    assert from_mapping(SftConfig, to_mapping(sft)) == sft
+
+
+def test_single_entries_of_mappings_are_options(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("env: {kwargs: {size: 3, view: all}}\nroles: {judge: {max_tokens: 4}}\n")
+    changed = read("--config", str(file), "--env.kwargs.size", "4", "5", "--roles.judge.adapter", "own")
+    assert changed.env.kwargs == {"size": [4, 5], "view": "all"}
+    assert changed.roles == {"judge": RoleConfig(adapter="own", max_tokens=4)}
 
 
 def test_the_loss_of_a_file_stays_when_another_algorithm_is_chosen(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("algorithm: {name: grpo, loss: gspo, clip_low: 0.001}\n")
     words = ["--config", str(file), "--algorithm.name", "rloo"]
-    chosen = read_command_line(TrainConfig, words, program="train", description="").algorithm
+    chosen = read(*words).algorithm
     assert chosen == algorithm_options("rloo", loss="gspo", clip_low=0.001)
     assert options_of(ALGORITHMS["rloo"], algorithm_options("grpo", loss="gspo", clip_low=0.001)) == chosen
 
 
 def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    def read(*words: str) -> TrainConfig:
-        return read_command_line(TrainConfig, words, program="train", description="")
-
     ppo = read("--algorithm.gae-lambda=0.95", "--algorithm.name", "ppo", "--algorithm.loss=gspo")
     assert ppo.algorithm == algorithm_options("ppo", loss="gspo", gae_lambda=0.95)
     lake = read("--config", "frozen_lake_full", "--algorithm.name=dr-grpo")
@@ -225,11 +276,11 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     assert vllm == VllmSamplerConfig(backend="vllm-server", gpu_memory=0.3)
     model = read("--config", "frozen_lake_lora", "--model.tuning=qlora", "--model.lora.rank", "8").model
     assert model == LoraModelConfig(tuning="qlora", lora=LoraConfig(rank=8))
-    model = read("--config", "frozen_lake_lora", "--model.tuning=full", "--model.reference", "cpu").model
-    assert model == FullPolicyConfig(reference="cpu")
-    with pytest.raises(ConfigError, match=r"unknown option --algorithm.normalize-std; .* with algorithm.name=grpo"):
+    model = read("--config", "frozen_lake_lora", "--model.tuning=full", "--model.device", "cpu").model
+    assert model == ModelConfig(tuning="full", device="cpu")
+    with pytest.raises(ConfigError, match=r"algorithm.normalize_std is not an option here.* algorithm.name=grpo"):
         read("--algorithm.name", "ppo", "--algorithm.normalize-std")
-    with pytest.raises(ConfigError, match=r"frozen_lake_ppo_full.yaml: unknown option algorithm.gamma"):
+    with pytest.raises(ConfigError, match=r"lake_ppo_full.yaml:\n  - algorithm.gamma=0.95 is not an option here"):
         read("--config", "frozen_lake_ppo_full", "--algorithm.name", "grpo")
     with pytest.raises(SystemExit):
         read("--algorithm.name", "ppo", "--help")
@@ -237,6 +288,11 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     assert "--algorithm.gae-lambda" in shown
     assert "Lambda of GAE" in shown
     assert "--algorithm.normalize-std" not in shown
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for name in trainers.__all__:
+        assert getattr(trainers, name).__name__ in (name, "train"), name
 
 
 def test_recipes_are_valid() -> None:

@@ -51,7 +51,7 @@ from trainers.fine_tuning.sft import sft
 folder = Path(sys.argv[1])
 adam = OptimizerConfig(lr=1e-3, warmup_steps=0)
 held_out = HeldOutConfig(fraction=0.25, every=2)
-tiny = TinyConfig(enabled=True, vocab_size=300, hidden_size=32, num_heads=1, num_layers=1)
+tiny = TinyConfig(vocab_size=300, hidden_size=32, num_heads=1, num_layers=1)
 base = sft(
     SftConfig(
         str(folder / "sft"), steps=3, tiny=tiny, optimizer=adam, validation=held_out, progress=False,
@@ -182,7 +182,7 @@ def test_two_processes_resume_the_checkpoint_of_one(tmp_path: Path) -> None:
         steps=4,
         deterministic=True,
         algorithm={"name": "ppo", "groups_per_step": 5, "minibatches": 2},
-        validation={"every": 0, "tasks": 64, "samples": 1},
+        validation=None,
         checkpoint={"every": 2},
     )
     train(config)
@@ -205,10 +205,10 @@ def test_roles_are_distributed_too(tmp_path: Path, opponent: str) -> None:
         tmp_path,
         steps=3,
         deterministic=True,
-        env={"id": "echo_env:test/Echo-v0", "workflow": "echo_workflow:Duel"},
+        env={"id": "echo_env:test/Echo-v0", "agent": "echo_workflow:Duel"},
         model={"tuning": "lora", "lora": {"rank": 4, "alpha": 4.0}},
         algorithm={"group_size": 4, "groups_per_step": 3, "kl": 0.01},
-        validation={"every": 0, "tasks": 64, "samples": 1},
+        validation=None,
         checkpoint={"every": 2},
         **sections,
     )
@@ -220,7 +220,7 @@ def test_roles_are_distributed_too(tmp_path: Path, opponent: str) -> None:
 
 @pytest.mark.long
 def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> None:
-    config = echo_config(tmp_path, steps=100_000, validation={"every": 0, "tasks": 64, "samples": 1})
+    config = echo_config(tmp_path, steps=100_000, validation=None)
     launcher = begin(config, tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     until(

@@ -21,7 +21,7 @@ from trainers.config.mapping import from_mapping, to_mapping
 from trainers.config_loading import write_yaml
 from trainers.dry_run import dry_run, report
 from trainers.loop import train
-from trainers.memory import model_shape, shares_prompts
+from trainers.memory_estimate import model_shape, shares_prompts
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
 

@@ -43,7 +43,7 @@ def short(folder: Path, **algorithm: Any) -> Any:
     return echo_config(
         folder,
         steps=2,
-        validation={"every": 0, "tasks": 64, "samples": 1},
+        validation=None,
         save_episodes_every=1,
         algorithm={"group_size": 2, "groups_per_step": 3, **algorithm},
     )

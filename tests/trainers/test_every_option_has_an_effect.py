@@ -205,11 +205,11 @@ def test_every_option_of_every_loss_has_an_effect(bench: OptionBench, loss: str)
 def test_an_option_of_another_algorithm_is_unknown_and_the_error_says_which_has_it(name: str) -> None:
     own = {entry.name for entry in fields(algorithm_options(name))}
     for option in OTHER.keys() - own:
-        with pytest.raises(ConfigError, match=rf"algorithm.{option}; it is an option only with algorithm"):
+        with pytest.raises(ConfigError, match=rf"algorithm.{option}=.* not an option here; it is one only with algo"):
             config(name=name, **{option: OTHER[option]})
 
 
-def test_a_run_has_at_most_80_options_with_every_algorithm_loss_backend_and_tuning() -> None:
+def test_a_run_has_at_most_79_options_with_every_algorithm_loss_backend_and_tuning() -> None:
     counts = {
         (name, loss, backend, tuning): len(
             leaves(
@@ -228,7 +228,7 @@ def test_a_run_has_at_most_80_options_with_every_algorithm_loss_backend_and_tuni
         for backend in get_args(get_type_hints(SamplerConfig)["backend"])
         for tuning in get_args(get_type_hints(ModelConfig)["tuning"])
     }
-    assert {case: count for case, count in counts.items() if count > 80} == {}
+    assert {case: count for case, count in counts.items() if count > 79} == {}
 
 
 def leaves(section: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -196,6 +197,30 @@ def test_a_run_in_which_every_episode_fails_stops_with_the_reason(tmp_path: Path
     assert not (tmp_path / "run" / "model").exists()
 
 
+class SometimesBroken(EchoEnv):
+    """Breaks in the first step of every second task, on every attempt."""
+
+    def _act(self, action: str) -> Any:
+        if int(self.task.task_id.rpartition("/")[2]) % 2:
+            raise EnvironmentFault("the server is gone", kind="server_gone")
+        return super()._act(action)
+
+
+def test_the_reason_why_episodes_were_dropped_is_in_the_log_and_in_the_run_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = echo_config(tmp_path, steps=1, validation=None, algorithm={"groups_per_step": 16})
+    train(config, env=replace(open_train_env(config.env, env=SometimesBroken)))
+    dropped = list(load_episodes(tmp_path / "run" / "dropped" / "train-000001.jsonl"))
+    assert 0 < len(dropped) < 16 * 4
+    assert len(dropped) == read_metrics(tmp_path / "run")[-1]["episodes/dropped"]
+    assert {episode.attempts for episode in dropped} == {3}
+    assert all("the server is gone" in str(episode.fault) for episode in dropped)
+    logged = [record.getMessage() for record in caplog.records if ": dropped after" in record.getMessage()]
+    assert any(re.search(r"dropped after 3 attempts: fault: .*the server is gone", line) for line in logged)
+    assert len(logged) == min(len(dropped), 20), "a long run with many faults must not fill the log"
+
+
 def episode(group: str, reward: float, *, success: bool = False, invalid: tuple[bool, ...] = (False,)) -> Episode:
     steps = [
         Step(info={"invalid_action": bad}, reward=reward / len(invalid), tokens=TurnTokens((1, 2), (3,), (-0.5,)))
@@ -269,7 +294,7 @@ def test_the_sampler_is_closed_if_the_run_cannot_be_opened(tmp_path: Path, monke
         ({"config": replace(config, model=replace(config.model, path=str(tmp_path / "missing")))}, Exception),
         ({"config": config, "algorithm": Algorithm("mine", int, per_episode)}, ConfigError),  # type: ignore[arg-type]
         ({"config": config}, TokensMissing),
-        ({"config": replace(config, env=replace(config.env, workflow="x:Y")), "env": broken}, ConfigError),
+        ({"config": replace(config, env=replace(config.env, agent="x:Y")), "env": broken}, ConfigError),
     ):
         sampler, threads = CountingSampler(["a"]), set(threading.enumerate())
         with pytest.raises(error):
@@ -383,7 +408,7 @@ def test_agent_trainer_accepts_a_mapping_and_names_unsupported_options(tmp_path:
     trainer = AgentTrainer(ChatAgent, EchoEnv, config={"model": {"path": "x"}, "steps": 3})
     assert trainer.config.steps == 3
     assert isinstance(trainer.train_env, TrainEnv)
-    with pytest.raises(ConfigError, match="unknown option trainer"):
+    with pytest.raises(ConfigError, match=r"trainer.* is not an option"):
         AgentTrainer(ChatAgent, EchoEnv, config={"trainer": {"total_epochs": 3}})
     with pytest.raises(ConfigError, match="train_dataset has none"):
         AgentTrainer(OldAgent, OldEnv, config={"model": {"path": "x"}})

@@ -69,7 +69,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         folder,
         output=str(folder / "team"),
         steps=2,
-        env={"workflow": "test_metrics_page:MeasuredTeam"},
+        env={"agent": "test_metrics_page:MeasuredTeam"},
         model=model,
         roles={"solver": {"adapter": "own"}, "judge": {"adapter": "own"}},
         algorithm={"kl": 0.01, "group_size": 4, "groups_per_step": 2},

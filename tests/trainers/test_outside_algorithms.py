@@ -177,6 +177,8 @@ def test_options_of_another_algorithm_are_taken_over_if_they_exist_there() -> No
 
 def test_groups_without_differences_are_dropped_by_what_the_options_say() -> None:
     same = Algorithm("same", GroupOptions, MAXRL.advantages)
+    with pytest.raises(TypeError, match=r"loss='gspo' of algorithm 'x' is not a Loss; use trainers.algorithms.LOSSES"):
+        Algorithm("x", GroupOptions, MAXRL.advantages, loss="gspo")  # type: ignore[arg-type]
     assert make_algorithm(algorithm_options(same, dynamic_sampling=3)).dynamic_sampling == 3
     with pytest.raises(ConfigError, match="no option 'dynamic_sampling'"):
         algorithm_options("reinforce", dynamic_sampling=3)

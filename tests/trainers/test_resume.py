@@ -78,9 +78,7 @@ def test_a_killed_and_resumed_run_is_bit_identical_and_without_replay_every_task
     config = to_be_killed(tmp_path, tuning)
     train(config)
     killed = replace(config, output=str(tmp_path / "killed"))
-    passes = echo_config(
-        tmp_path, steps=15, validation={"every": 0, "tasks": 64, "samples": 1}, output=str(tmp_path / "passes")
-    )
+    passes = echo_config(tmp_path, steps=15, validation=None, output=str(tmp_path / "passes"))
     assert min(run_and_kill(tmp_path, (killed, 5), (passes, 1))) > 1, "a run was hardly killed: nothing was tested"
 
     rows, again = read_metrics(tmp_path / "run"), read_metrics(tmp_path / "killed")
@@ -232,7 +230,7 @@ def test_the_best_checkpoint_is_kept_and_its_model_is_saved(tmp_path: Path) -> N
     config = echo_config(tmp_path, steps=6, checkpoint={"every": 1, "keep": 1}, validation={"every": 1, "samples": 1})
     scores = iter([0.1, 0.2, 0.6, 0.3, 0.6, 0.1, 0.0])
 
-    def scripted(validation: Validation, step: int) -> list[Episode]:
+    def scripted(validation: Validation, step: int, *_: object) -> list[Episode]:
         wins = round(10 * next(scores))
         return [
             Episode(f"{i}", f"{i}", group_id=f"{i}", success=i < wins, stop_reason=StopReason.FAILURE)
@@ -257,7 +255,7 @@ def test_the_best_checkpoint_is_kept_and_its_model_is_saved(tmp_path: Path) -> N
 
 def test_an_unknown_metric_for_the_best_checkpoint_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"greedy_success.*validation/success"):
-        train(echo_config(tmp_path, steps=1, checkpoint={"best": "validation/greedy_success"}))
+        train(echo_config(tmp_path, steps=1, validation={"best": "validation/greedy_success"}))
 
 
 def test_a_full_disk_is_an_error_that_keeps_the_previous_checkpoint(tmp_path: Path) -> None:

@@ -38,11 +38,11 @@ LOSSES = ["gspo", "cispo", "dppo", "reinforce"]
 def team_config(folder: Path, workflow: str = "EchoTeam", **sections: Any) -> TrainConfig:
     defaults: dict[str, Any] = {
         "steps": 2,
-        "env": {"id": "echo_env:test/Echo-v0", "workflow": f"echo_workflow:{workflow}"},
+        "env": {"id": "echo_env:test/Echo-v0", "agent": f"echo_workflow:{workflow}"},
         "model": {"tuning": "lora", "lora": {"rank": 4, "alpha": 4.0}},
         "algorithm": {"group_size": 4, "groups_per_step": 2},
-        "validation": {"every": 0, "tasks": 64, "samples": 1},
-        "checkpoint": {"every": 0},
+        "validation": None,
+        "checkpoint": None,
         "save_episodes_every": 1,
     }
     for name, value in sections.items():
@@ -285,12 +285,12 @@ def test_the_sampler_never_holds_more_opponents_than_the_pool(tmp_path: Path) ->
 def test_an_environment_passed_as_an_object_supports_roles(tmp_path: Path) -> None:
     options = team_config(tmp_path, roles={"solver": {"adapter": "own"}, "judge": {"adapter": "base"}})
     train_env = open_train_env(options.env)
-    config = replace(options, env=replace(options.env, id="", workflow=""))
+    config = replace(options, env=replace(options.env, id="", agent=""))
     assert dry_run(config, env=train_env).roles == {"solver": "its own weights", "judge": "the model before training"}
     result = train(config, env=train_env)
     assert changed(result, "solver")
-    with pytest.raises(ConfigError, match=r"env.workflow='echo_workflow:EchoTeam' has no effect"):
-        train(options, env=replace(train_env, workflow=None))
+    with pytest.raises(ConfigError, match=r"env.agent='echo_workflow:EchoTeam' has no effect"):
+        train(options, env=train_env)
 
 
 def test_a_role_named_like_a_part_of_the_model_is_an_error(tmp_path: Path) -> None:
@@ -314,9 +314,6 @@ def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"env": {"workflow": ""}, "roles": {"solver": {}}}, "roles without env.workflow"),
-    ({"env": {"workflow": ""}, "roles": {"solver": {"copies": {}}}}, "roles without env.workflow"),
-    ({"env": {"agent": "a:B"}}, r"env.agent='a:B' has no effect"),
     ({"model": {"tuning": "full"}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
     ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),
     ({"roles": {"solver": {"adapter": "own", "trainable": False}}}, "use adapter: base"),
@@ -343,13 +340,16 @@ def test_opponents_that_are_never_updated_give_a_warning(tmp_path: Path) -> None
 
 WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"sovler": {}}}, r"roles.sovler.*solver, judge"),
+    ({"env": {"agent": ""}, "roles": {"solver": {}}}, "roles.solver: there is a single agent"),
+    ({"env": {"agent": ""}, "roles": {"solver": {"copies": {}}}}, "roles.solver: there is a single agent"),
     ({"roles": {"enemy": {"copies": {}}}}, r"roles.enemy.*solver, judge"),
     ({"roles": {"solver": {"adapter": "base"}, "judge": {"adapter": "base"}}}, "no role is trained"),
     ({"roles": {"solver": {"adapter": "own"}, "judge": {"trainable": False}}}, "use adapter: base"),
     ({"roles": {"judge": {"copies": {"of": "solver"}}}}, "has no effect: only one set"),
-    ({"env": {"workflow": "echo_workflow:reward_of"}}, "cannot be created"),
-    ({"env": {"workflow": "echo_workflow:HALVES"}}, "cannot be created"),
-    ({"env": {"workflow": "echo_workflow:Missing"}}, "cannot be imported"),
+    ({"env": {"agent": "echo_workflow:reward_of"}}, "cannot be created"),
+    ({"env": {"agent": "echo_workflow:HALVES"}}, "cannot be created"),
+    ({"env": {"agent": "builtins:dict"}}, "creates a dict; name a subclass of rllm_gym.agents.BaseAgent or .*Workflow"),
+    ({"env": {"agent": "echo_workflow:Missing"}}, "cannot be imported"),
     ({"env": {"agent_kwargs": {"judges": 2}}}, "judges"),
     ({"roles": {"solver": {"adapter": "own"}}, "sampler": {"backend": "vllm", "merge_adapters": True}}, "full models"),
 ]
@@ -395,7 +395,7 @@ def test_the_examples_of_the_documentation_page_run(
     base = tmp_path / yaml.safe_load(shown("yaml")[0])["model"]["path"]
     shutil.copytree(team_config(tmp_path).model.path, base)
     small = {
-        "steps": 1, "progress": False, "validation": {"every": 0}, "checkpoint": {"every": 0},
+        "steps": 1, "progress": False, "validation": None, "checkpoint": None,
         "sampling": {"max_tokens": 4}, "algorithm": {"group_size": 2, "groups_per_step": 1},
     }  # fmt: skip
     for number, text in enumerate(shown("yaml")):

@@ -34,7 +34,6 @@ from trainers.train_env import open_train_env
 
 HERE = Path(__file__).resolve().parent
 AHEAD = {"steps_ahead": 1}
-NO_VALIDATION = {"every": 0, "tasks": 64, "samples": 1}
 
 
 class WatchedEnv(EchoEnv):
@@ -71,7 +70,7 @@ def test_the_next_step_is_rolled_out_while_this_one_trains(
 
     monkeypatch.setattr(Learner, "update", waiting)
     monkeypatch.setattr(RolloutPrefetcher, "_collect", taken)
-    config = echo_config(tmp_path, steps=4, validation=NO_VALIDATION, asynchrony={"steps_ahead": steps_ahead})
+    config = echo_config(tmp_path, steps=4, validation=None, asynchrony={"steps_ahead": steps_ahead})
     train(config, env=open_train_env(config.env, env=WatchedEnv))
     # No rollout remains during the last update.
     assert played_meanwhile == ([True, True, True, False] if steps_ahead else [False] * 4)
@@ -156,7 +155,7 @@ def test_all_episodes_of_a_step_are_sampled_with_the_same_weights(
         return batch, samples
 
     monkeypatch.setattr(loop, "_sample", noted)
-    train(echo_config(tmp_path, steps=5, algorithm={"name": name}, validation=NO_VALIDATION, asynchrony=AHEAD))
+    train(echo_config(tmp_path, steps=5, algorithm={"name": name}, validation=None, asynchrony=AHEAD))
     assert [len(versions) for versions in samplers[0].seen if versions] == [1] * 4
     synced_versions = [set(batch.weight_syncs) for batch in batches]
     assert synced_versions == [{1}, {1}, {2}, {3}, {4}], "one push old from the second step on"
@@ -174,7 +173,7 @@ def test_samples_older_than_the_limit_are_dropped_and_counted(tmp_path: Path, mo
     monkeypatch.setattr(
         "trainers.run.setup.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config))
     )
-    config = echo_config(tmp_path, steps=5, validation=NO_VALIDATION, asynchrony=AHEAD)
+    config = echo_config(tmp_path, steps=5, validation=None, asynchrony=AHEAD)
     train(config)
     stale = [row["sampling/stale_episodes"] for row in read_metrics(tmp_path / "run")]
     assert stale[:3] == [0, 0, 0]
@@ -196,7 +195,7 @@ def test_stale_episodes_of_all_rounds_of_a_step_are_dropped_and_counted() -> Non
 def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = echo_config(tmp_path, steps=7, validation=NO_VALIDATION, asynchrony=AHEAD, checkpoint={"every": 2})
+    config = echo_config(tmp_path, steps=7, validation=None, asynchrony=AHEAD, checkpoint={"every": 2})
     learn = Learner.update
 
     def broken(learner: Learner, step: int, *args: Any) -> Any:
@@ -217,7 +216,7 @@ def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(
 @pytest.mark.long
 def test_without_replay_every_task_occurs_once_per_pass_across_kills(tmp_path: Path) -> None:
     """30 tasks, 4 per step: 15 steps are two passes, also where a kill discarded prefetched rollouts."""
-    config = echo_config(tmp_path, steps=15, validation=NO_VALIDATION, asynchrony=AHEAD)
+    config = echo_config(tmp_path, steps=15, validation=None, asynchrony=AHEAD)
     write_yaml(tmp_path / "killed.yaml", config)
     done = subprocess.run(
         [sys.executable, str(HERE / "killed_run.py"), str(tmp_path / "killed.yaml"), "2"],
@@ -239,16 +238,16 @@ def test_without_replay_every_task_occurs_once_per_pass_across_kills(tmp_path: P
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"asynchrony": AHEAD, "deterministic": True}, "steps_ahead=1 with deterministic=True"),
     ({"asynchrony": {"steps_ahead": 2}}, "not one of 0, 1"),
-    ({"sampler": {"url": "http://localhost"}}, "sampler.url; it is an option only with sampler.backend=openai"),
-    ({"sampler": {"backend": "vllm", "url": "x"}}, "sampler.url; it is an option only with sampler.backend=openai"),
-    ({"sampler": {"engine_args": {"seed": 1}}}, "engine_args; it is an option only with sampler.backend=vllm"),
+    ({"sampler": {"url": "http://localhost"}}, "is not an option here; it is one only with sampler.backend=openai"),
+    ({"sampler": {"backend": "vllm", "url": "x"}}, "is not an option here; it is one only with sampler.backend=openai"),
+    ({"sampler": {"engine_args": {"seed": 1}}}, "is not an option here; it is one only with sampler.backend=vllm"),
     ({"sampler": {"backend": "trl"}}, "not one of torch, vllm"),
     ({"sampler": {"backend": "vllm"}, "deterministic": True}, "batches depend on timing"),
     ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
     ({"sampler": {"backend": "openai"}}, "sampler.url is missing"),
     ({"sampler": {"backend": "openai"}}, "model.tuning=full with sampler.backend=openai"),
     ({"sampler": {"restarts": -1}}, "restarts=-1 must be 0 or more"),
-    ({"checkpoint": {"best": "reward"}}, "not a validation metric"),
+    ({"validation": {"best": "reward"}}, "not a validation metric"),
 ]
 
 

@@ -43,18 +43,18 @@ def config(folder: Path, **sections: Any) -> SftConfig:
         "demonstrations_per_step": 8,
         "progress": False,
         "env": {"id": "echo_env:test/Echo-v0"},
-        "tiny": {"enabled": True, "hidden_size": 32, "num_heads": 1, "num_layers": 1, "vocab_size": 300},
+        "tiny": {"hidden_size": 32, "num_heads": 1, "num_layers": 1, "vocab_size": 300},
         "demonstrations": {"policy": "test_sft:say_the_letter"},
         "optimizer": {"lr": 0.01},
     }
     for name, value in sections.items():
-        options[name] = {**options.get(name, {}), **value} if isinstance(value, dict) else value
+        options[name] = {**(options.get(name) or {}), **value} if isinstance(value, dict) else value
     return from_mapping(SftConfig, options)
 
 
 def test_demonstrations_train_the_format_and_the_rule_stops_the_run(tmp_path: Path) -> None:
-    stop = {"metric": "greedy_success", "at_least": 0.9, "every": 10, "tasks": 10}
-    result = sft(config(tmp_path, steps=200, stop=stop, sampling={"max_tokens": 3}))
+    stop = {"metric": "greedy_success", "at_least": 0.9, "every": 10, "tasks": 10, "sampling": {"max_tokens": 3}}
+    result = sft(config(tmp_path, steps=200, stop=stop))
     assert result.stopped
     assert result.steps < 200
     assert result.steps % 10 == 0

@@ -53,10 +53,10 @@ def options(base: str, folder: Path, rows: list[dict[str, Any]], **sections: Any
         "model": {"path": base},
         "demonstrations": {"file": write(folder / "rows.jsonl", rows)},
         "optimizer": {"lr": 3e-3, "warmup_steps": 0},
-        "checkpoint": {"every": 0},
+        "checkpoint": None,
     }
     for name, value in sections.items():
-        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+        values[name] = {**(values.get(name) or {}), **value} if isinstance(value, dict) else value
     return from_mapping(SftConfig, values)
 
 
@@ -112,9 +112,7 @@ def test_epochs_contain_every_demonstration_equally_often(
 
 def test_held_out_demonstrations_are_evaluated_and_not_trained_on(model: str, tmp_path: Path) -> None:
     rows = [chat(f"{number}: say {word}", word) for number in range(12) for word in ("up", "down")]
-    result = sft(
-        options(model, tmp_path, rows, steps=30, validation={"fraction": 0.25, "every": 10}, checkpoint={"best": True})
-    )
+    result = sft(options(model, tmp_path, rows, steps=30, validation={"fraction": 0.25, "every": 10, "best": True}))
     measured = [row for row in read_metrics(result.output) if "validation/loss" in row]
     assert [row["step"] for row in measured] == [0, 10, 20, 30]
     assert measured[-1]["validation/loss"] < measured[0]["validation/loss"] / 2
@@ -224,13 +222,12 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "is unlimited; use steps"),
     ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "file, which is not set"),
     ({"epochs": 2, "steps": 3}, "are mutually exclusive"),
-    ({"validation": {"fraction": 0.1, "file": "x"}}, "are mutually exclusive"),
+    ({"validation": {"fraction": 0.1, "file": "x"}}, "set one, and only one"),
     ({"validation": {"fraction": 1.5}}, "must be in"),
-    ({"validation": {"every": 5}}, "every=5 has no effect without"),
-    ({"checkpoint": {"best": True}}, "best=True has no effect without"),
+    ({"validation": {"every": 5}}, "set one, and only one"),
     ({"resume": True}, "could not be resumed again"),
     ({"length": {"max_length": 0}}, "length.max_length=0 must be above 0"),
-    ({"model": {"reference": "cpu"}}, "unknown option model.reference"),
+    ({"model": {"reference": "cpu"}}, "model.reference='cpu' is not an option"),
 ]
 
 

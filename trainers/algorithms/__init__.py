@@ -1,12 +1,7 @@
 """Reinforcement learning algorithms: what to sample, per-token advantages from rewards, and the loss."""
 
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
-from trainers.algorithms.algorithm import (
-    Algorithm,
-    AlgorithmRun,
-    RolloutRequest,
-    SignalName,
-)
+from trainers.algorithms.algorithm import Algorithm, AlgorithmRun, RolloutRequest
 from trainers.algorithms.losses import Loss
 from trainers.algorithms.options import (
     AlgorithmOptions,
@@ -32,7 +27,6 @@ __all__ = [
     "LossOptions",
     "PerToken",
     "RolloutRequest",
-    "SignalName",
     "ValueOptions",
     "algorithm_options",
     "make_algorithm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,11 +28,6 @@ class RolloutRequest:
     """One episode to sample for a task."""
 
     greedy: bool = False
-
-
-SignalName = Literal["values", "ref_logp"]
-"""What an algorithm can request to be computed of the samples before the update, for each sampled token: the value
-head's value of the state in which it was sampled, or its log-prob under the reference model."""
 
 
 def stochastic_rollouts(options: AlgorithmOptions) -> Sequence[RolloutRequest]:
@@ -70,6 +65,13 @@ class Algorithm:
     rollouts_per_prompt: Callable[[Any], Sequence[RolloutRequest]] = stochastic_rollouts
     aggregation: Aggregation | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Loss):
+            use = "a trainers.algorithms.Loss"
+            if isinstance(self.loss, str):
+                use = f"trainers.algorithms.LOSSES[{self.loss!r}], or a Loss of your own"
+            raise TypeError(f"loss={self.loss!r} of algorithm {self.name!r} is not a Loss; use {use}")
+
 
 class AlgorithmRun:
     """An algorithm with its options in a run. Its state is stored in checkpoints.
@@ -82,7 +84,9 @@ class AlgorithmRun:
 
     Attributes:
         value: The options of the value head; ``None`` without one.
-        required_signals: Signals that the algorithm needs before the update.
+        required_signals: What must be computed of the samples before the update, for each sampled token: ``"values"``,
+            the value head's value of the state in which it was sampled, and ``"ref_logp"``, its log-prob under the
+            reference model.
         dynamic_sampling: Maximum number of additional rollout rounds per step.
     """
 
@@ -91,10 +95,8 @@ class AlgorithmRun:
         self.options = options
         self.max_tokens = max_tokens
         self.value = options if isinstance(options, ValueOptions) else None
-        signals: set[SignalName] = {"values"} if self.value is not None else set()
-        if options.kl_reward:
-            signals.add("ref_logp")
-        self.required_signals = frozenset(signals)
+        needed = {"values": self.value is not None, "ref_logp": options.kl_reward > 0}
+        self.required_signals = frozenset(name for name, is_needed in needed.items() if is_needed)
         self.dynamic_sampling = options.dynamic_sampling if isinstance(options, GroupOptions) else 0
         self._loss = loss
         self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None

@@ -23,7 +23,7 @@ from trainers.batching.layout import Layout, Padded, plan_layouts
 from trainers.batching.prefix_tree import PrefixForest
 from trainers.batching.rows import Row
 
-Aggregation = Literal["token-mean", "sequence-mean"]
+TokenWeighting = Literal["token-mean", "sequence-mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def make_micro_batches(
     rows: Sequence[Row],
     *,
     tokens_per_microbatch: int,
-    aggregation: Aggregation = "token-mean",
+    weighting: TokenWeighting = "token-mean",
     share_prompts: bool = False,
     costs: CostModel = GENERIC,
 ) -> list[MicroBatch]:
@@ -88,7 +88,7 @@ def make_micro_batches(
     Args:
         rows: The sequences to train on.
         tokens_per_microbatch: Maximum number of padded tokens.
-        aggregation: Equal weight per token, or per sequence.
+        weighting: Equal weight per token, or per sequence.
         share_prompts: Whether to pack sequences where that saves time, and to compute common prefixes once. The
             gradient is the same. Only for models with tree attention.
         costs: Cost model for the choice of the layouts.
@@ -97,11 +97,11 @@ def make_micro_batches(
         ValueError: A sequence has no tokens, or its first token is marked as sampled.
     """
     layouts = plan_layouts(rows, tokens=tokens_per_microbatch, costs=costs, share=share_prompts) if rows else []
-    return build_micro_batches(rows, layouts, aggregation)
+    return build_micro_batches(rows, layouts, weighting)
 
 
 def build_micro_batches(
-    rows: Sequence[Row], layouts: Sequence[Layout], aggregation: Aggregation = "token-mean"
+    rows: Sequence[Row], layouts: Sequence[Layout], weighting: TokenWeighting = "token-mean"
 ) -> list[MicroBatch]:
     """Build the microbatches of a plan.
 
@@ -116,7 +116,7 @@ def build_micro_batches(
             raise ValueError("the first token of a sequence is marked as sampled, but has no preceding token")
     total = max(1, sum(map(len, marked)))
     weight = [
-        1.0 / total if aggregation == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked
+        1.0 / total if weighting == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked
     ]
     placed = (_padded(layout, rows) if isinstance(layout, Padded) else _packed(layout, rows) for layout in layouts)
     return [_make(places, rows, marked, weight) for places in placed]

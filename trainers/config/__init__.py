@@ -1,7 +1,8 @@
 """All training options as frozen dataclasses, one file per section.
 
-Each section's check is in its file. An option that would have no effect under the other settings is an error; see
-:func:`validate`. :mod:`trainers.config_loading` reads configurations from YAML and the command line.
+Each section's check is in its file. The options of a section that can be ``None`` exist only with what they belong to;
+those of the algorithm, the sampler and the model depend on the chosen one. :mod:`trainers.config_loading` reads
+configurations from YAML and the command line.
 """
 
 from trainers.config.asynchrony import AsynchronyConfig
@@ -9,21 +10,14 @@ from trainers.config.checkpoint import CheckpointConfig
 from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
-from trainers.config.json_object import JsonObject
-from trainers.config.model import (
-    FullModelConfig,
-    FullPolicyConfig,
-    LoraConfig,
-    LoraModelConfig,
-    ModelConfig,
-    TinyConfig,
-)
-from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
+from trainers.config.model import LoraConfig, LoraModelConfig, ModelConfig, TinyConfig
+from trainers.config.offline import Files, HeldOutConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
 from trainers.config.sampler import OpenAISamplerConfig, SamplerConfig, VllmSamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
+from trainers.json_object import JsonObject
 from trainers.option_checks import ConfigError
 
 __all__ = [
@@ -37,11 +31,8 @@ __all__ = [
     "EntropyConfig",
     "EnvConfig",
     "Files",
-    "FullModelConfig",
-    "FullPolicyConfig",
     "HeldOutConfig",
     "JsonObject",
-    "KeepConfig",
     "LengthConfig",
     "LoraConfig",
     "LoraModelConfig",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
     HeldOutConfig,
-    KeepConfig,
     LengthConfig,
     check_held_out,
-    check_keep,
     check_length,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
@@ -73,9 +72,9 @@ class DpoConfig:
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutConfig = field(default_factory=HeldOutConfig)
+    validation: HeldOutConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
-    checkpoint: KeepConfig = field(default_factory=KeepConfig)
+    checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
     progress: bool = True
 
 
@@ -101,7 +100,7 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     check_held_out(config.validation, problems)
     check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
-    check_keep(config.checkpoint, config.validation, problems, resume=config.resume)
+    check_checkpoint(config.checkpoint, problems, resume=config.resume)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:

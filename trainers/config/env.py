@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.json_object import JsonObject
-from trainers.option_checks import idle, positive
+from trainers.json_object import JsonObject
+from trainers.option_checks import positive
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,9 @@ class EnvConfig:
     validation_kwargs: JsonObject = field(default_factory=dict)
     """Additional keyword arguments for validation. ``split="validation"`` is added if the environment accepts a
     ``split``."""
-    workflow: str = ""
-    """Workflow class as ``module:Class``, for episodes with several agents; see ``roles``. Its tasks are those of the
-    environment or game ``env.id``. Empty for a single agent."""
     agent: str = ""
-    """Agent class as ``module:Class``; empty for the default agent of the environment."""
+    """Agent class as ``module:Class``, or a workflow class for several agents, whose ``roles`` can have options of
+    their own; empty for the default agent of the environment."""
     agent_kwargs: JsonObject = field(default_factory=dict)
     """Keyword arguments of the agent (also of the default one) or of the workflow."""
     workers: Literal["thread", "process", "ray"] = "thread"
@@ -63,16 +61,12 @@ def check_env(env: EnvConfig, problems: list[str]) -> None:
         problems.append("env.id is missing: set the id of an environment (`rllm-gym list` shows them)")
     if env.agent and ":" not in env.agent:
         problems.append(f"env.agent={env.agent!r} must have the form module:Class")
-    if env.workflow:
-        if ":" not in env.workflow:
-            problems.append(f"env.workflow={env.workflow!r} must have the form module:Class")
-        idle(env, "env.", ("agent",), "with env.workflow, which creates its own agents", problems)
     if env.max_turns is not None and env.max_turns < 1:
         problems.append(f"env.max_turns={env.max_turns} must be at least 1")
     positive(env, "env.", ("step_timeout", "episode_timeout", "parallel"), problems)
 
 
-def check_sampling(sampling: SamplingConfig, problems: list[str]) -> None:
+def check_sampling(sampling: SamplingConfig, problems: list[str], prefix: str = "sampling.") -> None:
     if not sampling.temperature >= 0:
-        problems.append(f"sampling.temperature={sampling.temperature} must be above 0")
-    positive(sampling, "sampling.", ("max_tokens", "max_response_tokens", "context_length"), problems)
+        problems.append(f"{prefix}temperature={sampling.temperature} must be above 0")
+    positive(sampling, prefix, ("max_tokens", "max_response_tokens", "context_length"), problems)

@@ -1,18 +1,33 @@
-"""Conversion between configurations and nested mappings. An unknown key is an error that names the nearest option."""
+"""Conversion between configurations and nested mappings: YAML files, and the words of a command line.
+
+Every problem is reported, in one form: the option, its value, and what to write instead.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from trainers.config.other_names import OTHER_NAMES
-from trainers.option_checks import ConfigError
+import yaml
+
+from trainers.config.other_names import NO_OPTION, OTHER_NAMES
+from trainers.option_checks import ConfigError, raise_if_any
 
 Config = TypeVar("Config")
+
+
+class Word(str):
+    """The value of an option on the command line: text, which the type of the option says how to read."""
+
+    __slots__ = ()
+
+
+NO_VALUE = Word()
+"""The value of an option on the command line that no value follows: yes for a switch, an error for others."""
 
 
 @dataclass(frozen=True)
@@ -39,87 +54,45 @@ def variants_of(config_type: type) -> dict[str, Variants]:
     }
 
 
+def sections_of(config_type: type) -> dict[str, type]:
+    """Return the types of the sections, also of those that can be ``None``."""
+    found = {}
+    for name, hint in get_type_hints(config_type).items():
+        for kind in (hint, *get_args(hint)):
+            if dataclasses.is_dataclass(kind) and get_origin(hint) is not Mapping:
+                found[name] = cast(type, kind)
+    return found
+
+
 def from_mapping(config_type: type[Config], content: Mapping[str, Any], *, where: str = "configuration") -> Config:
     """Build a dataclass from nested mappings, for example the content of a YAML file. Missing options keep their
     defaults.
 
     Raises:
-        ConfigError: A key is unknown (the message names the nearest known one), or a value has the wrong type.
+        ConfigError: Options are unknown (the message names the nearest known ones), or values have the wrong type; the
+            message lists all of them.
     """
-    return cast(Config, _build(config_type, None, content, where, ""))
+    reader = _Reader(config_type)
+    config = reader.section(config_type, None, content, "")
+    raise_if_any(reader.problems, where)
+    return cast(Config, config)
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
     """Convert a configuration to plain YAML and JSON types: the inverse of :func:`from_mapping`."""
-    return {
-        entry.name: to_mapping(value) if dataclasses.is_dataclass(value) else _plain(value)
-        for entry in dataclasses.fields(config)
-        for value in (getattr(config, entry.name),)
-    }
+    return {entry.name: to_plain(getattr(config, entry.name)) for entry in dataclasses.fields(config)}
 
 
 def known_keys(config_type: type) -> list[str]:
     """Return every option as a dotted path; of a section with variants, those that it has by default."""
     keys = []
-    variants = variants_of(config_type)
-    for name, hint in get_type_hints(config_type).items():
+    variants, sections = variants_of(config_type), sections_of(config_type)
+    for name in get_type_hints(config_type):
         keys.append(name)
-        if name in variants:
-            hint = variants[name].type_of({})
-        if dataclasses.is_dataclass(hint):
-            keys += [f"{name}.{inner}" for inner in known_keys(cast(type, hint))]
+        if name in sections:
+            kind = variants[name].type_of({}) if name in variants else sections[name]
+            keys += [f"{name}.{inner}" for inner in known_keys(kind)]
     return keys
-
-
-def owned(option: str, owners: Callable[[str], list[str]] | None) -> str:
-    """Return the end of an error message: with which settings the option exists, or "" if with none."""
-    found = owners(option) if owners else []
-    return f"; it is an option only with {' or '.join(found)}" if found else ""
-
-
-def _build(
-    config_type: type,
-    default: Any,
-    content: Mapping[str, Any],
-    where: str,
-    prefix: str,
-    owners: Callable[[str], list[str]] | None = None,
-) -> Any:
-    hints = get_type_hints(config_type)
-    for key in content:
-        if key not in hints:
-            answer = owned(str(key), owners) or _suggestion(str(key), config_type, prefix)
-            raise ConfigError(f"{where}: unknown option {prefix}{key!s}{answer}")
-    if default is None:
-        default = config_type()
-    variants = variants_of(config_type)
-    values: dict[str, Any] = {}
-    for key, value in content.items():
-        hint, path = hints[key], f"{prefix}{key}"
-        if dataclasses.is_dataclass(hint):
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"{where}: {path} is a section: it must be a mapping of options, not {value!r}")
-            if key in variants:
-                kind = variants[key].type_of(value)
-                values[key] = _build(kind, None, value, where, f"{path}.", variants[key].owners)
-            else:
-                values[key] = _build(cast(type, hint), getattr(default, key), value, where, f"{path}.")
-        else:
-            values[key] = _convert(hint, value, where, path)
-    return dataclasses.replace(default, **values)
-
-
-def _suggestion(key: str, config_type: type, prefix: str) -> str:
-    keys = known_keys(config_type)
-    same = same_meaning(key, config_type) if not prefix else []
-    if same:
-        return f"; did you mean {' or '.join(same)}?"
-    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5) or [
-        known for known in keys if known.rsplit(".", 1)[-1] == key
-    ]
-    if near:
-        return f"; did you mean {prefix}{near[0]}?"
-    return f"; known options: {', '.join(known for known in keys if '.' not in known)}"
 
 
 def same_meaning(key: str, config_type: type) -> list[str]:
@@ -134,49 +107,153 @@ def has_option(config_type: type, option: str) -> bool:
     return option in known_keys(config_type) or (section in variants and bool(variants[section].owners(name)))
 
 
-def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
-    if dataclasses.is_dataclass(hint):
+class _Reader:
+    """Builds the sections of one configuration and collects all problems."""
+
+    def __init__(self, config_type: type) -> None:
+        self.problems: list[str] = []
+        self._config_type = config_type
+
+    def section(
+        self, kind: type, default: Any, content: Mapping[str, Any], prefix: str, variants: Variants | None = None
+    ) -> Any:
+        """Build a section; options with problems keep their defaults."""
+        default = default if type(default) is kind else kind()
+        hints, sections, nested = get_type_hints(kind), sections_of(kind), variants_of(kind)
+        values: dict[str, Any] = {}
+        for key, value in content.items():
+            path = f"{prefix}{key}"
+            try:
+                if key not in hints:
+                    known_elsewhere = (
+                        path in NO_OPTION
+                        or same_meaning(path, self._config_type)
+                        or (variants is not None and variants.owners(str(key)))
+                    )
+                    for unknown, inner in [(str(key), value)] if known_elsewhere else _leaves(str(key), value):
+                        self.problems.append(self._unknown(unknown, inner, kind, prefix, variants))
+                elif key not in sections:
+                    values[key] = self._value(hints[key], value, path)
+                elif type(None) in get_args(hints[key]) and _is_none(value):
+                    values[key] = None
+                elif value is NO_VALUE and key not in nested:
+                    values[key] = sections[key]()
+                elif not isinstance(value, Mapping):
+                    raise ConfigError(f"{path}={_shown(value)} is a section; set its options, for example {path}.NAME")
+                else:
+                    own = nested.get(key)
+                    words = {name: word for name, word in value.items() if isinstance(word, str)}
+                    inner_kind = own.type_of(words) if own else sections[key]
+                    values[key] = self.section(inner_kind, getattr(default, key), value, f"{path}.", own)
+            except ConfigError as error:
+                self.problems.append(str(error))
+        return dataclasses.replace(default, **values)
+
+    def _value(self, hint: Any, value: Any, path: str) -> Any:
+        """Convert a value to the type of its option."""
+        origin, arguments = get_origin(hint), get_args(hint)
+        if value is NO_VALUE:
+            if hint is bool:
+                return True
+            raise ConfigError(f"{path} has no value; write --{path.replace('_', '-')} VALUE")
+        if origin in (Union, types.UnionType):
+            if type(None) in arguments and _is_none(value):
+                return None
+            alternatives = [argument for argument in arguments if argument is not type(None)]
+            several = get_origin(alternatives[-1]) is tuple and isinstance(value, list | tuple)
+            return self._value(alternatives[-1 if several else 0], value, path)
+        if hint is not str and value not in arguments:
+            value = _read(value)
+        if origin is tuple:
+            return tuple(self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value))
+        if origin is Mapping:
+            return self._mapping(arguments[1], value, path)
+        if origin is Literal:
+            if value in arguments and not isinstance(value, bool):
+                return arguments[arguments.index(value)]
+            raise ConfigError(f"{path}={_shown(value)} is not one of {', '.join(map(str, arguments))}")
+        if hint is float and not isinstance(value, bool):
+            # YAML 1.1 parses 1e-4 as a string.
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                raise ConfigError(f"{path}={_shown(value)} must be a number") from None
+        if isinstance(value, hint) and (hint is not int or not isinstance(value, bool)):
+            return str(value) if hint is str else value
+        raise ConfigError(f"{path}={_shown(value)} must be of type {hint.__name__}")
+
+    def _mapping(self, item: Any, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: {path} must be a mapping of options, not {value!r}")
-        return _build(cast(type, hint), None, value, where, f"{path}.")
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        alternatives = [argument for argument in arguments if argument is not type(None)]
-        if get_origin(alternatives[-1]) is tuple and isinstance(value, list | tuple):
-            return _convert(alternatives[-1], value, where, path)
-        return _convert(alternatives[0], value, where, path)
-    if origin is tuple:
-        return tuple(_convert(arguments[0], item, where, f"{path}[{index}]") for index, item in enumerate(value))
-    if origin is Mapping and arguments and dataclasses.is_dataclass(arguments[1]):
-        if not isinstance(value, Mapping) or not all(isinstance(item, Mapping) for item in value.values()):
+            raise ConfigError(f'{path}={_shown(value)} must be a mapping, for example {{"name": value}}')
+        if not dataclasses.is_dataclass(item):
+            return {str(name): _read(inner) for name, inner in value.items()}
+        if wrong := next((name for name, options in value.items() if not isinstance(options, Mapping)), None):
             raise ConfigError(
-                f"{where}: {path} must map names to options, for example {path}: {{name: {{…}}}}; got {value!r}"
+                f"{path}.{wrong}={_shown(value[wrong])} must be a mapping of options: "
+                f"{', '.join(known_keys(cast(type, item)))}"
             )
-        kind = cast(type, arguments[1])
-        return {str(name): _build(kind, None, item, where, f"{path}.{name}.") for name, item in value.items()}
-    if origin is Literal:
-        if value in arguments:
-            return value
-        raise ConfigError(f"{where}: {path}={value!r} is not one of {', '.join(map(str, arguments))}")
-    if hint is float and not isinstance(value, bool):
-        # YAML 1.1 parses 1e-4 as a string.
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"{where}: {path}={value!r} must be a number") from None
-    expected = origin or hint
-    if isinstance(value, expected) and (expected is not int or not isinstance(value, bool)):
-        return value
-    raise ConfigError(f"{where}: {path}={value!r} must be of type {getattr(expected, '__name__', expected)}")
+        return {
+            str(name): self.section(cast(type, item), None, options, f"{path}.{name}.")
+            for name, options in value.items()
+        }
+
+    def _unknown(self, key: str, value: Any, kind: type, prefix: str, variants: Variants | None) -> str:
+        """Return the problem of an option that does not exist."""
+        path = f"{prefix}{key}"
+        problem = f"{path}{'' if value is NO_VALUE else f'={_shown(value)}'} is not an option"
+        if path in NO_OPTION:
+            return f"{problem}: {NO_OPTION[path]}"
+        if owners := variants.owners(key) if variants else []:
+            return f"{problem} here; it is one only with {' or '.join(owners)}"
+        keys = [f"{prefix}{known}" for known in known_keys(kind)]
+        leaf = path.rpartition(".")[2]
+        near = (
+            same_meaning(path, self._config_type)
+            or difflib.get_close_matches(path, keys, n=1, cutoff=0.7)
+            or [known for known in known_keys(self._config_type) if known.rpartition(".")[2] == leaf]
+            or difflib.get_close_matches(path, known_keys(self._config_type), n=1, cutoff=0.6)
+        )
+        if near:
+            return f"{problem}; did you mean {' or '.join(near)}?"
+        return f"{problem}; the options of {prefix[:-1] or 'this command'} are {', '.join(get_type_hints(kind))}"
 
 
-def _plain(value: Any) -> Any:
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the options in an unknown section, or the option itself."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{key}.{name}", inner)
+    else:
+        yield key, value
+
+
+def _read(value: Any) -> Any:
+    """Return the value that a word of the command line, also in a mapping or list, has in YAML."""
+    if isinstance(value, Mapping):
+        return {name: _read(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_read(item) for item in value]
+    try:
+        return yaml.safe_load(value) if isinstance(value, Word) else value
+    except yaml.YAMLError:
+        return str(value)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or (isinstance(value, Word) and value.lower() in ("none", "null"))
+
+
+def _shown(value: Any) -> str:
+    text = repr(str(value) if isinstance(value, Word) else value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def to_plain(value: Any) -> Any:
+    """Convert a value to plain YAML and JSON types."""
     if dataclasses.is_dataclass(value):
         return to_mapping(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return value

@@ -12,9 +12,9 @@ import tyro
 class MergeConfig:
     """Options for merging an adapter into its base model."""
 
-    adapter: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ADAPTER")]
+    adapter: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ADAPTER")] = ""
     """Folder (or hub id) of a PEFT adapter: LoRA, rsLoRA or DoRA."""
-    output: str
+    output: str = ""
     """Output folder; it must not exist."""
     base: str = ""
     """The base model, if it is not at the location recorded in the adapter."""

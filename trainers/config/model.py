@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from trainers.config.mapping import Variants
-from trainers.option_checks import idle, positive
+from trainers.option_checks import positive
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class LoraConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The model that is trained, with the options that exist for every ``tuning``. The types below have the other
-    ones; without them, these have their defaults."""
+    """The model that is trained: all options with ``tuning=full``. :class:`LoraModelConfig` has those of adapters;
+    without it, they have their defaults."""
 
     path: str = ""
-    """A Hugging Face folder or hub id. Required unless a tiny model is created (``rllm-gym sft --tiny.enabled``)."""
+    """A Hugging Face folder or hub id. Required unless a tiny model is created (``rllm-gym sft --tiny``)."""
     tuning: Literal["full", "lora", "qlora"] = "lora"
     """``lora`` trains low-rank adapters on all linear layers; ``qlora`` does so on a 4-bit base (NF4 with double
     quantization: about 0.52 bytes per weight, Dettmers et al. 2023); ``full`` trains every weight."""
@@ -55,28 +55,10 @@ class LoraModelConfig(ModelConfig):
 
 
 @dataclass(frozen=True)
-class FullModelConfig(ModelConfig):
-    """A model of which every weight is trained (``tuning=full``)."""
-
-    tuning: Literal["full", "lora", "qlora"] = "full"
-
-
-@dataclass(frozen=True)
-class FullPolicyConfig(FullModelConfig):
-    """A model of which every weight is trained by reinforcement learning."""
-
-    reference: Literal["copy", "bfloat16", "cpu"] = "copy"
-    """How full fine-tuning stores the reference model of the KL term: a frozen ``copy``; a copy in ``bfloat16``, half
-    the size; or a copy on the ``cpu``, which is slow to evaluate but takes no GPU memory. Adapters need no copy: the
-    reference is the model with adapters disabled."""
-
-
-@dataclass(frozen=True)
 class TinyConfig:
-    """A tiny randomly initialized model; see :func:`trainers.tiny_model.make_tiny_model`."""
+    """A tiny randomly initialized model, created in the run's folder, to start from instead of ``model.path``
+    (``--tiny``); see :func:`trainers.tiny_model.make_tiny_model`."""
 
-    enabled: bool = False
-    """Create a tiny model in the run's folder and start from it instead of ``model.path``."""
     architecture: Literal["qwen2", "llama"] = "qwen2"
     hidden_size: int = 96
     num_layers: int = 2
@@ -90,14 +72,9 @@ class TinyConfig:
     seed: int = 0
 
 
-def model_variants(default: str, full: type[ModelConfig] = FullModelConfig) -> Variants:
-    """Return how the options of the model depend on ``tuning``.
-
-    Args:
-        default: The default of ``tuning``.
-        full: The options with ``tuning=full``.
-    """
-    types = {"full": full, "lora": LoraModelConfig, "qlora": LoraModelConfig}
+def model_variants(default: str) -> Variants:
+    """Return how the options of the model depend on ``tuning``, which has this default."""
+    types = {"full": ModelConfig, "lora": LoraModelConfig, "qlora": LoraModelConfig}
 
     def type_of(chosen: Mapping[str, Any]) -> type[ModelConfig]:
         return types.get(chosen.get("tuning", default), types[default])
@@ -117,26 +94,13 @@ def lora_of(model: ModelConfig) -> LoraConfig:
     return model.lora if isinstance(model, LoraModelConfig) else LoraConfig()
 
 
-def reference_of(model: ModelConfig) -> Literal["copy", "bfloat16", "cpu"]:
-    """Return how full fine-tuning stores the reference model; the default for other models."""
-    return model.reference if isinstance(model, FullPolicyConfig) else "copy"
-
-
-def check_model(model: ModelConfig, problems: list[str], *, required: bool, reference: bool = False) -> None:
-    """Check the options of the model.
-
-    Args:
-        required: Whether ``model.path`` must be set.
-        reference: Whether a KL term needs a reference model.
-    """
+def check_model(model: ModelConfig, problems: list[str], *, required: bool) -> None:
+    """Check the options of the model, of which ``model.path`` can be required."""
     if required and not model.path:
         problems.append("model.path is missing: a Hugging Face folder or hub id (`rllm-gym sft` can create a tiny one)")
-    if isinstance(model, LoraModelConfig if model.tuning == "full" else FullModelConfig):
-        fitting = "FullPolicyConfig" if model.tuning == "full" else "LoraModelConfig"
-        problems.append(f"model.tuning={model.tuning} with {type(model).__name__}: use {fitting}, or another tuning")
-    if isinstance(model, FullPolicyConfig) and not reference:
-        idle(model, "model.", ("reference",), "without a KL term", problems)
     if isinstance(model, LoraModelConfig):
+        if model.tuning == "full":
+            problems.append("model.tuning=full with LoraModelConfig: use ModelConfig, or another tuning")
         positive(model.lora, "model.lora.", ("rank", "alpha", "plus_ratio"), problems)
         if not model.lora.targets.strip():
             problems.append("model.lora.targets is empty: name modules, or remove it for all linear layers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.option_checks import idle, positive
+from trainers.option_checks import positive
 
 Files = str | tuple[str, ...]
 """One or several paths, patterns or names of data sets."""
@@ -26,7 +26,7 @@ class LengthConfig:
 
 @dataclass(frozen=True)
 class HeldOutConfig:
-    """Evaluation on held-out examples: loss and perplexity."""
+    """Evaluation on held-out examples: loss and perplexity. None without ``fraction`` or ``file``."""
 
     fraction: float = 0.0
     """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side."""
@@ -34,16 +34,6 @@ class HeldOutConfig:
     """Files with held-out examples, as an alternative to ``fraction``; same formats as the training files."""
     every: int = 25
     """Steps between evaluations. There is one before the first step and one after the last."""
-
-
-@dataclass(frozen=True)
-class KeepConfig:
-    """Checkpoints, and which model is kept."""
-
-    every: int = 100
-    """Steps between checkpoints; 0 for none."""
-    keep: int = 2
-    """Number of newest checkpoints to keep."""
     best: bool = False
     """Write the model with the lowest held-out loss to ``best_model``, in addition to the final model."""
 
@@ -52,29 +42,13 @@ def check_length(length: LengthConfig, problems: list[str]) -> None:
     positive(length, "length.", ("max_length",), problems)
 
 
-def check_held_out(validation: HeldOutConfig, problems: list[str]) -> None:
+def check_held_out(validation: HeldOutConfig | None, problems: list[str]) -> None:
+    if validation is None:
+        return
     if not 0 <= validation.fraction < 1:
         problems.append(f"validation.fraction={validation.fraction} must be in [0, 1)")
-    if validation.fraction and validation.file:
-        problems.append("validation.fraction and validation.file are mutually exclusive; set only one")
-    if not validation.fraction and not validation.file:
-        unless = "without validation.fraction or validation.file"
-        idle(validation, "validation.", ("every",), unless, problems)
-    positive(validation, "validation.", ("every",), problems)
-
-
-def check_keep(checkpoint: KeepConfig, validation: HeldOutConfig, problems: list[str], *, resume: bool) -> None:
-    if checkpoint.every == 0:
-        idle(checkpoint, "checkpoint.", ("keep",), "with checkpoint.every=0", problems)
-        if resume:
-            problems.append(
-                "resume=True with checkpoint.every=0: the run could not be resumed again; set checkpoint.every"
-            )
-    elif checkpoint.every < 0 or checkpoint.keep < 1:
+    if bool(validation.fraction) == bool(validation.file):
         problems.append(
-            f"checkpoint.every={checkpoint.every} must be 0 (disabled) or more, and checkpoint.keep={checkpoint.keep} "
-            "at least 1"
+            f"validation.fraction={validation.fraction} and validation.file={validation.file!r}: set one, and only one"
         )
-    if not validation.fraction and not validation.file:
-        unless = "without validation.fraction or validation.file"
-        idle(checkpoint, "checkpoint.", ("best",), unless, problems)
+    positive(validation, "validation.", ("every",), problems)

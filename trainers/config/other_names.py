@@ -1,4 +1,5 @@
-"""Option names of TRL, transformers, PEFT, verl and OpenRLHF, and the options here that have the same meaning.
+"""Option names of TRL, transformers, PEFT, verl, OpenRLHF and of ``rllm-gym eval``, with the options here that have the
+same meaning, and options of earlier versions.
 
 They are not accepted; the error message for an unknown option names the option to use.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 _SAME_MEANING = {
     "adv_estimator": "algorithm.name",
+    "agent_kwarg": "env.agent_kwargs",
     "beta": "algorithm.kl",
     "clip_ratio": "algorithm.clip_low algorithm.clip_high",
     "clip_ratio_c": "algorithm.dual_clip",
@@ -22,7 +24,9 @@ _SAME_MEANING = {
     "filter_groups": "algorithm.dynamic_sampling",
     "grad_clip": "optimizer.max_grad_norm",
     "gradient_accumulation_steps": "algorithm.groups_per_step demonstrations_per_step pairs_per_step",
+    "base_url": "sampler.url",
     "init_kl_coef": "algorithm.kl",
+    "kwarg": "env.kwargs",
     "kl_coef": "algorithm.kl algorithm.kl_reward",
     "kl_loss_coef": "algorithm.kl",
     "lam": "algorithm.gae_lambda",
@@ -45,7 +49,7 @@ _SAME_MEANING = {
     "max_response_length": "sampling.max_response_tokens",
     "max_seq_length": "length.max_length sampling.context_length",
     "max_steps": "steps",
-    "metric_for_best_model": "checkpoint.best",
+    "metric_for_best_model": "validation.best",
     "model_name_or_path": "model.path",
     "norm_adv_by_std_in_grpo": "algorithm.normalize_std",
     "num_generations": "algorithm.group_size",
@@ -64,6 +68,7 @@ _SAME_MEANING = {
     "ppo_mini_batch_size": "algorithm.minibatches",
     "r": "model.lora.rank",
     "resume_from_checkpoint": "resume",
+    "role": "roles",
     "save_freq": "checkpoint.every",
     "save_steps": "checkpoint.every",
     "save_total_limit": "checkpoint.keep",
@@ -82,6 +87,56 @@ _SAME_MEANING = {
     "vllm_gpu_memory_utilization": "sampler.gpu_memory",
     "vllm_importance_sampling_cap": "algorithm.importance_cap",
     "warmup_ratio": "optimizer.warmup_steps",
+    "workflow": "env.agent",
+    "workflow_args": "env.agent_kwargs",
+    "workflow_class": "env.agent",
+    "workflow_kwarg": "env.agent_kwargs",
+    "workflow_kwargs": "env.agent_kwargs",
 }
 OTHER_NAMES = {name: tuple(options.split()) for name, options in _SAME_MEANING.items()}
 """Maps an option name of another trainer to the options here, the best match of each configuration type first."""
+
+NO_OPTION = {
+    "algorithm.importance_mode": "algorithm.importance_cap truncates ratios; for masks write a loss of your own",
+    "algorithm.kl_estimator": "use algorithm.kl (k3, in the loss) or algorithm.kl_reward (k1, in the reward)",
+    "algorithm.kl_in": "use algorithm.kl_reward",
+    "algorithm.kl_straight_through": "use algorithm.kl_reward, which on-policy has the expected gradient of k2",
+    "algorithm.overlong_buffer": "use algorithm.overlong=mask, or a penalty in the advantages of your own algorithm",
+    "algorithm.overlong_penalty": "use algorithm.overlong=mask, or a penalty in the advantages of your own algorithm",
+    "algorithm.whiten": "it is always on",
+    "asynchrony.max_staleness": "it is always asynchrony.steps_ahead",
+    "checkpoint.best": "use validation.best",
+    "curriculum.replay_solved_at": "it is always 1: a task is solved if its whole group succeeded",
+    "entropy.max_bonus": "it is always 0.1",
+    "entropy.rate": "it is always 0.15",
+    "entropy.target_until": "it is always 0.7",
+    "env.retries": "it is always 2",
+    "env.workflow": "use env.agent, which names an agent or a workflow",
+    "env.workflow_kwargs": "use env.agent_kwargs",
+    "length.max_tokens": "use length.max_length",
+    "model.reference": "it is always a copy in float32; adapters need none",
+    "opponents.every": "use roles.NAME.copies.every",
+    "opponents.evict": "the oldest copy is removed from a full pool",
+    "opponents.of": "use roles.NAME.copies.of",
+    "opponents.pool": "use roles.NAME.copies.pool",
+    "opponents.role": "use roles.NAME.copies",
+    "optimizer.beta1": "it is always 0.9",
+    "optimizer.beta2": "it is always 0.95",
+    "optimizer.final_lr_fraction": "use optimizer.schedule=constant for 1; otherwise it is always 0.1",
+    "optimizer.lora_plus_ratio": "use model.lora.plus_ratio",
+    "optimizer.tokens_per_chunk": "it is always as many as fit in a few megabytes",
+    "sampler.cache_gib": "use sampler.engine_args with kv_cache_memory_bytes",
+    "sampler.probe_tolerance": "it is always what covers rounding in the data type of the model",
+    "sampling.top_k": "training samples from the whole distribution, whose log-probs the loss uses",
+    "sampling.top_p": "training samples from the whole distribution, whose log-probs the loss uses",
+    "sampler.timeout": "it is always 600 seconds; env.episode_timeout limits whole episodes",
+    "tiny.enabled": "any option of tiny creates a tiny model, and so does tiny={}",
+    "validation.save_episodes": "it is always on",
+    "value.clip": "it is always 0.2",
+    "value.detach": "use algorithm.value_weight; 0 detaches",
+    "value.extra_steps": "it is always 10",
+    "value.lr": "use algorithm.value_lr",
+    "value.warmup_steps": "use algorithm.value_warmup_steps",
+    "value.weight": "use algorithm.value_weight",
+}
+"""What to do instead of options of earlier versions, and of those of ``rllm-gym eval`` that training does not have."""

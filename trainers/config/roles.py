@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import tyro
-
-from trainers.config.mapping import from_mapping
 from trainers.config.model import ModelConfig
-from trainers.option_checks import ConfigError, positive
+from trainers.json_object import shown_as_json
+from trainers.option_checks import ConfigError, positive, raise_if_any
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 BASE = "base"
@@ -64,31 +61,7 @@ class OpponentsConfig(CopiesConfig):
         return cls()
 
 
-def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
-    try:
-        value = json.loads(words[0])
-    except ValueError as error:
-        raise ValueError(f"{words[0]!r} is not JSON ({error}); use for example {_EXAMPLE}") from error
-    if not isinstance(value, dict) or not all(isinstance(role, dict) for role in value.values()):
-        raise ValueError(f"{words[0]!r} is not an object with options by role; use for example {_EXAMPLE}")
-    try:
-        return {name: from_mapping(RoleConfig, role, where=f"roles.{name}") for name, role in value.items()}
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-
-
-_EXAMPLE = '\'{"solver": {"adapter": "own"}, "judge": {"adapter": "base"}}\''
-
-Roles = Annotated[
-    Mapping[str, RoleConfig],
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="JSON",
-        instance_from_str=_read_roles,
-        is_instance=lambda value: isinstance(value, Mapping),
-        str_from_instance=lambda value: [json.dumps({name: asdict(role) for name, role in value.items()})],
-    ),
-]
+Roles = Annotated[Mapping[str, RoleConfig], shown_as_json]
 """Roles by name: a YAML mapping, or JSON on the command line."""
 
 
@@ -135,14 +108,8 @@ def check_roles(
     opponents: OpponentsConfig,
     model: ModelConfig,
     problems: list[str],
-    *,
-    workflow: str,
 ) -> None:
     """Check the options alone; :func:`check_role_assignment` checks them against the roles of the loaded workflow."""
-    if not workflow:
-        if roles:
-            problems.append("roles without env.workflow: without a workflow there is only one agent; set env.workflow")
-        return
     for name, role in roles.items():
         _check_role(name, role, model, problems)
     with_copies = [name for name, role in roles.items() if role.copies is not None]
@@ -214,6 +181,10 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
         ConfigError: The options name other roles, no role is trained, or the sampler cannot serve the roles.
     """
     problems: list[str] = []
+    if not roles:
+        problems = [f"roles.{name}: there is a single agent; only a workflow has roles" for name in assignment.config]
+        raise_if_any(problems)
+        return
     known = ", ".join(roles)
     problems += [
         f"roles.{name}: the workflow has no such role; its roles are {known}"
@@ -225,10 +196,7 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
         for name in (assignment.opponents.of,)
         if name and name not in roles
     ]
-    if problems:
-        raise ConfigError(
-            "the role options do not match the workflow:\n" + "\n".join(f"  - {problem}" for problem in problems)
-        )
+    raise_if_any(problems)
     adapters = assignment.adapters(roles)
     if not adapters:
         raise ConfigError(

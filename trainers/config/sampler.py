@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig, lora_of
+from trainers.json_object import JsonObject
 from trainers.option_checks import idle
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
-from trainers.config.json_object import JsonObject
-from trainers.config.model import FullModelConfig, ModelConfig, TinyConfig, check_model, model_variants
+from trainers.config.model import ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
     HeldOutConfig,
-    KeepConfig,
     LengthConfig,
     check_held_out,
-    check_keep,
     check_length,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.json_object import JsonObject
 from trainers.option_checks import default, idle, positive, raise_if_any
 
 
@@ -56,16 +55,18 @@ class DemonstrationConfig:
 
 @dataclass(frozen=True)
 class StopConfig:
-    """Early stopping by the success rate on validation tasks. Test tasks are never used."""
+    """Early stopping by the success rate on validation tasks. Test tasks are never used. Off without any of these
+    options: then training runs for all steps."""
 
-    metric: Literal["none", "greedy_success", "sampled_success"] = "none"
-    """Success rate on validation tasks at temperature 0, or at temperature 1; ``none`` trains for all steps."""
+    metric: Literal["greedy_success", "sampled_success"] = "greedy_success"
+    """Success rate on validation tasks at temperature 0, or at temperature 1."""
     at_least: float = 0.7
     """Success rate at which training stops."""
     every: int = 25
     """Steps between two measurements."""
     tasks: int = 128
     """Number of validation tasks."""
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
 
 @dataclass(frozen=True)
@@ -86,45 +87,36 @@ class SftConfig:
     threads: int = 1
     """Number of torch threads."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    model: ModelConfig = field(default_factory=FullModelConfig, metadata={"variants": model_variants("full")})
-    tiny: TinyConfig = field(default_factory=TinyConfig)
+    model: ModelConfig = field(
+        default_factory=lambda: ModelConfig(tuning="full"), metadata={"variants": model_variants("full")}
+    )
+    tiny: TinyConfig | None = None
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutConfig = field(default_factory=HeldOutConfig)
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    validation: HeldOutConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-3))
-    stop: StopConfig = field(default_factory=StopConfig)
-    checkpoint: KeepConfig = field(default_factory=KeepConfig)
+    stop: StopConfig | None = None
+    checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
     progress: bool = True
 
 
 def validate_sft(config: SftConfig) -> list[str]:
     """Check the options of an SFT run; see :func:`validate`."""
     problems: list[str] = []
-    tiny, measured = config.tiny, config.stop.metric != "none"
-    _check_demonstrations(config.demonstrations, bool(config.validation.file), problems)
+    _check_demonstrations(config.demonstrations, config.validation is not None, problems)
     from_policy = bool(config.demonstrations.policy)
-    if from_policy or measured:
+    if from_policy or config.stop is not None:
         check_env(config.env, problems)
-        reason = "in fine-tuning, which runs a single agent (you can train on saved episodes of a workflow instead)"
-        idle(config.env, "env.", ("workflow",), reason, problems)
     elif config.env != EnvConfig():
-        problems.append("env has no effect with demonstrations.file and without stop.metric; remove it")
-    if measured:
+        problems.append("env has no effect with demonstrations.file and without stop; remove it")
+    if config.stop is not None:
         positive(config.stop, "stop.", ("every", "tasks"), problems)
         if not 0 < config.stop.at_least <= 1:
             problems.append(f"stop.at_least={config.stop.at_least} must be in (0, 1]: a success rate")
-    else:
-        for name in ("at_least", "every", "tasks"):
-            if getattr(config.stop, name) != default(config.stop, name):
-                problems.append(f"stop.{name} has no effect without stop.metric; remove it")
-        if config.sampling != SamplingConfig():
-            problems.append("sampling has no effect without stop.metric, since nothing is sampled; remove it")
-    check_model(config.model, problems, required=not tiny.enabled)
-    if tiny.enabled and config.model.path:
-        problems.append("tiny.enabled creates a new model, but model.path names another one; set only one")
-    if not tiny.enabled and tiny != TinyConfig():
-        problems.append("tiny.* has no effect without tiny.enabled; remove it")
+        check_sampling(config.stop.sampling, problems, "stop.sampling.")
+    check_model(config.model, problems, required=config.tiny is None)
+    if config.tiny is not None and config.model.path:
+        problems.append(f"model.path={config.model.path!r} and tiny, which creates a new model: set only one of them")
     if config.epochs is not None:
         if from_policy:
             problems.append(
@@ -132,16 +124,15 @@ def validate_sft(config: SftConfig) -> list[str]:
             )
         if config.steps != default(config, "steps"):
             problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
-    if from_policy and config.validation.fraction:
+    if from_policy and config.validation is not None and config.validation.fraction:
         problems.append(
             "validation.fraction holds out part of demonstrations.file, which is not set; use validation.file"
         )
     check_length(config.length, problems)
     check_held_out(config.validation, problems)
-    check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
-    check_keep(config.checkpoint, config.validation, problems, resume=config.resume)
+    check_checkpoint(config.checkpoint, problems, resume=config.resume)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
 

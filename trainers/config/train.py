@@ -11,11 +11,11 @@ from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.entropy import EntropyConfig, check_entropy
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.mapping import Variants
-from trainers.config.model import FullPolicyConfig, LoraModelConfig, ModelConfig, check_model, model_variants
+from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import SamplerConfig, check_sampler, sampler_owners, sampler_type
-from trainers.option_checks import idle, positive, raise_if_any
+from trainers.option_checks import positive, raise_if_any
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,19 @@ class CurriculumConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """Validation on tasks that are not trained on."""
+    """Validation on tasks that are not trained on. ``validation: null`` (``--validation none``) for none."""
 
     every: int = 10
-    """Steps between validations; 0 for none. There is always one after the last step."""
+    """Steps between validations. There is always one before the first step, and one after the last."""
     tasks: int = 64
     """Number of validation tasks."""
     samples: int = 1
     """Episodes per task at the training temperature, for success rate and pass@k."""
     greedy: bool = False
     """Run one additional episode per task at temperature 0."""
+    best: str = "validation/success"
+    """The metric that chooses the best model: the one with the largest value is written to ``best_model``, and its
+    checkpoint is kept regardless of age. Empty for none."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,10 @@ class TrainConfig:
     """Number of torch threads. One is safe on a busy machine; the number of idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
-    """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable``, ``max_tokens`` and ``copies`` of
-    each. Roles that are not mentioned use the shared weights and are trained. On the command line the option replaces
-    all roles of the file."""
-    model: ModelConfig = field(
-        default_factory=LoraModelConfig, metadata={"variants": model_variants("lora", FullPolicyConfig)}
-    )
+    """Options of the roles of the workflow ``env.agent``, by name: ``adapter``, ``trainable``, ``max_tokens`` and
+    ``copies`` of each. Roles that are not mentioned use the shared weights and are trained. On the command line
+    ``--roles.NAME.adapter own`` sets one option, and ``--roles JSON`` replaces all roles of the file."""
+    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     sampler: SamplerConfig = field(
         default_factory=SamplerConfig, metadata={"variants": Variants(sampler_type, ("backend",), sampler_owners)}
     )
@@ -76,8 +77,8 @@ class TrainConfig:
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    validation: ValidationConfig = field(default_factory=ValidationConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    validation: ValidationConfig | None = field(default_factory=ValidationConfig)
+    checkpoint: CheckpointConfig | None = field(default_factory=CheckpointConfig)
     asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)
     save_episodes_every: int = 0
     """Steps between training episodes written to the run's folder; 0 for none."""
@@ -103,8 +104,8 @@ def validate(config: TrainConfig) -> list[str]:
     algorithm, model = config.algorithm, config.model
 
     check_env(config.env, problems)
-    check_roles(config.roles, config.opponents, model, problems, workflow=config.env.workflow)
-    check_model(model, problems, required=True, reference=algorithm.needs_reference)
+    check_roles(config.roles, config.opponents, model, problems)
+    check_model(model, problems, required=True)
     check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems)
@@ -115,19 +116,14 @@ def validate(config: TrainConfig) -> list[str]:
     check_entropy(config.entropy, problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
         problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")
-    if config.validation.every == 0:
-        idle(
-            config.validation,
-            "validation.",
-            ("tasks", "samples", "greedy"),
-            "with validation.every=0",
-            problems,
-        )
-    elif config.validation.every < 0:
-        problems.append(f"validation.every={config.validation.every} must be 0 (disabled) or more")
-    else:
-        positive(config.validation, "validation.", ("tasks", "samples"), problems)
-    check_checkpoint(config.checkpoint, problems, resume=config.resume, validates=config.validation.every != 0)
+    if config.validation is not None:
+        positive(config.validation, "validation.", ("every", "tasks", "samples"), problems)
+        if config.validation.best and not config.validation.best.startswith("validation/"):
+            problems.append(
+                f"validation.best={config.validation.best!r} is not a validation metric; their names begin with "
+                "validation/"
+            )
+    check_checkpoint(config.checkpoint, problems, resume=config.resume)
     check_asynchrony(config.asynchrony, problems, deterministic=config.deterministic)
     if config.save_episodes_every < 0:
         problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (disabled) or more")

@@ -136,11 +136,11 @@ class _Data:
 
         train, held_out = read.pairs, []
         validation, files = config.validation, config.preferences.file
-        if validation.fraction:
+        if validation is not None and validation.fraction:
             held_out_tasks = split_held_out([pair.chosen.task for pair in train], validation.fraction, config.seed)
             held_out = tokenized([pair for pair in train if pair.chosen.task in held_out_tasks], files)
             train = [pair for pair in train if pair.chosen.task not in held_out_tasks]
-        elif validation.file:
+        elif validation is not None:
             measured = read_preferences(validation.file, config.preferences, option="validation.file")
             held_out = tokenized(measured.pairs, validation.file)
         return cls(tokenized(train, files), held_out)

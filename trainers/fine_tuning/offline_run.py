@@ -123,13 +123,14 @@ class OfflineRun:
         Args:
             measure: Returns ``loss`` and other metrics, without the prefix ``validation/``.
         """
-        due = self.step % self.config.validation.every == 0 or self.step == self.steps
-        if not due:
+        options = self.config.validation
+        assert options is not None
+        if self.step % options.every and self.step != self.steps:
             return {}
         with self.clock("validation"):
             self.validation |= {f"validation/{name}": value for name, value in measure().items()}
         loss = self.validation["validation/loss"]
-        if self.config.checkpoint.best and (self._best is None or loss < self._best):
+        if options.best and (self._best is None or loss < self._best):
             self._best = loss
             self.save_model("best_model")
         return dict(self.validation)

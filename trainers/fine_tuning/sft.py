@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
 from trainers.batching import MicroBatch, make_micro_batches
-from trainers.config import ConfigError, SftConfig, TrainConfig, validate_sft
+from trainers.config import ConfigError, SftConfig, StopConfig, TrainConfig, validate_sft
 from trainers.fine_tuning.offline_run import OfflineRun
 from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, SftExample, read_examples
 from trainers.fine_tuning.tokenized import LengthLimit, context_length
@@ -90,7 +90,7 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         closing.enter_context(open_folder(config, ranks))
         output = Path(config.output)
         closing.enter_context(limit_threads(config.threads))
-        if env is None and (config.demonstrations.policy or config.stop.metric != "none"):
+        if env is None and (config.demonstrations.policy or config.stop is not None):
             env = open_train_env(config.env)
         dataset: FileSftDataset | PolicySftDataset
         if config.demonstrations.policy:
@@ -101,9 +101,9 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
             dataset = FileSftDataset(config)
 
         model = config.model
-        if config.tiny.enabled:
+        if config.tiny is not None:
             if ranks.is_main_process:
-                _make_tiny(config, output, dataset.texts(_CORPUS))
+                make_tiny_model(output / _UNTRAINED, corpus=dataset.texts(_CORPUS), **vars(config.tiny))
             ranks.all_gather(None)  # no rank reads it before it is written
             model = replace(model, path=str(output / _UNTRAINED))
         policy = Policy(model, seed=config.seed)
@@ -111,15 +111,15 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         limit = LengthLimit(config.length, context_length(policy.model))
         dataset.tokenize(renderer, limit)
         held_out = dataset.held_out
-        if config.validation.file:
+        if config.validation is not None and config.validation.file:
             held_out = read_examples(config.validation.file, config, renderer, limit)
         steps = config.steps
         if config.epochs is not None:
             steps = math.ceil(config.epochs * dataset.size / config.demonstrations_per_step)
         learner = Learner(policy, config.optimizer, steps, ranks=ranks)
         rule = None
-        if config.stop.metric != "none" and env is not None and ranks.is_main_process:
-            rule = _StopRule(config, policy, env)
+        if config.stop is not None and env is not None and ranks.is_main_process:
+            rule = _StopRule(config, config.stop, policy, env)
             closing.callback(rule.close)
         run = closing.enter_context(
             OfflineRun(
@@ -162,7 +162,7 @@ def _run(
         row = run.update_row(update)
         if held_out:
             row |= run.validate(lambda: _measure(learner, held_out))
-        if config.stop.metric != "none" and (run.step % config.stop.every == 0 or run.step == run.steps):
+        if config.stop is not None and (run.step % config.stop.every == 0 or run.step == run.steps):
             with run.clock("validation"):  # on the first rank only; the others wait
                 (measured, stopped), *_ = learner.ranks.all_gather(rule.measure(run.step) if rule else ({}, False))
             run.validation |= measured
@@ -212,19 +212,21 @@ def _batches(learner: Learner, examples: Sequence[SftExample]) -> tuple[list[Mic
 class _StopRule:
     """Early stopping: measures the success rate on validation tasks."""
 
-    def __init__(self, config: SftConfig, policy: Policy, env: TrainEnv) -> None:
+    def __init__(self, config: SftConfig, stop: StopConfig, policy: Policy, env: TrainEnv) -> None:
         if env.validation is None:
+            raise ConfigError("stop needs validation tasks, but the environment has none; set env.validation_kwargs")
+        if env.workflow is not None:
             raise ConfigError(
-                "stop.metric needs validation tasks, but the environment has none; set env.validation_kwargs"
+                f"env.agent={config.env.agent!r} is a workflow: stop runs a single agent; name an agent, or remove stop"
             )
-        self._stop = config.stop
+        self._stop = stop
         self._policy = policy
         self._collector = RolloutCollector(
             env,
-            make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=config.sampling)),
+            make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=stop.sampling)),
             policy.tokenizer,
             env=config.env,
-            sampling=config.sampling,
+            sampling=stop.sampling,
             seed=config.seed,
             deterministic=False,
         )
@@ -244,22 +246,5 @@ class _StopRule:
 
 def _collective_timeout(config: SftConfig) -> float:
     """Return the timeout in seconds between ranks: the validation in consecutive waves, plus time for the start."""
-    waves = -(-2 * config.stop.tasks // config.env.parallel) if config.stop.metric != "none" else 0
+    waves = -(-2 * config.stop.tasks // config.env.parallel) if config.stop is not None else 0
     return 600.0 + waves * config.env.episode_timeout
-
-
-def _make_tiny(config: SftConfig, output: Path, corpus: Sequence[str]) -> None:
-    tiny = config.tiny
-    make_tiny_model(
-        output / _UNTRAINED,
-        seed=tiny.seed,
-        architecture=tiny.architecture,
-        hidden_size=tiny.hidden_size,
-        num_layers=tiny.num_layers,
-        num_heads=tiny.num_heads,
-        intermediate_size=tiny.intermediate_size,
-        vocab_size=tiny.vocab_size,
-        init_std=tiny.init_std,
-        rope_theta=tiny.rope_theta,
-        corpus=corpus,
-    )

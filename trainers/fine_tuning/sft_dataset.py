@@ -132,7 +132,7 @@ class FileSftDataset:
             [f"{len(kept)} of {len(read)} demonstrations are used for training"] if len(kept) < len(read) else []
         )
         self._held_out: list[Demonstration] = []
-        if config.validation.fraction:
+        if config.validation is not None and config.validation.fraction:
             held_out_tasks = split_held_out(
                 [demonstration.task for demonstration in kept], config.validation.fraction, config.seed
             )

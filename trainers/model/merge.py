@@ -20,7 +20,9 @@ from trainers.model import ModelUnusable
 from trainers.model.adapters import TRAINED_ON
 from trainers.model.loading import check_adapter_complete, load_causal_lm
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
+from trainers.option_checks import raise_if_any
 
+_REQUIRED = {"adapter": "rllm-gym merge ADAPTER", "output": "--output FOLDER"}
 # Maximum difference by rounding of the merged model's logits, relative to their scale.
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
@@ -54,6 +56,7 @@ def merge_adapter(config: MergeConfig) -> MergeResult:
         ConfigError: ``config.adapter`` is not an adapter, its base is missing or a different model, or the output
             exists or cannot be written. In all cases nothing was written.
     """
+    raise_if_any([f"{name} is missing; write {use}" for name, use in _REQUIRED.items() if not getattr(config, name)])
     output = Path(config.output)
     if output.exists():
         raise ConfigError(f"--output {config.output} exists already and is not overwritten; use a new folder")

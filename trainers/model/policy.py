@@ -19,7 +19,6 @@ from torch import Tensor
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import CostModel, MicroBatch
 from trainers.config import ModelConfig
-from trainers.config.model import reference_of
 from trainers.model.adapters import (
     activate,
     adapter_of,
@@ -108,7 +107,9 @@ class Policy:
         self.shares_prompts = enable_tree_attention(base, self.device)
         self.costs = CostModel.of(base.config, self.device, full=not self.adapted)
         self.model = add_adapters(base, config, seed, self.adapters) if self.adapted else base
-        self._reference = self._frozen_copy() if reference and not self.adapted else None
+        self._reference: Any = None
+        if reference and not self.adapted:
+            self._reference = copy.deepcopy(self.model).requires_grad_(False).eval()
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
@@ -172,7 +173,7 @@ class Policy:
     def reference_logprobs(self, batch: MicroBatch) -> Tensor:
         """Compute the log-probs under the reference: the base with adapters disabled, or the frozen copy."""
         if self._reference is not None:
-            return self._logprobs(self._reference, batch.to(self._reference.device))[0].to(self.device)
+            return self._logprobs(self._reference, batch)[0]
         try:
             with self.model.disable_adapter():
                 return self._logprobs(self._plain(), batch)[0]
@@ -235,13 +236,6 @@ class Policy:
 
     def _plain(self) -> Any:
         return self.model.get_base_model() if self.adapted else self.model
-
-    def _frozen_copy(self) -> Any:
-        """Copy the model as the reference of the KL term in full fine-tuning."""
-        kind = reference_of(self.config)
-        dtype = torch.bfloat16 if kind == "bfloat16" else None
-        device = torch.device("cpu") if kind == "cpu" else self.device
-        return copy.deepcopy(self.model).requires_grad_(False).eval().to(device=device, dtype=dtype)
 
     def _logprobs(self, model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         with self._precision(model.device.type):

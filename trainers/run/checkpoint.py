@@ -133,8 +133,8 @@ class Checkpoints:
 
     def save_if_due(self) -> None:
         """Save a checkpoint if one is due after this many steps. Raises as :meth:`save`."""
-        every = self._config.checkpoint.every
-        if every and self._state.step % every == 0:
+        options = self._config.checkpoint
+        if options is not None and self._state.step % options.every == 0:
             self.save()
 
     def save(self) -> None:
@@ -144,7 +144,7 @@ class Checkpoints:
             CheckpointError: It cannot be written; the previous one is intact.
         """
         options, step, best = self._config.checkpoint, self._state.step, self._state.best_step
-        if not options.every or not self._is_main_process or step == self._saved_step:
+        if options is None or not self._is_main_process or step == self._saved_step:
             return
         content = self._state.state_dict() | {
             "fingerprints": dict(self._fingerprints),

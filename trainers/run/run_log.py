@@ -89,6 +89,12 @@ class RunLog:
         if self._is_main_process:
             save_episodes(self._output / "episodes" / f"{name}.jsonl", episodes)
 
+    def save_dropped(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Write the episodes that cannot be trained on, each with the reason, to the run's folder."""
+        dropped = [episode for episode in episodes if not episode.trainable]
+        if dropped and self._is_main_process:
+            save_episodes(self._output / "dropped" / f"train-{step:06d}.jsonl", dropped)
+
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
             if self._metrics is not None:

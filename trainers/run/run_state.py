@@ -13,7 +13,7 @@ from trainers.algorithms import AlgorithmRun
 from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
-from trainers.learners import LearnerSet
+from trainers.learner_set import LearnerSet
 from trainers.opponents import OpponentPool
 from trainers.rollout_collector import RolloutBatch
 from trainers.run.metrics import success_by_group
@@ -35,7 +35,7 @@ class RunState:
         prefetcher: The tasks that were selected and not trained on yet.
         step: Number of complete steps.
         validation: Metrics of the last validation.
-        best: Step and value of the best validation; empty before there is one.
+        best: Metric, step and value of the best validation; empty before there is one.
         unvalidated: Metrics of a step whose validation was interrupted by SIGTERM; it is repeated on resume.
         empty_steps: Number of consecutive steps without an episode to train on.
     """
@@ -48,7 +48,7 @@ class RunState:
     prefetcher: RolloutPrefetcher
     step: int = 0
     validation: dict[str, float] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
+    best: dict[str, Any] = field(default_factory=dict)
     unvalidated: dict[str, Any] = field(default_factory=dict)
     empty_steps: int = 0
     _complete: dict[str, Any] = field(default_factory=dict, init=False, repr=False)

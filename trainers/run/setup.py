@@ -17,7 +17,7 @@ from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
 from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
-from trainers.learners import LearnerSet
+from trainers.learner_set import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
 from trainers.process_group import ProcessGroup, limit_threads, open_process_group
@@ -114,12 +114,11 @@ def open_run(
         opened.enter_context(open_folder(config, ranks))
         opened.enter_context(limit_threads(config.threads))
         train_env = env or open_train_env(config.env)
-        if config.validation.every and train_env.validation is None:
+        if config.validation is not None and train_env.validation is None:
             _log.warning("the environment has no validation split: validation is disabled; see env.validation_kwargs")
         roles = train_env.roles
         assignment = RoleAssignment(config.roles, config.opponents)
-        if roles:
-            check_role_assignment(assignment, roles, config.sampler, config.model)
+        check_role_assignment(assignment, roles, config.sampler, config.model)
         policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
@@ -184,6 +183,8 @@ def _close(sampler: Sampler) -> None:
 def _collective_timeout(config: TrainConfig) -> float:
     """Return the timeout in seconds between ranks: a step's episodes in consecutive waves, plus time for the start."""
     algorithm, validation = config.algorithm, config.validation
-    episodes = max(algorithm.groups_per_step * (algorithm.group_size + 1), validation.tasks * (validation.samples + 1))
+    episodes = algorithm.groups_per_step * (algorithm.group_size + 1)
+    if validation is not None:
+        episodes = max(episodes, validation.tasks * (validation.samples + 1))
     waves = -(-episodes // config.env.parallel)
     return 600.0 + waves * config.env.episode_timeout

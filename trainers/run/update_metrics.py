@@ -10,7 +10,7 @@ from trainers.algorithms import AlgorithmRun
 from trainers.config import AsynchronyConfig
 from trainers.entropy import EntropyBonus
 from trainers.learner import UpdateStats
-from trainers.learners import merge_updates
+from trainers.learner_set import merge_updates
 from trainers.rollout_collector import RolloutBatch
 
 _OF_ROLES = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import SamplerError
 from trainers.callbacks import Callback
-from trainers.config import ConfigError, TrainConfig
+from trainers.config import ConfigError, TrainConfig, ValidationConfig
 from trainers.process_group import ProcessGroup
 from trainers.rollout_collector import RolloutAbandoned, RolloutCollector
 from trainers.run.metrics import validation_metrics
@@ -53,26 +53,23 @@ class Validation:
         Raises:
             RolloutAbandoned: This rank or another one was asked to stop.
             SamplerError: The sampler died, and so did its replacements.
-            ConfigError: ``checkpoint.best`` is not one of the metrics.
+            ConfigError: ``validation.best`` is not one of the metrics.
         """
-        options = self._config.validation
-        due = options.every > 0 and (step % options.every == 0 or step == self._config.steps)
-        if not due or self._collector.train_env.validation is None:
+        options, tasks = self._config.validation, self._collector.train_env.validation
+        if options is None or tasks is None or (step % options.every and step != self._config.steps):
             return {}
         with self._log.clock("validation"):
-            episodes = self._episodes(step)
+            episodes = self._episodes(step, options, len(tasks))
         self._log.save_episodes(f"validation-{step:06d}", episodes)
         self._state.validation = validation_metrics(episodes, options.samples)
         for callback in self._callbacks:
             callback.on_validation(step, self._state.validation, episodes)
-        self._compare_with_best(step)
+        self._compare_with_best(step, options.best)
         return self._state.validation
 
-    def _episodes(self, step: int) -> list[Episode]:
+    def _episodes(self, step: int, options: ValidationConfig, num_tasks: int) -> list[Episode]:
         """Run the validation episodes on all ranks."""
-        assert self._collector.train_env.validation is not None
-        options = self._config.validation
-        span = self._ranks.local_range(min(options.tasks, len(self._collector.train_env.validation)))
+        span = self._ranks.local_range(min(options.tasks, num_tasks))
         mine: list[Episode] | None = None
         while mine is None:
             try:
@@ -87,13 +84,13 @@ class Validation:
             raise RolloutAbandoned("the run was asked to stop")
         return [episode for part in complete for episode in part]
 
-    def _compare_with_best(self, step: int) -> None:
-        metric, state = self._config.checkpoint.best, self._state
-        if not metric or not self._config.checkpoint.every:
+    def _compare_with_best(self, step: int, metric: str) -> None:
+        state = self._state
+        if not metric:
             return
         if metric not in state.validation:
             raise ConfigError(
-                f"checkpoint.best={metric!r} is not a validation metric of this run: {', '.join(state.validation)}"
+                f"validation.best={metric!r} is not a validation metric of this run: {', '.join(state.validation)}"
             )
         if step and (not state.best or state.validation[metric] > state.best["value"]):
-            state.best = {"step": step, "value": state.validation[metric]}
+            state.best = {"metric": metric, "step": step, "value": state.validation[metric]}

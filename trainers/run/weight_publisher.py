@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rllm_gym.samplers.protocol import Sampler, SamplerError, WeightUpdate
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.config.roles import BASE
-from trainers.learners import LearnerSet
+from trainers.learner_set import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
 from trainers.rollout_collector import RolloutCollector

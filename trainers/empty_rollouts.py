@@ -31,7 +31,7 @@ class AgentSequences:
     trained: bool = True
 
 
-def preview_rollouts(
+def collect_empty_rollouts(
     train_env: TrainEnv, renderer: ChatRenderer, assignment: RoleAssignment, tasks: int
 ) -> list[list[AgentSequences]]:
     """Return the agents' parts of an episode for each of the first ``tasks`` training tasks.
@@ -76,7 +76,7 @@ def _run_workflow(
     if not all(replying):
         empty = next(episode for episode, agents in zip(episodes, replying, strict=True) if not agents)
         raise ConfigError(
-            f"env.workflow ended with {empty.stop_reason.value} before the first reply"
+            f"the workflow ended with {empty.stop_reason.value} before the first reply"
             + (f": {empty.fault}" if empty.fault else "")
         )
     return replying

@@ -17,7 +17,6 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.masking_utils import sdpa_mask
 
 from trainers.config import ModelConfig, OptimizerConfig
-from trainers.config.model import reference_of
 from trainers.model.adapters import add_adapters
 from trainers.model.attention import TREE_ATTENTION, AttentionTree
 from trainers.model.loading import ModelUnusable
@@ -143,7 +142,7 @@ def estimate_memory(
         "adapters": 0 if full else trained_bytes,
         "gradients": trained_bytes,
         "optimizer states": _state_bytes(trained, optimizer),
-        "reference": _reference_bytes(model, config) if reference and full else 0,
+        "reference": trained_bytes if reference and full else 0,
         "opponents": 0 if on_gpu(config.device) else opponents * trained_bytes // len(adapters),
     }
     if sampler is not None:
@@ -284,14 +283,6 @@ def _step_bytes(trained: list[nn.Parameter], config: ModelConfig) -> int:
     """Return AdamW's temporary memory: one tensor at a time on a CPU, all tensors at once on a GPU."""
     sizes = [4 * parameter.numel() for parameter in trained]
     return sum(sizes) if on_gpu(config.device) else 2 * max(sizes)
-
-
-def _reference_bytes(model: Any, config: ModelConfig) -> int:
-    kind = reference_of(config)
-    if kind == "cpu" and on_gpu(config.device):
-        return 0
-    size: int = sum(parameter.numel() for parameter in model.parameters())
-    return size * (2 if kind == "bfloat16" else 4)
 
 
 def _logprob_bytes(text: Any, batch: BatchShape, *, head_trained: bool, device: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import AlgorithmRun, PerToken, SignalName, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
@@ -56,7 +56,7 @@ class LearnerSet:
         """Return the learning rate of a step, the same for all."""
         return next(iter(self.by_adapter.values())).learning_rate(step)
 
-    def signals(self, samples: Sequence[Sample], asked: Collection[SignalName]) -> PerToken:
+    def signals(self, samples: Sequence[Sample], asked: Collection[str]) -> PerToken:
         """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
             return {}
