@@ -9,7 +9,6 @@ from trainers.config.checkpoint import CheckpointConfig
 from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
-from trainers.config.json_object import JsonObject
 from trainers.config.model import (
     FullModelConfig,
     FullPolicyConfig,
@@ -21,9 +20,9 @@ from trainers.config.model import (
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
-from trainers.config.sampler import OpenAISamplerConfig, SamplerConfig, VllmSamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
+from trainers.json_object import JsonObject
 from trainers.option_checks import ConfigError
 
 __all__ = [
@@ -46,20 +45,17 @@ __all__ = [
     "LoraConfig",
     "LoraModelConfig",
     "ModelConfig",
-    "OpenAISamplerConfig",
     "OpponentsConfig",
     "OptimizerConfig",
     "PreferenceConfig",
     "RoleAssignment",
     "RoleConfig",
-    "SamplerConfig",
     "SamplingConfig",
     "SftConfig",
     "StopConfig",
     "TinyConfig",
     "TrainConfig",
     "ValidationConfig",
-    "VllmSamplerConfig",
     "validate",
     "validate_dpo",
     "validate_sft",

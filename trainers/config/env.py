@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.json_object import JsonObject
+from trainers.json_object import JsonObject
 from trainers.option_checks import idle, positive
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
-from trainers.config.json_object import JsonObject
 from trainers.config.model import FullModelConfig, ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
@@ -18,6 +17,7 @@ from trainers.config.offline import (
     check_length,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.json_object import JsonObject
 from trainers.option_checks import default, idle, positive, raise_if_any
 
 
