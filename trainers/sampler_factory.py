@@ -43,12 +43,17 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     return find_backend(config.sampler.backend).make(config.sampler, setup)
 
 
+def active_weights(policy: Policy, config: TrainConfig) -> WeightUpdate:
+    """Return the weights of the active adapter, or of the model, in the form that the sampler loads."""
+    return policy.weight_update(merged=synced_weights(config.sampler, config.model) == "full")
+
+
 def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
-    """Return the current weights of every adapter in the form that the sampler loads, with a probe if it needs one."""
+    """Return the current weights of every adapter, with a probe if the sampler needs one."""
     updates = []
     for adapter in policy.adapters:
         policy.activate(adapter)
-        update = policy.weight_update(merged=synced_weights(config.sampler, config.model) == "full")
+        update = active_weights(policy, config)
         if find_backend(config.sampler.backend).needs_probe:
             update = replace(update, probe=make_probe(policy))
         updates.append(update)

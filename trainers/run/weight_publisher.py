@@ -11,12 +11,11 @@ from collections.abc import Callable
 from rllm_gym.samplers.protocol import Sampler, SamplerError, WeightUpdate
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.config.roles import BASE
-from trainers.config.sampler import synced_weights
 from trainers.learners import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
 from trainers.rollout_collector import RolloutCollector
-from trainers.sampler_factory import base_weights, weights_for
+from trainers.sampler_factory import active_weights, base_weights, weights_for
 
 _log = logging.getLogger(__name__)
 
@@ -132,4 +131,4 @@ class WeightPublisher:
         """Return the current weights that opponents are copies of."""
         of = self._config.opponents.of
         self._policy.activate(self._assignment.weights(of) if of else self._policy.adapters[0])
-        return self._policy.weight_update(merged=synced_weights(self._config.sampler, self._config.model) == "full")
+        return active_weights(self._policy, self._config)
