@@ -64,7 +64,10 @@ def test_a_backend_of_the_documentation_is_trained_from_the_command_line(outside
 
 
 def test_its_replies_and_versions_are_those_of_the_built_in_sampler(outside: Path) -> None:
-    config = echo_config(outside, sampler={"backend": "plain_sampler:PLAIN"})
+    from plain_sampler import PlainOptions  # type: ignore[import-not-found]
+
+    config = echo_config(outside, sampler={"backend": "plain_sampler:PLAIN", "threads": 8})
+    assert config.sampler == PlainOptions(backend="plain_sampler:PLAIN", threads=8)
     policy = Policy(config.model)
     requests = [SamplingRequest((5, 6, 7), SamplingParams(temperature=0.0, max_tokens=4), seed=seed) for seed in (1, 2)]
 
