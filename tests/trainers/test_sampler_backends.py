@@ -125,7 +125,7 @@ DORA = {**LORA, "lora": {"variant": "dora"}}
             "'trl' is not one of torch, vllm, vllm-server, openai; name a SamplerBackend",
         ),
         ({"sampler": {"backend": "trl"}}, "as my_module:MY_BACKEND"),
-        ({"sampler": {"backend": 3}}, "sampler.backend=3 is not one of torch"),
+        ({"sampler": {"backend": 3}}, "sampler.backend=3"),
         ({"sampler": {"backend": "absent_module:X"}}, "cannot be imported"),
         ({"sampler": {"backend": f"{__name__}:LORA"}}, "is a dict, not a trainers.sampler_backends.SamplerBackend"),
         ({"sampler": {"backend": f"{__name__}:OPTIONS_WITHOUT_DECORATOR"}}, "is not a dataclass: decorate it"),
