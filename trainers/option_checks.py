@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+_Kind = TypeVar("_Kind")
 
 
 class ConfigError(ValueError):
@@ -51,3 +56,47 @@ def import_object(path: str, option: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
+
+
+def find_object(name: object, table: Mapping[str, _Kind], kind: type[_Kind], option: str) -> _Kind:
+    """Return the object that an option names: an entry of a table, or the object ``my_module:NAME``.
+
+    Raises:
+        ConfigError: There is none, or the object is of another type.
+    """
+    if isinstance(name, str) and name in table:
+        return table[name]
+    if not isinstance(name, str) or ":" not in name:
+        article = "an" if kind.__name__.startswith("A") else "a"
+        example = re.findall("[A-Z][a-z]+", kind.__name__)[-1].upper()
+        raise ConfigError(
+            f"{option}={name!r} is not one of {', '.join(table)}; name {article} {kind.__name__} of your own as "
+            f"my_module:MY_{example}"
+        )
+    found = import_object(name, option)
+    if not isinstance(found, kind):
+        package = kind.__module__.rpartition(".")[0]
+        raise ConfigError(f"{option}={name!r} is a {type(found).__name__}, not a {package}.{kind.__name__}")
+    return found
+
+
+def check_options_type(options: type, owner: str) -> None:
+    """Check that the options of a user's algorithm, loss or sampler are a dataclass whose fields have defaults.
+
+    Args:
+        options: The class.
+        owner: Name of the object that it belongs to.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    if "__dataclass_fields__" not in vars(options):
+        raise ConfigError(
+            f"{options.__name__}, the options of {owner!r}, is not a dataclass: decorate it with "
+            "@dataclass(frozen=True)"
+        )
+    without_default = [
+        entry.name for entry in fields(options) if entry.default is MISSING and entry.default_factory is MISSING
+    ]
+    if without_default:
+        raise ConfigError(f"{options.__name__}.{without_default[0]} has no default; every option needs one")

@@ -1,24 +1,23 @@
-"""Creation of the sampler that serves the policy during training. Backends are imported only when used."""
+"""The sampler that serves the policy during training, and the weights it is sent."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from rllm_gym.samplers.protocol import Probe, Sampler, WeightUpdate
-from trainers.config import OpenAISamplerConfig, TrainConfig, VllmSamplerConfig
+from trainers.config import TrainConfig
 from trainers.config.model import lora_of
 from trainers.config.roles import BASE
+from trainers.config.sampler import synced_weights
 from trainers.model import Policy
+from trainers.sampler_backends import SamplerSetup, find_backend
 
 # Various letters, digits and symbols, so that nearly every change of the weights changes some of the log-probs.
 _PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs. 7 x 6 = 42; f(a, b) -> {'c': [d]}?"
 _PROBE_TOKENS = 32
-# Seconds. The server's default is longer than an episode may take by default.
-_VLLM_TIMEOUT = 600.0
 
 
 def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
@@ -27,57 +26,35 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     Raises:
         SamplerError: The sampler did not start; the message has the reason.
     """
-    options = config.sampler
-    if isinstance(options, OpenAISamplerConfig):
-        from rllm_gym.samplers.openai_compatible import OpenAISampler
-
-        return OpenAISampler(
-            model=options.model,
-            base_url=options.url,
-            token_ids=True,
-            tokenizer=policy.tokenizer,
-            adapter_folder=options.adapter_folder,
-            parallel=config.env.parallel,
-        )
-    if not isinstance(options, VllmSamplerConfig):
-        from rllm_gym.samplers import TorchSampler
-
-        return TorchSampler(
-            policy.sampling_model(),  # not the model on disk: a 4-bit base computes different results
-            policy.tokenizer,
-            max_batch=config.env.parallel,
-            deterministic=config.deterministic,
-            num_threads=torch.get_num_threads(),
-        )
-    from rllm_gym.samplers.vllm import make_vllm
-
-    adapters = policy.adapted and not options.merge_adapters
-    server = options.backend == "vllm-server"
-    return make_vllm(
-        policy.write_sampling_base(Path(config.output) / "sampling_base"),
-        server=server,
+    adapters = synced_weights(config.sampler, config.model) == "lora"
+    setup = SamplerSetup(
+        load_model=policy.sampling_model,
+        model_path=lambda: policy.write_sampling_base(Path(config.output) / "sampling_base"),
         tokenizer=policy.tokenizer,
-        max_batch=config.env.parallel,
+        parallel=config.env.parallel,
         context_length=config.sampling.context_length,
-        lora_rank=lora_of(config.model).rank if adapters else 0,
-        max_adapters=len(policy.adapters) + bool(config.opponents.role) * config.opponents.pool if adapters else 1,
         dtype=config.model.dtype,
         seed=config.seed,
-        memory=options.gpu_memory,
-        timeout=_VLLM_TIMEOUT,
-        engine_args=dict(options.engine_args),
-        **({"log": Path(config.output) / f"vllm-{os.environ.get('RANK', '0')}.log"} if server else {}),
+        deterministic=config.deterministic,
+        lora_rank=lora_of(config.model).rank if adapters else 0,
+        max_adapters=len(policy.adapters) + bool(config.opponents.role) * config.opponents.pool if adapters else 1,
+        output=Path(config.output),
     )
+    return find_backend(config.sampler.backend).make(config.sampler, setup)
+
+
+def active_weights(policy: Policy, config: TrainConfig) -> WeightUpdate:
+    """Return the weights of the active adapter, or of the model, in the form that the sampler loads."""
+    return policy.weight_update(merged=synced_weights(config.sampler, config.model) == "full")
 
 
 def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
-    """Return the current weights of every adapter in the backend's format. For vLLM, which runs its own model code,
-    each update has a probe."""
+    """Return the current weights of every adapter, with a probe if the sampler needs one."""
     updates = []
     for adapter in policy.adapters:
         policy.activate(adapter)
-        update = policy.weight_update(merged=policy.adapted and config.sampler.merges)
-        if config.sampler.backend.startswith("vllm"):
+        update = active_weights(policy, config)
+        if find_backend(config.sampler.backend).needs_probe:
             update = replace(update, probe=make_probe(policy))
         updates.append(update)
     return updates

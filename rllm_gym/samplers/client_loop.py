@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -12,6 +14,9 @@ from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.samplers.protocol import SamplerError
 
 _T = TypeVar("_T")
+
+CLOSE_TIMEOUT = 30.0
+"""Seconds that calls in progress and the connections may take to end."""
 
 
 class ClientLoop:
@@ -31,7 +36,8 @@ class ClientLoop:
 
     @property
     def closed(self) -> bool:
-        return not self._finalizer.alive
+        """Whether it is closed. In a forked child it counts as closed: the connections are the parent's."""
+        return not self._finalizer.alive or os.getpid() != self._pid
 
     async def call(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine and await its result on the caller's event loop; cancelling the call cancels it.
@@ -41,10 +47,9 @@ class ClientLoop:
         """
         if self.closed:
             work.close()
+            if os.getpid() != self._pid:
+                raise SamplerError(f"this sampler belongs to process {self._pid}; make a new one after a fork")
             raise SamplerError("this sampler is closed; make a new one")
-        if os.getpid() != self._pid:
-            work.close()
-            raise SamplerError(f"this sampler belongs to process {self._pid}; make a new one after a fork")
         try:
             return await self._loop.arun(work)
         except asyncio.CancelledError:
@@ -58,18 +63,34 @@ class ClientLoop:
         return self._loop.run(work)
 
     def close(self) -> None:
-        """Cancel calls in progress, disconnect, and end the thread. Blocks. Safe to call twice, and after a fork."""
-        if self._finalizer.detach() is not None and os.getpid() == self._pid:
-            self._loop.run(_end(self._disconnect))
-            self._loop.close()
+        """Cancel calls in progress, disconnect, and end the thread. Blocks. Safe to call twice, and after a fork.
+
+        Raises:
+            SamplerError: A call or the disconnection did not end in time.
+        """
+        if self.closed:
+            return
+        self._finalizer.detach()
+        try:
+            try:
+                self._loop.start(_end(self._disconnect)).result(CLOSE_TIMEOUT)
+            finally:
+                self._loop.close(CLOSE_TIMEOUT)
+        except TimeoutError as error:
+            raise SamplerError(
+                f"the sampler's connections did not close within {CLOSE_TIMEOUT:g} s; they end with the program"
+            ) from error
 
 
 async def _end(disconnect: Callable[[], Awaitable[None]]) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await disconnect()
+    try:
+        if others:
+            await asyncio.wait(others, timeout=CLOSE_TIMEOUT / 2)
+    finally:  # also after Ctrl-C, which cancels this
+        await disconnect()
 
 
 def _abandon(loop: BackgroundLoop, disconnect: Callable[[], Awaitable[None]], pid: int) -> None:
@@ -77,6 +98,11 @@ def _abandon(loop: BackgroundLoop, disconnect: Callable[[], Awaitable[None]], pi
         await _end(disconnect)
         asyncio.get_running_loop().stop()
 
-    # Without waiting: this may run in the loop's own thread, which collected the sampler.
-    if pid == os.getpid():
+    if pid != os.getpid():
+        return
+    if threading.main_thread().is_alive():
+        # Without waiting: this may run in the loop's own thread, which collected the sampler.
         loop.start(end())
+    else:  # the program ends, and the thread with it: connections would be left open
+        with contextlib.suppress(TimeoutError):
+            loop.start(_end(disconnect)).result(CLOSE_TIMEOUT)

@@ -41,11 +41,6 @@ class CudaGraphSteps:
         """Return an instance on a CUDA GPU for models with a plain pass, which reads no value back from the GPU."""
         return cls(kv, max_batch, capture=True) if kv.device.type == "cuda" and kv.is_plain else None
 
-    @property
-    def captured(self) -> int:
-        """Number of recorded graphs."""
-        return sum(step.graph is not None for step in self._shapes.values())
-
     def forget(self) -> None:
         """Clear the graphs: the model's weights may have moved, or further modules may take part."""
         self._shapes.clear()

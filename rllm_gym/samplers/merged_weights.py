@@ -5,7 +5,6 @@ Merging always starts from the kept base, so that errors do not accumulate over 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,14 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rllm_gym.samplers.peft_format import PREFIX, config_of, low_rank_pair, module_and_part, scale_of
 from rllm_gym.samplers.protocol import WeightUpdate
 from rllm_gym.samplers.unmerged_adapters import UnmergedAdapters, checked_adapter, is_quantised
-
-_PEFT_PREFIX = "base_model.model."
-_LORA_NAME = re.compile(
-    r"^(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
-    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may precede the end
-)
 
 
 class MergedWeights:
@@ -104,18 +98,13 @@ class MergedWeights:
                 self._before_overwriting(own[name], self._base[name])
 
     def _apply_lora(self, update: WeightUpdate) -> None:
-        config = dict(update.lora_config or {})
-        if "r" not in config:
-            raise ValueError(
-                "a lora update needs lora_config, the PEFT configuration as a dict (peft_config.to_dict())"
-            )
+        config = config_of(update)
         modules: dict[str, dict[str, Tensor]] = {}
         replaced: dict[str, Tensor] = {}
         for name, tensor in update.tensors:
-            name = name.removeprefix(_PEFT_PREFIX)
-            match = _LORA_NAME.match(name)
-            if match:
-                modules.setdefault(match["module"], {})[match["part"]] = tensor
+            name = name.removeprefix(PREFIX)
+            if found := module_and_part(name):
+                modules.setdefault(found[0], {})[found[1]] = tensor
             else:
                 plain = re.sub(r"\.(modules_to_save|original_module)\.[^.]+\.", ".", name).replace(".base_layer.", ".")
                 replaced[plain] = tensor
@@ -136,7 +125,7 @@ class MergedWeights:
             layer = self._model.get_submodule(module_name)
             if is_quantised(layer):
                 pair = checked_adapter(module_name, layer, parts, dora=bool(config.get("use_dora")))
-                unmerged.append((layer, *pair, _scale(module_name, pair[0].shape[0], config)))
+                unmerged.append((layer, *pair, scale_of(module_name, pair[0].shape[0], config)))
                 continue
             adapted[name] = layer, _checked(module_name, layer, own[name].data, parts, config)
         # All checks passed.
@@ -176,9 +165,7 @@ def _checked(
             f"{type(layer).__name__} of {base.dtype}. Load the sampler's model unquantised"
         )
     embedding = isinstance(layer, nn.Embedding)
-    down, up = (parts.get(f"lora_{'embedding_' if embedding else ''}{side}") for side in "AB")
-    if down is None or up is None:
-        raise ValueError(f"a lora update has only {sorted(parts)} for {name!r}; it needs lora_A and lora_B")
+    down, up = low_rank_pair(name, parts, "lora_embedding_" if embedding else "lora_")
     rank = down.shape[0]
     shape = (up.shape[0], down.shape[-1])
     if up.shape[-1] != rank or (shape[::-1] if embedding else shape) != base.shape:
@@ -191,7 +178,7 @@ def _checked(
         raise ValueError(f"lora_config has use_dora, but the update has no magnitude vector for {name!r}")
     if magnitude is not None and magnitude.numel() != shape[0]:
         raise ValueError(f"the magnitude vector of {name!r} has {magnitude.numel()} numbers; it needs {shape[0]}")
-    return _Adapter(down, up, _scale(name, rank, config), magnitude)
+    return _Adapter(down, up, scale_of(name, rank, config), magnitude)
 
 
 def _merge(base: Tensor, layer: nn.Module, adapter: _Adapter) -> Tensor:
@@ -207,20 +194,6 @@ def _merge(base: Tensor, layer: nn.Module, adapter: _Adapter) -> Tensor:
         length = torch.linalg.norm(merged, dim=0 if embedding else 1, keepdim=True)
         merged = merged * (adapter.magnitude.to(base.device, dtype).reshape(length.shape) / length)
     return merged
-
-
-def _scale(name: str, rank: int, config: Mapping[str, Any]) -> float:
-    """Return α/r, or α/√r for rank-stabilised LoRA (Kalajdzievski 2023)."""
-    alpha = float(_for_module(name, config.get("alpha_pattern"), config.get("lora_alpha", rank)))
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
-    # As PEFT's get_pattern_key: a key matches the whole name or a suffix of it after a dot.
-    for pattern, value in (patterns or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", name):
-            return value
-    return default
 
 
 def _check_shape(name: str, tensor: Tensor, own: Tensor) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from rllm_gym.parsing.function_calls import TOOL_CALL_CLOSE, TOOL_CALL_OPEN
@@ -155,21 +155,6 @@ def context_of(models: Any, model: str) -> int | None:
 def model_names(models: Any) -> list[str]:
     """Return the names in the list of ``/models``."""
     return [str(entry["id"]) for entry in _entries(models) if "id" in entry]
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """The result of a probe.
-
-    Attributes:
-        reason: Why token ids and log-probs are not available; ``""`` if they are.
-        logprobs: Of which distribution they are.
-        context_length: As the endpoint reports it, or ``None``.
-    """
-
-    reason: str
-    logprobs: LogprobMode = "unknown"
-    context_length: int | None = None
 
 
 def checked_probe(response: Any, prompt: Sequence[int]) -> Mapping[int, float]:

@@ -175,6 +175,9 @@ class SamplerError(RuntimeError):
 class Sampler(Protocol):
     """The interface that the engine needs. Close it with ``async with`` or ``await sampler.close()``.
 
+    A class of your own may inherit from it: :meth:`drop`, :meth:`release` and :meth:`close` then are those of a sampler
+    without named weights, cache and resources.
+
     In addition to the default weights, a sampler may hold named weights (``WeightUpdate.name``) for requests that name
     them (``SamplingRequest.weights``). One counter numbers all weight syncs; a completion carries the number of the one
     that loaded the weights it was sampled with.
@@ -212,12 +215,12 @@ class Sampler(Protocol):
         Raises:
             ValueError: There are none of that name, or the name is ``""``: the default weights cannot be dropped.
         """
-        ...
+        raise unknown_weights(name, ())
 
     async def release(self, conversation: str) -> None:
         """Clear the cache of a conversation. Unknown names are ignored."""
-        ...
+        return
 
     async def close(self) -> None:
         """Free all resources. Safe to call twice."""
-        ...
+        return

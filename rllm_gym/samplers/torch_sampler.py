@@ -109,11 +109,6 @@ class TorchSampler:
         """Number of the last weight sync; 0 before the first."""
         return self._loop.version
 
-    @property
-    def prefilled_tokens(self) -> int:
-        """Number of prompt tokens computed so far, without those taken from a cache."""
-        return self._loop.prefilled
-
     async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
         """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
+from rllm_gym.samplers.peft_format import low_rank_pair
+
 
 def is_quantised(layer: nn.Module) -> bool:
     """Return whether a projection's weight holds codes instead of numbers (bitsandbytes in 4 or 8 bits, or similar)."""
@@ -74,9 +76,7 @@ def checked_adapter(name: str, layer: Any, parts: dict[str, Tensor], *, dora: bo
             f"DoRA needs the weight of {name!r} itself, which is quantised; give the sampler model.dequantize(), or "
             "train plain LoRA"
         )
-    down, up = parts.get("lora_A"), parts.get("lora_B")
-    if down is None or up is None:
-        raise ValueError(f"a lora update has only {sorted(parts)} for {name!r}; it needs lora_A and lora_B")
+    down, up = low_rank_pair(name, parts)
     if down.shape[1] != layer.in_features or up.shape != (layer.out_features, down.shape[0]):
         raise ValueError(
             f"the adapter of {name!r} has shapes {tuple(down.shape)} and {tuple(up.shape)}; the projection has "

@@ -88,6 +88,6 @@ def test_replayed_graphs_equal_plain_steps(tokenizer: Any, monkeypatch: pytest.M
     monkeypatch.setattr(CudaGraphSteps, "of", classmethod(of))
     replayed = sample_all(qwen().to("cuda"), tokenizer)
     assert graphs[0] is not None
-    assert graphs[0].captured > 0
+    assert any(step.graph is not None for step in graphs[0]._shapes.values())
     monkeypatch.setattr(CudaGraphSteps, "of", classmethod(lambda cls, kv, max_batch: None))
     assert_alike(replayed, sample_all(qwen().to("cuda"), tokenizer))

@@ -22,10 +22,9 @@ from samplers.sampler_waiting import until
 from samplers.vllm_server import OPTIONS, relay
 
 from rllm_gym.engine import AgentExecutionEngine
-from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, WeightUpdate
+from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, VLLMServerSampler, WeightUpdate
 from rllm_gym.samplers.openai_compatible import OpenAISampler
 from rllm_gym.samplers.protocol import Probe
-from rllm_gym.samplers.vllm import VLLMServerSampler
 
 pytest.importorskip("vllm")
 

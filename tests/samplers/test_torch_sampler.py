@@ -131,9 +131,9 @@ def test_turns_of_a_conversation_compute_only_new_tokens(
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, max_batch=5, deterministic=deterministic) as sampler:
-            before = sampler.prefilled_tokens
+            before = sampler._loop.prefilled
             await asyncio.gather(*(converse(sampler, number) for number in range(12)))
-            computed = sampler.prefilled_tokens - before
+            computed = sampler._loop.prefilled - before
         # A turn adds at most 12 tokens and the last one sampled; in fixed chunks, up to a chunk more.
         most = 12 * (60 + 5 * 13) if not deterministic else 12 * (60 + 5 * (64 + 21))
         assert computed <= most
@@ -148,7 +148,7 @@ def test_a_group_shares_its_prompt(model: Any, tokenizer: Any, run: Any, plain_l
         async with TorchSampler(model, tokenizer, cache_bytes=0) as sampler:
             group = [SamplingRequest(ids, SamplingParams(max_tokens=10), seed=seed) for seed in range(16)]
             completions = await sampler.sample(group)
-            assert sampler.prefilled_tokens == 100
+            assert sampler._loop.prefilled == 100
             assert len({completion.ids for completion in completions}) > 8
             for completion in completions:
                 assert completion.logprobs == pytest.approx(plain_logprobs(model, ids, completion.ids), abs=1e-4)
@@ -178,7 +178,7 @@ def test_a_later_prompt_shares_the_prefix_of_a_running_one(
             await asyncio.sleep(0)
             second_asked.set()
             [second] = await asked
-            assert sampler.prefilled_tokens == 64 + 2
+            assert sampler._loop.prefilled == 64 + 2
             assert second.logprobs == pytest.approx(plain_logprobs(model, (*ids[:60], 5, 6), second.ids), abs=1e-4)
             [completion] = await first
             assert completion.logprobs == pytest.approx(plain_logprobs(model, ids, completion.ids), abs=1e-4)
@@ -192,9 +192,9 @@ def test_the_prefix_cache_is_bounded_and_can_be_released(model: Any, tokenizer: 
     per_token = 2 * 2 * (16 + 16) * 4  # layers, heads, key and value, float32
 
     async def computed(sampler: TorchSampler, number: int) -> int:
-        before = sampler.prefilled_tokens
+        before = sampler._loop.prefilled
         await sampler.sample([SamplingRequest(asked[number], params, conversation=str(number))])
-        return sampler.prefilled_tokens - before
+        return sampler._loop.prefilled - before
 
     async def go() -> None:
         async with TorchSampler(model, tokenizer, cache_bytes=3 * 51 * per_token, eos_token_ids=()) as sampler:

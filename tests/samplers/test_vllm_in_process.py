@@ -18,8 +18,7 @@ import torch
 import vllm_models as models
 from vllm_models import adapted, full_update, largest_gap, lora_update, moved, probe_of, requests
 
-from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, SamplingRequest, WeightUpdate
-from rllm_gym.samplers.vllm import VLLMSampler, make_vllm
+from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, SamplingRequest, VLLMSampler, WeightUpdate
 
 pytest.importorskip("vllm")
 
@@ -41,7 +40,7 @@ def engine(folder: Path) -> Iterator[VLLMSampler]:
     expected = random.random(), np.random.random(), torch.rand(()).item()  # noqa: NPY002
     random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
     preloaded = os.environ.get("LD_PRELOAD")
-    sampler = make_vllm(folder, max_batch=24, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
+    sampler = VLLMSampler(folder, max_batch=24, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
     assert isinstance(sampler, VLLMSampler)
     # vLLM seeds everything and removes set_num_threads; a trainer's randomness and threads are not its own.
     assert (random.random(), np.random.random(), torch.rand(()).item()) == expected  # noqa: NPY002
@@ -297,13 +296,13 @@ def test_unsupported_machines_and_processes_are_reported(
     sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
 ) -> None:
     with pytest.raises(SamplerError, match="already has a vLLM engine"):
-        make_vllm(folder)
+        VLLMSampler(folder)
     with pytest.raises(SamplerError, match="cannot sleep"):
         run(sampler.sleep())
     with pytest.raises(SamplerError, match="is not asleep"):
         run(sampler.wake())
     with pytest.raises(SamplerError, match="cannot read a model"):
-        make_vllm(folder / "absent")
+        VLLMSampler(folder / "absent")
     for option in (
         {"max_batch": 0},
         {"lora_rank": -1},
@@ -313,7 +312,7 @@ def test_unsupported_machines_and_processes_are_reported(
         {"cache_gib": 0},
     ):
         with pytest.raises(ValueError, match=next(iter(option))):
-            make_vllm(folder, **option)
+            VLLMSampler(folder, **option)
 
 
 def test_an_engine_that_dies_is_reported_at_once_and_can_be_replaced(
@@ -335,7 +334,7 @@ def test_an_engine_that_dies_is_reported_at_once_and_can_be_replaced(
         await sampler.close()
         await sampler.close()
 
-        async with make_vllm(folder, max_batch=4, context_length=64, dtype="float32", cache_gib=0.0625) as another:
+        async with VLLMSampler(folder, max_batch=4, context_length=64, dtype="float32", cache_gib=0.0625) as another:
             assert largest_gap(base, requests(2), await another.sample(requests(2))) < 1e-4
             with pytest.raises(ValueError, match="lora_rank"):
                 await another.sync_weights(WeightUpdate((), "lora", {"r": 1}))

@@ -186,6 +186,15 @@ def test_only_folders_of_dead_owners_are_removed(tmp_path: Path, monkeypatch: py
     assert not left.exists()
     assert kept.exists()
     assert foreign.exists()
+    if not (child := os.fork()):
+        try:
+            temporary_folder.remove_private_folder(mine)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert mine.exists(), "a forked child removed the folder of its parent"
+    temporary_folder.remove_private_folder(mine)
+    assert not mine.exists()
 
 
 def test_the_samplers_are_imported_only_when_used() -> None:
@@ -195,11 +204,11 @@ def test_the_samplers_are_imported_only_when_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=250)
 
 
-def test_a_closed_connection_is_reported_as_a_lost_server() -> None:
+def test_a_closed_connection_is_reported_as_a_lost_server(tmp_path: Path) -> None:
     """One request finds the server dead and hangs up; the others ask about it at the same moment."""
 
     async def ask() -> None:
-        api = ServerApi("http://127.0.0.1:9")
+        api = ServerApi(tmp_path / "socket")
         await api.close()
         assert not await api.healthy()
         with pytest.raises(ServerLost, match="connection was closed"):

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from samplers.vllm_server import OPTIONS
 
-from rllm_gym.samplers.vllm import VLLMServerSampler
-from rllm_gym.samplers.vllm.base import ModelArguments
+from rllm_gym.samplers import VLLMServerSampler
+from rllm_gym.samplers.vllm.base import VLLMArguments
 from trainers import loop
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
@@ -72,18 +72,17 @@ def test_every_step_is_sampled_with_the_weights_that_are_trained(
         asked.append((path, options))
         return Shared()
 
-    monkeypatch.setattr("rllm_gym.samplers.vllm.make_vllm", make)
+    monkeypatch.setattr("rllm_gym.samplers.VLLMServerSampler", make)
     before = vllm_server.weight_version
     assert train(config_of(tmp_path, path=str(vllm_folder))).steps == 4
     check_run(tmp_path / "run")
     assert vllm_server.weight_version >= before + 4
     ((path, options),) = asked
     assert (Path(path) / "config.json").exists()
-    assert options["server"] is True
     assert (options["lora_rank"], options["max_adapters"], options["max_batch"]) == (4, 1, 8)
     assert options["dtype"] == OPTIONS["dtype"]
-    known = {*inspect.signature(VLLMServerSampler).parameters, *ModelArguments.__annotations__}
-    assert set(options) - {"server"} <= known
+    known = {*inspect.signature(VLLMServerSampler).parameters, *VLLMArguments.__annotations__}
+    assert set(options) <= known
 
 
 @pytest.mark.long

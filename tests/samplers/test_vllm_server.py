@@ -19,7 +19,6 @@ from samplers.vllm_server import (
     OPTIONS,
     SharedServer,
     check_gone,
-    relay,
     session_of,
     socket_of,
     until_idle,
@@ -27,8 +26,7 @@ from samplers.vllm_server import (
 )
 from vllm_models import adapted, full_update, largest_gap, lora_update, moved, probe_of, requests
 
-from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest
-from rllm_gym.samplers.vllm import VLLMServerSampler
+from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, VLLMServerSampler
 
 pytest.importorskip("vllm")
 
@@ -100,26 +98,21 @@ def test_a_cancelled_call_frees_its_requests(vllm_server: VLLMServerSampler, run
     run_vllm(scenario())
 
 
-def test_a_running_server_can_be_used_by_its_address(
-    vllm_server: VLLMServerSampler, vllm_folder: Path, run_vllm: Run
+def test_a_forked_child_that_closes_the_sampler_leaves_the_server_and_its_folder(
+    vllm_server: VLLMServerSampler, run_vllm: Run
 ) -> None:
-    options = OPTIONS | {"context_length": 4096}
-
-    async def scenario(url: str) -> None:
-        guest = await asyncio.to_thread(lambda: VLLMServerSampler(vllm_folder, url=url, **options))
-        async with guest:
-            assert guest.context_length == 512  # the server's
-            assert guest.pid is None
-            adapter = adapted(vllm_folder, 9)
-            await guest.sync_weights(lora_update(adapter))
-            assert largest_gap(adapter, requests(2), await guest.sample(requests(2))) < 1e-4
-
-    with relay(vllm_server) as url:
-        run_vllm(scenario(url))
-    with pytest.raises(SamplerError, match="lost"):
-        VLLMServerSampler(vllm_folder, url=url, **options)
-    with pytest.raises(ValueError, match="have no effect on a running server"):
-        VLLMServerSampler(vllm_folder, url="http://127.0.0.1:1", engine_args={"swap_space": 1})
+    folder, pid = Path(socket_of(vllm_server)).parent, vllm_server.pid
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(vllm_server.close())
+            vllm_server._finalizer()  # what the end of the child's program calls
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert folder.is_dir()
+    assert run_vllm(vllm_server.sample(requests(2)))
+    assert vllm_server.pid == pid, "the server was restarted"
 
 
 def test_a_server_killed_in_mid_step_restarts_with_the_same_adapters(
@@ -195,8 +188,8 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(vllm_folder: Path
 @pytest.mark.long
 def test_a_killed_owner_leaves_no_server_or_engine(vllm_folder: Path) -> None:
     code = (
-        "import sys; from rllm_gym.samplers.vllm import make_vllm; "
-        f"s = make_vllm({str(vllm_folder)!r}, server=True, **{OPTIONS!r}); print(s.pid, flush=True); sys.stdin.read()"
+        "import sys; from rllm_gym.samplers import VLLMServerSampler; "
+        f"s = VLLMServerSampler({str(vllm_folder)!r}, **{OPTIONS!r}); print(s.pid, flush=True); sys.stdin.read()"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:

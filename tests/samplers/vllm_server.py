@@ -20,7 +20,7 @@ import pytest
 import vllm_models as models
 from samplers.sampler_waiting import until
 
-from rllm_gym.samplers.vllm import VLLMServerSampler, make_vllm
+from rllm_gym.samplers import VLLMServerSampler
 
 OPTIONS: dict[str, Any] = {
     "context_length": 512,
@@ -50,8 +50,7 @@ class SharedServer:
     def get(self) -> VLLMServerSampler:
         """Return the server, which serves the base where a request names no weights."""
         if self._server is None:
-            server = make_vllm(self._folder, server=True, max_batch=32, **OPTIONS)
-            assert isinstance(server, VLLMServerSampler)
+            server = VLLMServerSampler(self._folder, max_batch=32, **OPTIONS)
             self._server, self._version = server, server.weight_version
         if self._server.weight_version != self._version:
             base = models.full_update(models.load(self._folder))

@@ -31,13 +31,13 @@ from trainers.config import (
     TinyConfig,
     TrainConfig,
     ValidationConfig,
-    VllmSamplerConfig,
     validate,
     validate_sft,
 )
 from trainers.config.mapping import from_mapping, has_option, known_keys, to_mapping
 from trainers.config.other_names import OTHER_NAMES
 from trainers.config_loading import RECIPES, load_yaml, read_command_line, write_yaml
+from trainers.sampler_backends import VllmOptions
 from trainers.train_env import make_agent
 
 GOOD: dict[str, Any] = {"env": {"id": "rllm/Math-v0"}, "model": {"path": "somewhere"}}
@@ -273,7 +273,7 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     other_loss = read("--config", "frozen_lake_ppo_full", "--algorithm.loss", "gspo").algorithm
     assert (other_loss.name, other_loss.loss, other_loss.aggregation) == ("ppo", "gspo", "sequence-mean")
     vllm = read("--sampler.backend", "vllm-server", "--sampler.gpu-memory", "0.3").sampler
-    assert vllm == VllmSamplerConfig(backend="vllm-server", gpu_memory=0.3)
+    assert vllm == VllmOptions(backend="vllm-server", gpu_memory=0.3)
     model = read("--config", "frozen_lake_lora", "--model.tuning=qlora", "--model.lora.rank", "8").model
     assert model == LoraModelConfig(tuning="qlora", lora=LoraConfig(rank=8))
     model = read("--config", "frozen_lake_lora", "--model.tuning=full", "--model.device", "cpu").model

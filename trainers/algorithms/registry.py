@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, field, fields, make_dataclass
-from typing import Annotated, Any, TypeVar
+from dataclasses import field, fields, make_dataclass
+from typing import Annotated, Any
 
 import tyro
 
@@ -25,7 +25,7 @@ from trainers.algorithms.reinforce import REINFORCE
 from trainers.algorithms.reinforce_plus_plus import REINFORCE_PLUS_PLUS
 from trainers.algorithms.remax import REMAX
 from trainers.algorithms.rloo import RLOO
-from trainers.option_checks import ConfigError, import_object
+from trainers.option_checks import ConfigError, check_options_type, find_object
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm for algorithm in (GRPO, DR_GRPO, RLOO, REMAX, REINFORCE, REINFORCE_PLUS_PLUS, REBN, PPO)
@@ -38,7 +38,6 @@ SELECTORS = ("name", "loss")
 """The options that decide which other options of the algorithm there are."""
 
 _COMBINATIONS: dict[type, tuple[Algorithm, Loss]] = {}
-_Kind = TypeVar("_Kind", Algorithm, Loss)
 
 
 def algorithm_options(name: str | Algorithm = GRPO.name, **options: Any) -> AlgorithmOptions:
@@ -120,9 +119,11 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
     if isinstance(name, Algorithm):
         algorithm, name = name, _path_of(name)
     else:
-        algorithm = _find(name, ALGORITHMS, Algorithm, "algorithm.name")
+        algorithm = find_object(name, ALGORITHMS, Algorithm, "algorithm.name")
     loss_name = chosen.get("loss", algorithm.loss.name)
-    loss = algorithm.loss if loss_name == algorithm.loss.name else _find(loss_name, LOSSES, Loss, "algorithm.loss")
+    loss = (
+        algorithm.loss if loss_name == algorithm.loss.name else find_object(loss_name, LOSSES, Loss, "algorithm.loss")
+    )
     return _combine(algorithm, name, loss, loss_name)
 
 
@@ -154,7 +155,7 @@ def owners_of(option: str) -> list[str]:
 @functools.cache
 def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> type[AlgorithmOptions]:
     for owner in (algorithm, loss):
-        _check_options(owner)
+        check_options_type(owner.options, owner.name)
     both = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
     if both:
         raise ConfigError(
@@ -189,32 +190,3 @@ def _described(option: str, table: Mapping[str, Algorithm] | Mapping[str, Loss])
         "on algorithm.name and algorithm.loss; see, for example, --algorithm.name ppo --help."
     )
     return Annotated[str, tyro.conf.arg(help=text)]
-
-
-def _check_options(owner: Algorithm | Loss) -> None:
-    options = owner.options
-    if "__dataclass_fields__" not in vars(options):
-        raise ConfigError(
-            f"{options.__name__}, the options of {owner.name!r}, is not a dataclass: decorate it with "
-            "@dataclass(frozen=True)"
-        )
-    without_default = [
-        entry.name for entry in fields(options) if entry.default is MISSING and entry.default_factory is MISSING
-    ]
-    if without_default:
-        raise ConfigError(f"{options.__name__}.{without_default[0]} has no default; every option needs one")
-
-
-def _find(name: object, table: Mapping[str, _Kind], kind: type[_Kind], option: str) -> _Kind:
-    if isinstance(name, str) and name in table:
-        return table[name]
-    if not isinstance(name, str) or ":" not in name:
-        article = "an" if kind is Algorithm else "a"
-        raise ConfigError(
-            f"{option}={name!r} is not one of {', '.join(table)}; name {article} {kind.__name__} of your own as "
-            f"my_module:MY_{kind.__name__.upper()}"
-        )
-    found = import_object(name, option)
-    if not isinstance(found, kind):
-        raise ConfigError(f"{option}={name!r} is a {type(found).__name__}, not a trainers.algorithms.{kind.__name__}")
-    return found

@@ -14,7 +14,6 @@ from trainers.config.model import LoraConfig, LoraModelConfig, ModelConfig, Tiny
 from trainers.config.offline import Files, HeldOutConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
-from trainers.config.sampler import OpenAISamplerConfig, SamplerConfig, VllmSamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
 from trainers.json_object import JsonObject
@@ -37,20 +36,17 @@ __all__ = [
     "LoraConfig",
     "LoraModelConfig",
     "ModelConfig",
-    "OpenAISamplerConfig",
     "OpponentsConfig",
     "OptimizerConfig",
     "PreferenceConfig",
     "RoleAssignment",
     "RoleConfig",
-    "SamplerConfig",
     "SamplingConfig",
     "SftConfig",
     "StopConfig",
     "TinyConfig",
     "TrainConfig",
     "ValidationConfig",
-    "VllmSamplerConfig",
     "validate",
     "validate_dpo",
     "validate_sft",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from trainers.config.model import ModelConfig
+from trainers.config.sampler import synced_weights
 from trainers.json_object import shown_as_json
 from trainers.option_checks import ConfigError, positive, raise_if_any
+from trainers.sampler_backends import SamplerOptions, find_backend
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 BASE = "base"
@@ -174,7 +176,9 @@ def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[
         problems.append(f"roles.{name}.max_tokens={role.max_tokens} must be at least 1")
 
 
-def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sampler: Any, model: ModelConfig) -> None:
+def check_role_assignment(
+    assignment: RoleAssignment, roles: tuple[str, ...], sampler: SamplerOptions, model: ModelConfig
+) -> None:
     """Check that the options match the roles of the workflow.
 
     Raises:
@@ -227,11 +231,10 @@ def check_role_assignment(assignment: RoleAssignment, roles: tuple[str, ...], sa
                 f"{where}.of={assignment.opponents.of!r} has no effect: only one set of weights is trained; remove it"
             )
     named = {name for name in (*adapters, *assignment.served(roles)) if name} or bool(assignment.opponents.role)
-    if named and sampler.backend != "torch":
-        single_set = model.tuning == "full" or sampler.merges
-        if single_set:
-            raise ConfigError(
-                f"sampler.backend={sampler.backend} cannot serve several full models, which model.tuning=full and "
-                "sampler.merge_adapters require if roles have different weights; use sampler.backend=torch, or "
-                "model.tuning=lora without merge_adapters"
-            )
+    several = bool(named) and synced_weights(sampler, model) == "full"
+    if several and not find_backend(sampler.backend).several_full_models:
+        raise ConfigError(
+            f"sampler.backend={sampler.backend} cannot serve several full models, which roles with different weights "
+            "require if whole weights are synced; use sampler.backend=torch, or let it load adapters "
+            "(model.tuning=lora, model.lora.variant=lora, no sampler.merge_adapters)"
+        )

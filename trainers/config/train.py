@@ -14,8 +14,10 @@ from trainers.config.mapping import Variants
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
-from trainers.config.sampler import SamplerConfig, check_sampler, sampler_owners, sampler_type
+from trainers.config.sampler import check_sampler
 from trainers.option_checks import positive, raise_if_any
+from trainers.sampler_backends import SamplerOptions
+from trainers.sampler_backends import registry as sampler_registry
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,9 @@ class TrainConfig:
     ``copies`` of each. Roles that are not mentioned use the shared weights and are trained. On the command line
     ``--roles.NAME.adapter own`` sets one option, and ``--roles JSON`` replaces all roles of the file."""
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
-    sampler: SamplerConfig = field(
-        default_factory=SamplerConfig, metadata={"variants": Variants(sampler_type, ("backend",), sampler_owners)}
+    sampler: SamplerOptions = field(
+        default_factory=SamplerOptions,
+        metadata={"variants": Variants(sampler_registry.options_type, ("backend",), sampler_registry.owners_of)},
     )
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     algorithm: AlgorithmOptions = field(

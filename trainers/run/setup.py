@@ -33,6 +33,7 @@ from trainers.run.run_state import RunState
 from trainers.run.sigterm import on_sigterm
 from trainers.run.validation import Validation
 from trainers.run.weight_publisher import WeightPublisher
+from trainers.sampler_backends import find_backend
 from trainers.sampler_factory import make_sampler
 from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
@@ -106,11 +107,9 @@ def open_run(
         for warning in validate(config):
             _log.warning("%s", warning)
         ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
-        if ranks.size > 1 and config.sampler.backend == "vllm":
-            raise ConfigError(
-                "sampler.backend=vllm does not work under torchrun, because vLLM's engine uses torchrun's ranks as its "
-                "own; use sampler.backend=vllm-server"
-            )
+        backend = find_backend(config.sampler.backend)
+        if ranks.size > 1 and backend.not_with_torchrun:
+            raise ConfigError(f"sampler.backend={backend.name} under torchrun: {backend.not_with_torchrun}")
         opened.enter_context(open_folder(config, ranks))
         opened.enter_context(limit_threads(config.threads))
         train_env = env or open_train_env(config.env)

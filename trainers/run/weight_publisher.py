@@ -15,7 +15,7 @@ from trainers.learner_set import LearnerSet
 from trainers.model import Policy
 from trainers.opponents import OpponentPool
 from trainers.rollout_collector import RolloutCollector
-from trainers.sampler_factory import base_weights, weights_for
+from trainers.sampler_factory import active_weights, base_weights, weights_for
 
 _log = logging.getLogger(__name__)
 
@@ -131,4 +131,4 @@ class WeightPublisher:
         """Return the current weights that opponents are copies of."""
         of = self._config.opponents.of
         self._policy.activate(self._assignment.weights(of) if of else self._policy.adapters[0])
-        return self._policy.weight_update()
+        return active_weights(self._policy, self._config)

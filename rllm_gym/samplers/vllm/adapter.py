@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.samplers.peft_format import PREFIX, config_of, low_rank_pair, module_and_part, scale_of
 from rllm_gym.samplers.protocol import WeightUpdate
 
-_NAME = re.compile(
-    r"^(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
-    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may precede the end
-)
-_PREFIX = "base_model.model."
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of the maximum rank that an engine can be started with."""
 
@@ -49,9 +43,7 @@ def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
     import torch
     from safetensors.torch import save_file
 
-    config = dict(update.lora_config or {})
-    if "r" not in config:
-        raise ValueError("a lora update needs lora_config, the PEFT configuration as a dict (peft_config.to_dict())")
+    config = config_of(update)
     modules = _by_module(update.tensors)
     if config.get("use_dora") or any("lora_magnitude_vector" in parts for parts in modules.values()):
         raise ValueError(
@@ -62,21 +54,17 @@ def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
     highest = 1
     for module, parts in modules.items():
         kind = "lora_embedding_" if "lora_embedding_A" in parts else "lora_"
-        down, up = parts.get(f"{kind}A"), parts.get(f"{kind}B")
-        if down is None or up is None:
-            raise ValueError(f"a lora update has only {sorted(parts)} for {module!r}; it needs lora_A and lora_B")
+        down, up = low_rank_pair(module, parts, kind)
         own_rank = int(down.shape[0])
         if own_rank > rank:
             raise ValueError(
                 f"the adapter of {module!r} has rank {own_rank}; this engine was started for lora_rank={rank}"
             )
         highest = max(highest, own_rank)
-        alpha = float(_for_module(module, config.get("alpha_pattern"), config.get("lora_alpha", own_rank)))
-        scale = alpha / (math.sqrt(own_rank) if config.get("use_rslora") else own_rank)
         weight = ".weight" if kind == "lora_" else ""
-        tensors[f"{_PREFIX}{module}.{kind}A{weight}"] = down.detach().to("cpu").contiguous()
-        scaled = (up.detach().to(torch.float32) * scale).to(up.dtype)
-        tensors[f"{_PREFIX}{module}.{kind}B{weight}"] = scaled.to("cpu").contiguous()
+        tensors[f"{PREFIX}{module}.{kind}A{weight}"] = down.detach().to("cpu").contiguous()
+        scaled = (up.detach().to(torch.float32) * scale_of(module, own_rank, config)).to(up.dtype)
+        tensors[f"{PREFIX}{module}.{kind}B{weight}"] = scaled.to("cpu").contiguous()
     folder.mkdir(parents=True)
     save_file(tensors, folder / "adapter_model.safetensors")
     written = {
@@ -102,28 +90,20 @@ def zero_adapter(update: WeightUpdate) -> WeightUpdate:
         for part, tensor in parts.items():
             side = tensor[:1] if part.endswith("A") else tensor[:, :1]
             weight = "" if part.startswith("lora_embedding") else ".weight"
-            tensors.append((f"{_PREFIX}{module}.{part}{weight}", side.detach().to("cpu") * 0))
+            tensors.append((f"{PREFIX}{module}.{part}{weight}", side.detach().to("cpu") * 0))
     return WeightUpdate(tensors, "lora", {"r": 1})
 
 
 def _by_module(tensors: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
     modules: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors:
-        match = _NAME.match(name.removeprefix(_PREFIX))
-        if match is None:
+        found = module_and_part(name)
+        if found is None:
             raise ValueError(
                 f"a lora update has {name!r}, which is not part of an adapter: vLLM cannot load full layers beside one "
                 "(modules_to_save, bias). Load the merged weights (kind='full')"
             )
-        modules.setdefault(match["module"], {})[match["part"]] = tensor
+        modules.setdefault(found[0], {})[found[1]] = tensor
     if not modules:
         raise ValueError("a lora update has no tensors")
     return modules
-
-
-def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
-    # As PEFT's get_pattern_key: a key matches the whole name or a suffix of it after a dot.
-    for pattern, value in (patterns or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", name):
-            return value
-    return default

