@@ -24,11 +24,10 @@ from pathlib import Path
 from rllm_gym.core import RllmGymError
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
-from rllm_gym.sandbox.local_session import LocalSession
 from rllm_gym.sandbox.program import Ended, Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, resolve_future
 from rllm_gym.sandbox.scheduler import ProgramJob
-from rllm_gym.sandbox.session import SessionLimits
+from rllm_gym.sandbox.session import SandboxSession, SessionLimits
 from rllm_gym.sandbox.session_process import SessionChannel
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import TreeTooLarge
@@ -268,10 +267,6 @@ class Container:
             os.close(self._stderr_fd)
 
 
-class DockerSession(LocalSession):
-    """A session in a container; see :meth:`Containers.open`."""
-
-
 class Containers:
     """A factory of sessions in containers.
 
@@ -293,7 +288,7 @@ class Containers:
         *,
         image: str | None = None,
         workdir: str | None = None,
-    ) -> DockerSession:
+    ) -> SandboxSession:
         """Open a session in a fresh container. Pulls the image if the engine does not have it.
 
         Args:
@@ -321,7 +316,7 @@ class Containers:
                 self._known.add(image)
         container = Container(image, self.python, limits, workdir)
         try:
-            return DockerSession(container, base, limits, environment, {"adopt": workdir is not None})
+            return SandboxSession(container, base, limits, environment, {"adopt": workdir is not None})
         except BaseException:
             container.close()
             raise
@@ -346,7 +341,7 @@ class ContainerScheduler:
         self.loop = BackgroundLoop(name)
         self._containers = containers
         self._threads = ThreadPoolExecutor(max_workers, thread_name_prefix="docker-program")
-        self._sessions: dict[RunningProgram, DockerSession] = {}
+        self._sessions: dict[RunningProgram, SandboxSession] = {}
         self._futures: dict[RunningProgram, Future[None]] = {}
         self._lock = threading.Lock()
         self.closed = False
@@ -412,7 +407,7 @@ def _session_limits(program: Program) -> SessionLimits:
     )
 
 
-def run_in(session: LocalSession, program: Program, python: str) -> ProgramResult:
+def run_in(session: SandboxSession, program: Program, python: str) -> ProgramResult:
     """Run a program in a session of its own.
 
     Raises:
@@ -456,7 +451,7 @@ def run_in(session: LocalSession, program: Program, python: str) -> ProgramResul
     )  # fmt: skip
 
 
-def _output(session: LocalSession, path: str, max_bytes: int) -> tuple[bytes, int]:
+def _output(session: SandboxSession, path: str, max_bytes: int) -> tuple[bytes, int]:
     """Return the beginning of an output file and its length. The program may have tampered with the file."""
     try:
         data = session.read_sync(path, 10 * max_bytes + 1)
@@ -467,7 +462,7 @@ def _output(session: LocalSession, path: str, max_bytes: int) -> tuple[bytes, in
     return data[:max_bytes], len(data)
 
 
-def _cpu_s(session: LocalSession, path: str) -> float:
+def _cpu_s(session: SandboxSession, path: str) -> float:
     """Return the user and system seconds of the children, from the second line that ``times`` prints."""
     try:
         words = session.read_sync(path, 1000).decode(errors="replace").splitlines()[1].split()

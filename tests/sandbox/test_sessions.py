@@ -375,11 +375,11 @@ class TestFiles:
         (tmp_path / "d" / "f").write_text("1")
         rename = "python -c \"import os; os.rename('d', 'e')\""
         with namespaces.open_session_sync(tmp_path) as session:
-            assert not session.overlay  # type: ignore[attr-defined]
+            assert not session.overlay
             assert session.exec_sync(f"{rename} && cat e/f").output == b"1"
         (tmp_path / "large").write_bytes(bytes(5_000_000))
         with namespaces.open_session_sync(tmp_path) as session:
-            assert session.overlay  # type: ignore[attr-defined]
+            assert session.overlay
             assert b"cross-device" in session.exec_sync(rename).output, "as in every container"
             assert session.exec_sync("mv d e && cat e/f").output == b"1"
 
@@ -495,9 +495,9 @@ class TestLifecycle:
             needs(tier)
         source = """
             import os, tempfile, pathlib
-            from rllm_gym.sandbox import SandboxPool, SessionLimits, local_session
+            from rllm_gym.sandbox import SandboxPool, SessionLimits, session_pool
             from rllm_gym.sandbox.tree import read_directory
-            local_session.COPIED_ENTRIES = -1
+            session_pool.COPIED_ENTRIES = -1
             base = pathlib.Path(tempfile.mkdtemp()) / "closed" / "base"
             base.mkdir(parents=True)
             (base / "f").write_text("old")

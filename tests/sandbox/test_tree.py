@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local_session
+from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, session_pool
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import directory_stats, read_directory, write_directory
 from tests.sandbox.users import needs
@@ -89,7 +89,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     needs(tier)
     with pytest.MonkeyPatch.context() as patch, SandboxPool(tier) as pool:
         if request.param == "overlay":
-            patch.setattr(local_session, "COPIED_ENTRIES", -1)
+            patch.setattr(session_pool, "COPIED_ENTRIES", -1)
         yield pool
 
 
@@ -147,7 +147,7 @@ class TestChanges:
         base_tree = read_directory(base)
         shutil.copytree(base, copy, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
         with pool.open_session_sync(base) as session:
-            assert session.overlay == (local_session.COPIED_ENTRIES < 0)  # type: ignore[attr-defined]
+            assert session.overlay == (session_pool.COPIED_ENTRIES < 0)
             carried = {"edit.py": EDIT, "steps.json": _script(after)}  # type: ignore[arg-type]
             writing = [
                 f"echo {b64encode(text.encode()).decode()} | base64 -d > $TMPDIR/{name}"
