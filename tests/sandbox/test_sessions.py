@@ -495,8 +495,7 @@ class TestLifecycle:
             needs(tier)
         source = """
             import os, tempfile, pathlib
-            from rllm_gym.sandbox import SandboxPool, SessionLimits, session_pool
-            from rllm_gym.sandbox.tree import read_directory
+            from rllm_gym.sandbox import SandboxPool, SessionLimits, TreeFile, session_pool
             session_pool.COPIED_ENTRIES = -1
             base = pathlib.Path(tempfile.mkdtemp()) / "closed" / "base"
             base.mkdir(parents=True)
@@ -510,7 +509,8 @@ class TestLifecycle:
                         assert session.read_sync("f") == b"new"
                         changes = session.changes_sync()
                         assert set(changes.written) == {"f", "d/x"} and changes.removed == {"g"}, changes
-                        assert changes.apply(read_directory(base)) == session.read_tree_sync()
+                        expected = {"f": TreeFile("file", b"new"), "d/x": TreeFile("file", b"1\\n")}
+                        assert session.read_tree_sync() == changes.written == expected
                         for hostile in ("f() { f | f & }; f; sleep 9", "kill -9 -1", "kill -9 $PPID; sleep 9",
                                         "kill -STOP -1; sleep 9", "rm -rf $PWD; ln -s /etc $PWD"):
                             session.exec_sync(hostile, 0.4)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, session_pool
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import directory_stats, read_directory, write_directory
+from rllm_gym.sandbox.tree import directory_stats
+from tests.sandbox.directories import read_directory, write_directory
 from tests.sandbox.users import needs
 
 NAMES = ["a", "b", "c.py", "d", "é", "\udcff\udcfe", "with space", "-n", ".git"]
@@ -251,22 +252,6 @@ class TestDirectories:
         folder = tmp_path_factory.mktemp("tree") / "new"
         write_directory(tree, folder)
         assert read_directory(folder, leave_out=frozenset()) == tree
-
-    def test_paths_outside_the_directory_are_refused(self, tmp_path: Path) -> None:
-        taken = []
-        for path in ("/etc/x", "../x", "a/../../x", "a//b", "", "./a", "a\0b"):
-            try:
-                taken.append((path, write_directory({path: TreeFile("file", b"")}, tmp_path / "new")))
-            except ValueError as error:
-                if "not a plain relative path" not in str(error):
-                    taken.append((path, error))
-        assert not taken
-
-    def test_writing_does_not_follow_a_link_of_the_tree(self, tmp_path: Path) -> None:
-        tree = {"a": TreeFile("symlink", os.fsencode(tmp_path)), "a/b": TreeFile("file", b"out")}
-        with pytest.raises(ValueError, match="lies below 'a', which is a symlink"):
-            write_directory(tree, tmp_path / "new")
-        assert not (tmp_path / "b").exists()
 
     def test_a_survey_counts_files_and_bytes(self, tmp_path: Path) -> None:
         write_directory({"d/f": TreeFile("file", b"12345"), "l": TreeFile("symlink", b"d")}, tmp_path / "base")
