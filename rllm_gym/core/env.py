@@ -1,29 +1,28 @@
 """The base class of all environments: a Gymnasium environment whose observations and actions are text.
 
 This module does the bookkeeping that is the same for every environment: choosing the task, counting turns,
-distinguishing termination from truncation, filling ``info``, and copying the state of an environment. It uses no model
-and no tokens, and does no I/O. The environments themselves are in ``rllm_gym.envs``.
+distinguishing termination from truncation, and filling ``info``. It uses no model and no tokens, and does no I/O.
+Saved states are in ``rllm_gym.core.saved_state``, the environments themselves in ``rllm_gym.envs``.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
 from rllm_gym.core.errors import TaskError
+from rllm_gym.core.saved_state import SavedState
 from rllm_gym.core.stop_reason import StopReason
-from rllm_gym.core.task import Task, TaskSource
+from rllm_gym.core.task import Task, TaskSource, select_task
 from rllm_gym.core.text_space import Text
 
-_STATE_SCHEMA = 2
 # Info holds plain strings. Reading .value of an enum member on every step would dominate the cost of a step.
 _SUCCESS, _FAILURE = StopReason.SUCCESS.value, StopReason.FAILURE.value
 _INVALID_ACTION, _MAX_TURNS = StopReason.INVALID_ACTION.value, StopReason.MAX_TURNS.value
@@ -52,7 +51,7 @@ class Outcome:
     info: dict[str, Any] = field(default_factory=dict)
 
 
-class TextEnv(gymnasium.Env[str, str]):
+class TextEnv(SavedState, gymnasium.Env[str, str]):
     """A Gymnasium environment whose observations and actions are text. Subclasses write :meth:`_begin`, :meth:`_act`.
 
     ## Action space
@@ -85,14 +84,7 @@ class TextEnv(gymnasium.Env[str, str]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}  # type: ignore[misc]
-
-    _constructor: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Stored so that fork() can construct a copy of any subclass.
-        self = super().__new__(cls)
-        self._constructor = (args, kwargs)
-        return self
+    _state_key = "env"
 
     def __init__(
         self,
@@ -144,18 +136,6 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _add_info(self, info: dict[str, Any]) -> None:
         """Add the keys of this environment to the info of every ``reset`` and ``step``, also for invalid actions."""
-
-    def _env_state(self) -> dict[str, Any]:
-        """Return the state as JSON types, for :meth:`get_state`. Not implemented if the state cannot be copied."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
-        )
-
-    def _restore_env_state(self, state: dict[str, Any]) -> None:
-        """Restore a state returned by :meth:`_env_state`. ``self.task`` is already set."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
-        )
 
     # Gymnasium API
 
@@ -213,62 +193,17 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the latest observation if ``render_mode`` is ``"ansi"``, else ``None``."""
         return self._observation if self.render_mode == "ansi" else None
 
-    # Saving and restoring state
+    # Saving and restoring state, see SavedState
 
-    def get_state(self) -> bytes:
-        """Return the whole state, including the random generator, as JSON bytes (never pickle).
+    def _episode_state(self) -> dict[str, Any]:
+        return {"turn": self._turn, "done": self._done, "observation": self._observation}
 
-        Raises:
-            NotImplementedError: The state of this environment cannot be copied; the message gives the reason.
-            gymnasium.error.ResetNeeded: No episode has been started.
-        """
-        return json.dumps(
-            {
-                "schema": _STATE_SCHEMA,
-                "env": type(self).__name__,
-                "task": self.task.to_json(),
-                "turn": self._turn,
-                "done": self._done,
-                "observation": self._observation,
-                "np_random": self.np_random.bit_generator.state,
-                "env_state": self._env_state(),
-            }
-        ).encode()
+    def _restore_episode(self, saved: dict[str, Any]) -> None:
+        self._turn, self._done = int(saved["turn"]), bool(saved["done"])
+        self._observation = str(saved["observation"])
 
-    def set_state(self, state: bytes) -> None:
-        """Restore a state that :meth:`get_state` of the same environment class returned.
-
-        Raises:
-            ValueError: The bytes are not such a state.
-        """
-        try:
-            saved = json.loads(state)
-            schema, name = saved["schema"], saved["env"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"not a saved environment state ({error}); use the bytes get_state() returned") from error
-        if (schema, name) != (_STATE_SCHEMA, type(self).__name__):
-            raise ValueError(
-                f"this state was saved by {name!r} (schema {schema}); this environment is {type(self).__name__!r} "
-                f"(schema {_STATE_SCHEMA})"
-            )
-        try:
-            generator = np.random.Generator(np.random.PCG64())
-            generator.bit_generator.state = saved["np_random"]
-            task, turn, done = Task.from_json(saved["task"]), int(saved["turn"]), bool(saved["done"])
-            observation, env_state = str(saved["observation"]), saved["env_state"]
-            self._task, self._turn, self._done, self._observation = task, turn, done, observation
-            self._restore_env_state(env_state)
-            self.np_random = generator
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._done = True  # a partially restored state is unusable: the next step() raises ResetNeeded
-            raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
-
-    def fork(self) -> Self:
-        """Return an independent copy of this environment in the same state."""
-        args, kwargs = self._constructor
-        copy = type(self)(*args, **kwargs)
-        copy.set_state(self.get_state())
-        return copy
+    def _end_episode(self) -> None:
+        self._done = True
 
     # Bookkeeping, shared with AsyncTextEnv
 
@@ -323,23 +258,10 @@ class TextEnv(gymnasium.Env[str, str]):
         return outcome.observation, float(sum(components.values())), terminated, truncated, info
 
     def _choose_task(self, options: Mapping[str, Any] | None) -> Task:
-        chosen: Any = None
-        if options:
-            unknown = sorted(set(options) - {"task"})
-            if unknown:
-                raise TaskError(f"unknown reset option(s) {unknown}; the only option is 'task'")
-            chosen = options["task"]
-        if chosen is None:
-            return self.tasks[int(self.np_random.integers(len(self.tasks)))]
-        if isinstance(chosen, Task):
-            return chosen
-        if isinstance(chosen, str):
-            return self.tasks.find(chosen)
-        if isinstance(chosen, int | np.integer) and not isinstance(chosen, bool):
-            if not 0 <= chosen < len(self.tasks):
-                raise TaskError(f"task index {chosen} is outside 0..{len(self.tasks) - 1}")
-            return self.tasks[int(chosen)]
-        raise TaskError(f"options['task'] must be an index, a task id or a Task; got {type(chosen).__name__}")
+        unknown = sorted(set(options or ()) - {"task"})
+        if unknown:
+            raise TaskError(f"unknown reset option(s) {unknown}; the only option is 'task'")
+        return select_task(self.tasks, (options or {}).get("task"), self.np_random)
 
     def _info(self, invalid: bool, success: bool, stop_reason: str, components: dict[str, float]) -> dict[str, Any]:
         info = {

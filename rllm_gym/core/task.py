@@ -10,6 +10,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from rllm_gym.core.errors import TaskError
+
 SPLITS = ("train", "validation", "test")
 
 
@@ -72,6 +76,25 @@ class TaskSource(Protocol):
     def find(self, task_id: str, /) -> Task:
         """Return the task with this id. Raise :class:`~rllm_gym.core.TaskError` if there is none."""
         ...
+
+
+def select_task(tasks: TaskSource, chosen: Any, rng: np.random.Generator) -> Task:
+    """Return the task of an episode: by index, id or as a :class:`Task`; drawn with ``rng`` if ``chosen`` is ``None``.
+
+    Raises:
+        TaskError: There is no such task.
+    """
+    if chosen is None:
+        return tasks[int(rng.integers(len(tasks)))]
+    if isinstance(chosen, Task):
+        return chosen
+    if isinstance(chosen, str):
+        return tasks.find(chosen)
+    if isinstance(chosen, int | np.integer) and not isinstance(chosen, bool):
+        if not 0 <= chosen < len(tasks):
+            raise TaskError(f"task index {chosen} is outside 0..{len(tasks) - 1}")
+        return tasks[int(chosen)]
+    raise TaskError(f"options['task'] must be an index, a task id or a Task; got {type(chosen).__name__}")
 
 
 def split_of(content: str) -> str:

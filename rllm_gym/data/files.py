@@ -17,7 +17,7 @@ import numpy as np
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data.conversion import MAX_DEPTH, RowToTask
-from rllm_gym.data.rows import MemoryStore, RowReader, RowTable, TaskStore, find_position, make_task
+from rllm_gym.data.rows import MemoryStore, RowReader, RowStore, TaskStore, make_task
 
 MAX_LINE_BYTES = 16 * 2**20
 """Maximum length of a line of a JSONL file in bytes. A longer line is an error, so that it cannot fill the memory."""
@@ -84,7 +84,7 @@ def _open_unchanged(
     if suffix == ".parquet":
         return ParquetStore(path, name, convert)
     if suffix == ".json":
-        return MemoryStore.from_rows(_json_rows(path), name=name, convert=convert)
+        return MemoryStore(_json_rows(path), name, convert)
     return JsonlStore(path, name, convert)
 
 
@@ -161,7 +161,7 @@ def _json_rows(path: str) -> list[dict[str, Any]]:
     return rows
 
 
-class JsonlStore:
+class JsonlStore(RowStore):
     """A store over a file with one JSON object per line; blank lines are skipped. Rows are read by byte offset.
 
     Args:
@@ -186,7 +186,7 @@ class JsonlStore:
                 reader.read(row)
         if not len(reader):
             raise TaskError(f"{path} has no rows; write one JSON object per line")
-        self._table: RowTable = reader.table(lambda position: self.task(position).task_id)
+        self.table = reader.table(lambda position: self.task(position).task_id)
 
     def _open(self) -> None:
         self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
@@ -206,12 +206,6 @@ class JsonlStore:
             )
         text = os.pread(self._fd, self._lengths[position], self._offsets[position])
         return make_task(parse_json(text), position, self.name, self._convert)
-
-    def position(self, task_id: str) -> int | None:
-        return find_position(self._table, self.name, len(self), lambda at: self.task(at).task_id, task_id)
-
-    def split_positions(self, split: str) -> np.ndarray | None:
-        return self._table.split_positions(split)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_fd"}
@@ -286,7 +280,7 @@ def _parquet_rows(file: Any, path: str) -> Iterator[dict[str, Any]]:
         raise TaskError(f"{path}: the Parquet file is damaged ({error!s:.300}); create it again") from error
 
 
-class ParquetStore:
+class ParquetStore(RowStore):
     """A store over a Parquet file that reads one row group at a time and caches the last one used.
 
     Raises:
@@ -305,7 +299,7 @@ class ParquetStore:
             reader.read(row)
         if not len(reader):
             raise TaskError(f"{path} has no rows")
-        self._table = reader.table(lambda position: self.task(position).task_id)
+        self.table = reader.table(lambda position: self.task(position).task_id)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -318,12 +312,6 @@ class ParquetStore:
             table = self._kept[1]
         row = table.slice(position - int(self._starts[group]), 1).to_pylist()[0]
         return make_task(row, position, self.name, self._convert)
-
-    def position(self, task_id: str) -> int | None:
-        return find_position(self._table, self.name, len(self), lambda at: self.task(at).task_id, task_id)
-
-    def split_positions(self, split: str) -> np.ndarray | None:
-        return self._table.split_positions(split)
 
     def __reduce__(self) -> tuple[object, ...]:
         return ParquetStore, (self.path, self.name, self._convert)

@@ -8,11 +8,9 @@ import os
 import re
 from typing import Any
 
-import numpy as np
-
 from rllm_gym.core import SPLITS, Task, TaskError
 from rllm_gym.data.conversion import RowToTask
-from rllm_gym.data.rows import RowReader, find_position, make_task
+from rllm_gym.data.rows import RowReader, RowStore, make_task
 
 _SOURCE = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<config>[\w.+-]+))?(?:@(?P<split>[\w.+-]+))?", re.ASCII)
 _FORM = "'hf:repo[:config][@split]', such as 'hf:openai/gsm8k' or 'hf:openai/gsm8k:main@test'"
@@ -108,7 +106,7 @@ def _open_files(files: tuple[str, ...], name: str, convert: RowToTask, source: s
     return HubStore(files, name, convert, source)
 
 
-class HubStore:
+class HubStore(RowStore):
     """A store over Arrow files in the cache of ``datasets``, memory-mapped.
 
     Raises:
@@ -126,19 +124,13 @@ class HubStore:
         reader = RowReader(name, convert, lambda position: f"{source}, row {position}")
         for row in self._rows:
             reader.read(row)
-        self._table = reader.table(lambda position: self.task(position).task_id)
+        self.table = reader.table(lambda position: self.task(position).task_id)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def task(self, position: int) -> Task:
         return make_task(self._rows[position], position, self.name, self._convert)
-
-    def position(self, task_id: str) -> int | None:
-        return find_position(self._table, self.name, len(self), lambda at: self.task(at).task_id, task_id)
-
-    def split_positions(self, split: str) -> np.ndarray | None:
-        return self._table.split_positions(split)
 
     def __reduce__(self) -> tuple[object, ...]:
         return HubStore, (self._files, self.name, self._convert, self._source)

@@ -1,8 +1,9 @@
-"""The interface of task stores, the row checks that they share, and a store over rows in memory."""
+"""The interface of task stores, the base class of stores over rows, and a store over rows in memory."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -129,45 +130,54 @@ def make_task(row: Any, position: int, name: str, convert: RowToTask) -> Task:
     return convert(row, row_id(row) or f"{name}/{position}")
 
 
-def find_position(table: RowTable, name: str, length: int, id_at: Callable[[int], str], task_id: str) -> int | None:
-    """Return the row whose task id is ``task_id``, or ``None``."""
-    if len(table.id_hashes):
-        return next((position for position in table.candidates(task_id) if id_at(position) == task_id), None)
-    number = task_id.removeprefix(f"{name}/")
-    if number == task_id or not (number.isascii() and number.isdecimal()) or len(number) > 18:
-        return None
-    position = int(number)
-    return position if position < length and number == str(position) else None
-
-
 def _id_hash(task_id: str) -> int:
     return int.from_bytes(hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
-@dataclass(frozen=True)
-class MemoryStore:
-    """A task store that holds all tasks in memory."""
+class RowStore(ABC):
+    """A task store over rows, with the table of their ids and splits.
+
+    Attributes:
+        name: Prefix of the ids of rows that have none.
+        table: The ids and splits of the rows.
+    """
 
     name: str
-    tasks: tuple[Task, ...]
     table: RowTable
 
-    @classmethod
-    def from_rows(cls, rows: Iterable[Any], *, name: str, convert: RowToTask) -> MemoryStore:
-        if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
-            raise TaskError(f"rows must be a list of mappings or tasks; got {type(rows).__name__}: {rows!r:.80}")
-        reader = RowReader(name, convert, lambda position: f"row {position} of {name!r}")
-        tasks = tuple(reader.read(row) for row in rows)
-        return cls(name, tasks, reader.table(lambda position: tasks[position].task_id))
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def task(self, position: int) -> Task:
-        return self.tasks[position]
+    @abstractmethod
+    def task(self, position: int) -> Task: ...
 
     def position(self, task_id: str) -> int | None:
-        return find_position(self.table, self.name, len(self), lambda at: self.tasks[at].task_id, task_id)
+        if len(self.table.id_hashes):
+            rows = self.table.candidates(task_id)
+            return next((position for position in rows if self.task(position).task_id == task_id), None)
+        number = task_id.removeprefix(f"{self.name}/")
+        if number == task_id or not (number.isascii() and number.isdecimal()) or len(number) > 18:
+            return None
+        position = int(number)
+        return position if position < len(self) and number == str(position) else None
 
     def split_positions(self, split: str) -> np.ndarray | None:
         return self.table.split_positions(split)
+
+
+class MemoryStore(RowStore):
+    """A task store that holds all tasks in memory."""
+
+    def __init__(self, rows: Iterable[Any], name: str, convert: RowToTask) -> None:
+        if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
+            raise TaskError(f"rows must be a list of mappings or tasks; got {type(rows).__name__}: {rows!r:.80}")
+        self.name = name
+        reader = RowReader(name, convert, lambda position: f"row {position} of {name!r}")
+        self._tasks = tuple(reader.read(row) for row in rows)
+        self.table = reader.table(lambda position: self._tasks[position].task_id)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def task(self, position: int) -> Task:
+        return self._tasks[position]

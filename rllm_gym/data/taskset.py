@@ -65,7 +65,7 @@ class Taskset(Sequence[Task]):
         Raises:
             TaskError: A row cannot be used, an id occurs twice, or nothing is left; names the row.
         """
-        return _narrow(MemoryStore.from_rows(rows, name=name, convert=convert or row_to_task), split)
+        return _narrow(MemoryStore(rows, name, convert or row_to_task), split)
 
     @classmethod
     def from_file(

@@ -1,7 +1,7 @@
 """Engines that run episodes with environments, agents and samplers, and tools to save and evaluate the episodes."""
 
 from rllm_gym.engine.agent_session import AgentReply, AgentSession
-from rllm_gym.engine.engine_run import EnvironmentUnavailable
+from rllm_gym.engine.base import EnvironmentUnavailable
 from rllm_gym.engine.episodes_file import EpisodeFileError, load_episodes, save_episodes
 from rllm_gym.engine.execution_engine import AgentExecutionEngine
 from rllm_gym.engine.manifest import write_manifest

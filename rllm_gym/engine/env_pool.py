@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
@@ -86,7 +87,7 @@ class EnvPool:
         """
         self.env_made.set()  # a fault in a call must not be reported as EnvironmentUnavailable
         try:
-            with worker_faults(name, "call_deadline", timeout, self._count_lost_worker):
+            with worker_faults(name, "call_deadline", timeout, partial(self._stats.count_lost_worker, self._kind)):
                 return await self._workers().arun(function, *args, timeout=timeout)
         except WorkerError as error:
             raise RuntimeError(f"{name}: {error}") from error
@@ -112,9 +113,3 @@ class EnvPool:
                     preload=() if self._kind == "thread" else ("rllm_gym.engine.task_env_host",),
                 )
             return self._pools[own_threads]
-
-    def _count_lost_worker(self) -> None:
-        if self._kind == "thread":
-            self._stats.abandoned_threads += 1
-        else:
-            self._stats.killed_processes += 1

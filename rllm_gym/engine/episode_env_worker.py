@@ -87,8 +87,5 @@ class EpisodeEnvWorker(EnvWorker):
         _log.warning("fault (%s): %s", fault.kind, fault)
 
     def _on_lost_worker(self) -> None:
-        if self._pool.kind == "thread":
-            self._stats.abandoned_threads += 1
-        else:
-            self._stats.killed_processes += 1
+        self._stats.count_lost_worker(self._pool.kind)
         super()._on_lost_worker()

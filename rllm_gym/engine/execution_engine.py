@@ -11,10 +11,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.engine.attempt import AgentError
-from rllm_gym.engine.base import BaseEngine
+from rllm_gym.engine.base import BaseEngine, Result
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
-from rllm_gym.engine.engine_run import Result
 from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.options import EngineArguments, engine_options
 from rllm_gym.engine.rollout import Rollout, greedy

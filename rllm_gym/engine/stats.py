@@ -55,6 +55,13 @@ class EngineStats:
         """Sampled tokens per second of wall time."""
         return self.sampled_tokens / self.wall if self.wall else 0.0
 
+    def count_lost_worker(self, kind: str) -> None:
+        """Count a worker that was abandoned (``"thread"``) or killed (any other kind)."""
+        if kind == "thread":
+            self.abandoned_threads += 1
+        else:
+            self.killed_processes += 1
+
     def copy(self) -> EngineStats:
         """Return a copy of the counters."""
         return self.since(EngineStats())

@@ -1,18 +1,17 @@
 """The base class of games: a PettingZoo environment of agents that take turns, and observe and act in text.
 
 It contains the bookkeeping that is the same for all games: choosing the task, the order of turns, pending observations,
-rewards since an agent's last turn, the end, the keys of ``info``, and saved states. The other modules of this package
+rewards since an agent's last turn, the end, and the keys of ``info``. The other modules of this package
 define the games; this one uses no model, no tokens and no I/O.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -20,11 +19,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 
-from rllm_gym.core import InvalidAction, StopReason, Task, TaskError, TaskSource, Text
+from rllm_gym.core import InvalidAction, SavedState, StopReason, Task, TaskError, TaskSource, Text, select_task
 from rllm_gym.multiagent.quoting import MAX_ESCAPED_CHARS, quoted
 from rllm_gym.parsing.boxed import strip_thinking
 
-_STATE_SCHEMA = 2
 Components = dict[str, float]
 
 
@@ -51,7 +49,7 @@ class TurnResult:
     stop_reason: str = ""
 
 
-class TextGame(AECEnv):  # type: ignore[misc]
+class TextGame(SavedState, AECEnv):  # type: ignore[misc]
     """A PettingZoo environment of text.
 
     Subclasses implement :meth:`_begin`, :meth:`_act`, :meth:`_forfeit` and :meth:`_render_text`.
@@ -94,14 +92,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "is_parallelizable": False}
 
-    _constructor: tuple[tuple[Any, ...], dict[str, Any]]
-    _pending_text: dict[str, list[str]]
+    _state_key = "game"
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Stored so that fork() can create a copy of any subclass.
-        self: Self = super().__new__(cls)
-        self._constructor = (args, kwargs)
-        return self
+    _pending_text: dict[str, list[str]]
 
     def __init__(
         self,
@@ -183,18 +176,6 @@ class TextGame(AECEnv):  # type: ignore[misc]
     def _add_info(self, agent: str, info: dict[str, Any]) -> None:
         """Add this game's own keys to an agent's info. They must not be secret from that agent."""
 
-    def _env_state(self) -> dict[str, Any]:
-        """Return the state as JSON types, for :meth:`get_state`; not implemented by games that cannot be copied."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
-        )
-
-    def _restore_env_state(self, state: dict[str, Any]) -> None:
-        """Restore the result of :meth:`_env_state`; ``self.task`` is already set."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot copy its state, so get_state, set_state and fork are not supported"
-        )
-
     # Used by subclasses
 
     @property
@@ -210,6 +191,10 @@ class TextGame(AECEnv):  # type: ignore[misc]
         if self._np_random is None:
             self._np_random, _ = seeding.np_random()
         return self._np_random
+
+    @np_random.setter
+    def np_random(self, generator: np.random.Generator) -> None:
+        self._np_random = generator
 
     @property
     def turn(self) -> int:
@@ -339,64 +324,21 @@ class TextGame(AECEnv):  # type: ignore[misc]
     def close(self) -> None:
         """Free the game's resources."""
 
-    # State
+    # Saving and restoring state, see SavedState
 
-    def get_state(self) -> bytes:
-        """Return the whole state, random generator included, as JSON bytes (never pickle).
+    def _episode_state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _EPISODE_STATE}
 
-        Raises:
-            NotImplementedError: The game cannot be copied; the message says why.
-            gymnasium.error.ResetNeeded: No episode has begun.
-        """
-        saved = {
-            "schema": _STATE_SCHEMA,
-            "game": type(self).__name__,
-            "task": self.task.to_json(),
-            "np_random": self.np_random.bit_generator.state,
-            "env_state": self._env_state(),
-        }
-        return json.dumps(saved | {name: getattr(self, name) for name in _EPISODE_STATE}).encode()
+    def _restore_episode(self, saved: dict[str, Any]) -> None:
+        for attribute, kind in _EPISODE_STATE.items():
+            if not isinstance(saved[attribute], kind):
+                raise TypeError(f"{attribute} is {saved[attribute]!r}")
+            setattr(self, attribute, saved[attribute])
+        if set(self._pending_text) != set(self.possible_agents) or not set(self.agents) <= set(self.possible_agents):
+            raise ValueError(f"the state has the agents {sorted(self._pending_text)}, not {self.possible_agents}")
 
-    def set_state(self, state: bytes) -> None:
-        """Restore a state that :meth:`get_state` of the same kind of game returned.
-
-        Raises:
-            ValueError: The bytes are not such a state.
-        """
-        try:
-            saved = json.loads(state)
-            schema, name = saved["schema"], saved["game"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"not a saved game state ({error}); use the bytes get_state() returned") from error
-        if (schema, name) != (_STATE_SCHEMA, type(self).__name__):
-            raise ValueError(
-                f"this state was saved by {name!r} (schema {schema}); this game is {type(self).__name__!r} "
-                f"(schema {_STATE_SCHEMA})"
-            )
-        try:
-            generator = np.random.Generator(np.random.PCG64())
-            generator.bit_generator.state = saved["np_random"]
-            self._task = Task.from_json(saved["task"])
-            for attribute, kind in _EPISODE_STATE.items():
-                if not isinstance(saved[attribute], kind):
-                    raise TypeError(f"{attribute} is {saved[attribute]!r}")
-                setattr(self, attribute, saved[attribute])
-            if set(self._pending_text) != set(self.possible_agents) or not set(self.agents) <= set(
-                self.possible_agents
-            ):
-                raise ValueError(f"the state has the agents {sorted(self._pending_text)}, not {self.possible_agents}")
-            self._restore_env_state(saved["env_state"])
-            self._np_random = generator
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            self._clear([])  # the state is incomplete: the next step() asks for reset()
-            raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
-
-    def fork(self) -> Self:
-        """Return an independent copy in the same state."""
-        args, kwargs = self._constructor
-        copy = type(self)(*args, **kwargs)
-        copy.set_state(self.get_state())
-        return copy
+    def _end_episode(self) -> None:
+        self._clear([])
 
     def _clear(self, agents: Sequence[str]) -> None:
         """Reset the bookkeeping for an episode of these agents; no agents: no episode."""
@@ -495,18 +437,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         unknown = sorted(set(options or ()) - {"task", "options"})
         if unknown:
             raise TaskError(f"unknown reset option(s) {unknown}; the only option is 'task'")
-        chosen: Any = (options or {}).get("task")
-        if chosen is None:
-            return self.tasks[int(self.np_random.integers(len(self.tasks)))]
-        if isinstance(chosen, Task):
-            return chosen
-        if isinstance(chosen, str):
-            return self.tasks.find(chosen)
-        if isinstance(chosen, int | np.integer) and not isinstance(chosen, bool):
-            if not 0 <= chosen < len(self.tasks):
-                raise TaskError(f"task index {chosen} is outside 0..{len(self.tasks) - 1}")
-            return self.tasks[int(chosen)]
-        raise TaskError(f"options['task'] must be an index, a task id or a Task; got {type(chosen).__name__}")
+        return select_task(self.tasks, (options or {}).get("task"), self.np_random)
 
 
 # The fields that get_state() saves, and the required type of each.

@@ -24,15 +24,14 @@ from pathlib import Path
 from rllm_gym.core import RllmGymError
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
-from rllm_gym.sandbox.local_session import LocalSession
 from rllm_gym.sandbox.program import Ended, Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, resolve_future
-from rllm_gym.sandbox.scheduler import ProgramJob
-from rllm_gym.sandbox.session import SessionLimits
-from rllm_gym.sandbox.session_process import SessionChannel
+from rllm_gym.sandbox.scheduler import ProgramJob, pool_closed
+from rllm_gym.sandbox.session import SandboxSession, SessionLimits
+from rllm_gym.sandbox.session_process import MODULES, SessionChannel
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import TreeTooLarge
-from rllm_gym.sandbox.worker import sources
+from rllm_gym.sandbox.worker import LOAD_MODULES, sources, stderr_tail
 
 IMAGE = "python:3.11-slim"
 """The default image of programs, and of workspaces that start as a directory of this machine."""
@@ -45,8 +44,7 @@ _WORKDIR = "/workspace"
 _ASK_S, _PULL_S, _START_S, _END_S = 60.0, 1800.0, 300.0, 20.0
 _ENGINE_PROCESSES = 8
 _ENGINE_MB = 64
-_MODULES = ("syscalls", "seccomp", "processes", "files", "mounts", "workspace", "command_confinement", "session")
-_BOOT = """
+_BOOT = f"""
 import json, os, struct, sys, types
 def exactly(size):
     data = b""
@@ -61,14 +59,7 @@ reading, writing = os.dup(0), os.dup(1)
 null = os.open("/dev/null", os.O_RDWR)
 os.dup2(null, 0)
 os.dup2(null, 1)
-package = "rllm_gym.sandbox.inside"
-for name in ("rllm_gym", "rllm_gym.sandbox", package):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = []
-for name, text in settings.pop("modules"):
-    module = sys.modules[package + "." + name] = types.ModuleType(package + "." + name)
-    setattr(sys.modules[package], name, module)
-    exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+{LOAD_MODULES}
 sys.modules[package + ".session"].main(reading, writing, -1, settings)
 """
 
@@ -226,7 +217,7 @@ class Container:
         finally:
             theirs.close()
         settings = json.dumps({"confinement": "container", "mount_proc": False, "folder": None,
-                               "modules": sources(_MODULES)}).encode()  # fmt: skip
+                               "modules": sources(MODULES)}).encode()  # fmt: skip
         try:
             ours.settimeout(_START_S)
             ours.sendall(len(settings).to_bytes(4, "big") + settings)
@@ -241,12 +232,7 @@ class Container:
 
     def stderr_tail(self) -> str:
         """Return the end of what the client wrote to standard error, for error messages."""
-        if self._closed:
-            return ""
-        words = os.pread(self._stderr_fd, 2000, max(0, os.fstat(self._stderr_fd).st_size - 2000)).decode(
-            errors="replace"
-        )
-        return f": {' '.join(words.split())}" if words.strip() else ""
+        return "" if self._closed else " ".join(stderr_tail(self._stderr_fd).split())
 
     def close(self) -> None:
         """Close the connection, which ends the container; remove the container by force if it does not end."""
@@ -266,10 +252,6 @@ class Container:
                 self._process.wait()
             self.channel.close()
             os.close(self._stderr_fd)
-
-
-class DockerSession(LocalSession):
-    """A session in a container; see :meth:`Containers.open`."""
 
 
 class Containers:
@@ -293,7 +275,7 @@ class Containers:
         *,
         image: str | None = None,
         workdir: str | None = None,
-    ) -> DockerSession:
+    ) -> SandboxSession:
         """Open a session in a fresh container. Pulls the image if the engine does not have it.
 
         Args:
@@ -321,7 +303,7 @@ class Containers:
                 self._known.add(image)
         container = Container(image, self.python, limits, workdir)
         try:
-            return DockerSession(container, base, limits, environment, {"adopt": workdir is not None})
+            return SandboxSession(container, base, limits, environment, {"adopt": workdir is not None})
         except BaseException:
             container.close()
             raise
@@ -346,7 +328,7 @@ class ContainerScheduler:
         self.loop = BackgroundLoop(name)
         self._containers = containers
         self._threads = ThreadPoolExecutor(max_workers, thread_name_prefix="docker-program")
-        self._sessions: dict[RunningProgram, DockerSession] = {}
+        self._sessions: dict[RunningProgram, SandboxSession] = {}
         self._futures: dict[RunningProgram, Future[None]] = {}
         self._lock = threading.Lock()
         self.closed = False
@@ -355,7 +337,7 @@ class ContainerScheduler:
         for run in job.runs:
             with self._lock:
                 if self.closed:
-                    resolve_future(run.outcome, _closed())
+                    resolve_future(run.outcome, pool_closed())
                 else:
                     self._futures[run] = self._threads.submit(self._run, run)
         resolve_future(job.assigned, None)
@@ -377,7 +359,7 @@ class ContainerScheduler:
             session.close_sync()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for run in list(self._futures):
-            resolve_future(run.outcome, _closed())
+            resolve_future(run.outcome, pool_closed())
         with contextlib.suppress(TimeoutError):
             self.loop.close(_END_S)
 
@@ -391,16 +373,12 @@ class ContainerScheduler:
         except (RllmGymError, ValueError) as error:
             resolve_future(run.outcome, error)
         except Exception as error:  # any error must reach the caller that waits for the outcome
-            fault = _closed() if self.closed else SandboxFault(f"a program could not be run: {error!r}")
+            fault = pool_closed() if self.closed else SandboxFault(f"a program could not be run: {error!r}")
             resolve_future(run.outcome, fault)
         finally:
             with self._lock:
                 self._sessions.pop(run, None)
                 self._futures.pop(run, None)
-
-
-def _closed() -> SandboxFault:
-    return SandboxFault("the sandbox's pool was closed; create a new SandboxPool", kind="pool_closed")
 
 
 def _session_limits(program: Program) -> SessionLimits:
@@ -412,7 +390,7 @@ def _session_limits(program: Program) -> SessionLimits:
     )
 
 
-def run_in(session: LocalSession, program: Program, python: str) -> ProgramResult:
+def run_in(session: SandboxSession, program: Program, python: str) -> ProgramResult:
     """Run a program in a session of its own.
 
     Raises:
@@ -456,7 +434,7 @@ def run_in(session: LocalSession, program: Program, python: str) -> ProgramResul
     )  # fmt: skip
 
 
-def _output(session: LocalSession, path: str, max_bytes: int) -> tuple[bytes, int]:
+def _output(session: SandboxSession, path: str, max_bytes: int) -> tuple[bytes, int]:
     """Return the beginning of an output file and its length. The program may have tampered with the file."""
     try:
         data = session.read_sync(path, 10 * max_bytes + 1)
@@ -467,7 +445,7 @@ def _output(session: LocalSession, path: str, max_bytes: int) -> tuple[bytes, in
     return data[:max_bytes], len(data)
 
 
-def _cpu_s(session: LocalSession, path: str) -> float:
+def _cpu_s(session: SandboxSession, path: str) -> float:
     """Return the user and system seconds of the children, from the second line that ``times`` prints."""
     try:
         words = session.read_sync(path, 1000).decode(errors="replace").splitlines()[1].split()

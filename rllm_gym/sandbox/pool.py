@@ -15,12 +15,12 @@ from typing import Self
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.docker import Containers, ContainerScheduler
 from rllm_gym.sandbox.errors import SandboxUnavailable
-from rllm_gym.sandbox.local_session import SessionPool
 from rllm_gym.sandbox.program import Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.scheduler import ProgramJob, Scheduler, WorkerScheduler, submit_program
 from rllm_gym.sandbox.session import PendingSession, SandboxSession, SessionLimits
+from rllm_gym.sandbox.session_pool import SessionPool
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import check
 

@@ -148,16 +148,17 @@ class WorkerScheduler:
         for worker in workers:
             worker.wait(_CLOSE_S)
             if worker.running is not None:
-                end(worker.running, _closed())
+                end(worker.running, pool_closed())
                 if worker.running.channel is not None:
                     worker.running.channel.close()
 
     @staticmethod
     def _refuse(job: ProgramJob) -> None:
         for run in job.runs:
-            end(run, _closed())
-        resolve_future(job.assigned, _closed())
+            end(run, pool_closed())
+        resolve_future(job.assigned, pool_closed())
 
 
-def _closed() -> SandboxFault:
+def pool_closed() -> SandboxFault:
+    """Return the fault of a program whose pool was closed."""
     return SandboxFault("the sandbox's pool was closed; create a new SandboxPool", kind="pool_closed")

@@ -1,6 +1,7 @@
 """Sessions: workspaces that persist between commands, for agents that edit a repository.
 
-The implementations are in ``local_session.py`` (this machine, by tier) and ``docker.py`` (a container).
+A session drives a trusted process over its channel: one of ``session_process.py`` (this machine, by tier) or of
+``docker.py`` (a container).
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract: when it passes the command is killed
@@ -9,21 +10,32 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
+import time
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rllm_gym.sandbox.errors import SandboxFault
+from rllm_gym.sandbox.inside import files
 from rllm_gym.sandbox.program import Ended
-from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Changes, Tree
+from rllm_gym.sandbox.session_process import TrustedProcess
+from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Changes, Tree, TreeTooLarge, tree_of
 
 _T = TypeVar("_T")
 
 MAX_COMMAND = 1 << 20
 """Maximum length of a command in bytes. A longer one is answered like a line that the shell cannot run."""
+
+_BATCH = 8 << 20
+_GRACE_S = 120.0
+"""Extra seconds before a session that does not answer counts as broken. A busy machine alone must not break a
+session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ class ExecResult:
     ended: Ended = Ended.EXITED
 
 
-class SandboxSession(ABC):
+class SandboxSession:
     """An agent's workspace and its processes. Open it with
     :meth:`~rllm_gym.sandbox.SandboxPool.open_session`; close it, or use ``with``/``async with``.
 
@@ -95,16 +107,38 @@ class SandboxSession(ABC):
     the session stays usable. Every method has a blocking variant with the suffix ``_sync``.
     """
 
-    def __init__(self, workdir: str, tier: Tier, limits: SessionLimits) -> None:
-        self.workdir = workdir
+    def __init__(
+        self,
+        process: TrustedProcess,
+        base: Path | None,
+        limits: SessionLimits,
+        environment: Mapping[str, str],
+        order: Mapping[str, Any],
+    ) -> None:
+        self.workdir = process.workdir
         """The path of the workspace inside."""
-        self.tier = tier
+        self.tier = process.tier
         self.limits = limits
+        self._process = process
+        weakref.finalize(self, process.close)
         self._lock = threading.Lock()
         self._now = threading.Lock()
         self._running: object | None = None
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
+        prepare = {
+            "do": "prepare",
+            "workdir": self.workdir,
+            "limits": asdict(limits),
+            "environment": {**process.variables, **environment},
+            **order,
+        }
+        answer, _ = self._ask(prepare, timeout=300.0)
+        self.overlay = bool(answer["overlay"])
+        """Whether the workspace is an overlay over the base rather than a copy."""
+        if base is not None and not self.overlay:
+            for entries, body in _packed(base):
+                self._ask({"do": "fill", "entries": entries}, body)
 
     # Closing
 
@@ -114,7 +148,7 @@ class SandboxSession(ABC):
             if self._closed:
                 return
             self._closed = True
-        self._close()
+        self._process.close()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -162,7 +196,13 @@ class SandboxSession(ABC):
             reason = b"it has a NUL byte" if b"\0" in raw else b"it has more than %d bytes" % MAX_COMMAND
             text = b"the command cannot be run: " + reason + b"\n"
             return ExecResult(text, len(text), 126, False, 0.0)
-        return self._exclusive(lambda: self._exec(raw, timeout))
+        header, output = self._ask({"do": "exec", "timeout": timeout}, raw, timeout=timeout + 30.0)
+        if not header["clean"]:
+            raise self._fault("processes of a command could not be ended")
+        ended = Ended(header["ended"])
+        return ExecResult(
+            output, header["output_bytes"], header["code"], ended is Ended.WALL, round(header["wall_s"], 6), ended
+        )
 
     async def exec(self, command: str, timeout: float = 60.0) -> ExecResult:
         """Run :meth:`exec_sync` without blocking the event loop. Cancelling the call kills the command."""
@@ -175,7 +215,7 @@ class SandboxSession(ABC):
             OSError: It does not exist, is not a regular file, or leads out of the workspace.
             TreeTooLarge: It has more than ``max_bytes``.
         """
-        return self._exclusive(lambda: self._read(path, max_bytes))
+        return self._ask({"do": "read", "path": path, "max_bytes": max_bytes})[1]
 
     async def read(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
         """Run :meth:`read_sync` without blocking the event loop."""
@@ -192,7 +232,7 @@ class SandboxSession(ABC):
         Raises:
             OSError: No space is left, a directory is in the way, or ``path`` leads out of the workspace.
         """
-        self._exclusive(lambda: self._write(path, bytes(data), executable))
+        self._ask({"do": "write", "path": path, "executable": executable}, bytes(data))
 
     async def write(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
         """Run :meth:`write_sync` without blocking the event loop."""
@@ -205,7 +245,7 @@ class SandboxSession(ABC):
             TreeTooLarge: It has more bytes or files than allowed, or is too deep.
             OSError: A file or directory cannot be read.
         """
-        return self._exclusive(lambda: self._read_tree(max_bytes, max_files, EXCLUDED))
+        return self._ask_tree("read_tree", max_bytes, max_files)[0]
 
     async def read_tree(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Tree:
         """Run :meth:`read_tree_sync` without blocking the event loop."""
@@ -218,42 +258,49 @@ class SandboxSession(ABC):
             TreeTooLarge: The written files have more bytes or are more than allowed, or the tree is too deep.
             OSError: A file or directory cannot be read.
         """
-        return self._exclusive(lambda: self._changes(max_bytes, max_files, EXCLUDED))
+        tree, header = self._ask_tree("changes", max_bytes, max_files)
+        return Changes(tree, frozenset(header["removed"]))
 
     async def changes(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Changes:
         """Run :meth:`changes_sync` without blocking the event loop."""
         return await self._awaited(lambda: self.changes_sync(max_bytes=max_bytes, max_files=max_files))
 
-    # To be implemented by subclasses
+    # The trusted process
 
-    @abstractmethod
-    def _exec(self, command: bytes, timeout: float) -> ExecResult: ...
-
-    @abstractmethod
-    def _read(self, path: str, max_bytes: int) -> bytes: ...
-
-    @abstractmethod
-    def _write(self, path: str, data: bytes, executable: bool | None) -> None: ...
-
-    @abstractmethod
-    def _read_tree(self, max_bytes: int, max_files: int, leave_out: frozenset[str]) -> Tree: ...
-
-    @abstractmethod
-    def _changes(self, max_bytes: int, max_files: int, leave_out: frozenset[str]) -> Changes: ...
-
-    @abstractmethod
-    def _stop(self) -> None:
-        """Stop the running command. Called from another thread; must not block."""
-
-    @abstractmethod
-    def _close(self) -> None: ...
-
-    # Serialization of calls
-
-    def _exclusive(self, work: Callable[[], _T]) -> _T:
+    def _ask(self, order: dict[str, Any], body: bytes = b"", *, timeout: float = 60.0) -> tuple[dict[str, Any], bytes]:
+        """Send an order and return the answer. One order at a time; others wait."""
         with self._lock:
             self._check_open()
-            return work()
+            deadline = time.monotonic() + timeout + _GRACE_S
+            try:
+                self._process.channel.send(order, body, deadline)
+                header, answer = self._process.channel.receive(deadline)
+            except (OSError, EOFError, ValueError) as error:
+                if self._closed:
+                    raise RuntimeError("the session was closed meanwhile") from error
+                raise self._fault(f"{type(error).__name__}: {error}") from error
+            except BaseException:
+                self.close_sync()  # an unread answer remains in the channel
+                raise
+        match header.get("error"):
+            case None:
+                return header, answer
+            case "too large":
+                raise TreeTooLarge(header["message"])
+            case "os":
+                raise OSError(header["errno"], header["message"], header["path"])
+        raise self._fault(header["message"])
+
+    def _ask_tree(self, operation: str, max_bytes: int, max_files: int) -> tuple[Tree, dict[str, Any]]:
+        header, body = self._ask(
+            {"do": operation, "max_bytes": max_bytes, "max_files": max_files, "leave_out": sorted(EXCLUDED)}
+        )
+        return tree_of(_unpacked(header["entries"], body)), header
+
+    def _fault(self, reason: str) -> SandboxFault:
+        words = self._process.stderr_tail()
+        self.close_sync()
+        return SandboxFault(f"the session's own process failed: {reason}{words}")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -281,7 +328,8 @@ class SandboxSession(ABC):
         except asyncio.CancelledError:
             with self._now:
                 if self._running is token and not self._closed:
-                    self._stop()
+                    with contextlib.suppress(OSError):
+                        self._process.channel.send({"do": "stop"}, b"", time.monotonic() + 10)
             raise
 
 
@@ -325,3 +373,45 @@ def _encodable(text: str) -> bool:
         text.encode("utf-8", "surrogateescape")
         return True
     return False
+
+
+def _packed(base: Path) -> Iterator[tuple[list[list[Any]], bytes]]:
+    """Yield the content of ``base`` in pieces of a few megabytes; a directory comes before its content."""
+    entries: list[list[Any]] = []
+    bodies: list[bytes] = []
+    size = 0
+    for entry, data in _contents(base):
+        entries.append(entry)
+        bodies.append(data)
+        size += len(data)
+        if size >= _BATCH or len(entries) >= 2000:
+            yield entries, b"".join(bodies)
+            entries, bodies, size = [], [], 0
+    if entries:
+        yield entries, b"".join(bodies)
+
+
+def _contents(base: Path) -> Iterator[tuple[list[Any], bytes]]:
+    todo = deque([""])
+    while todo:
+        directory = todo.popleft()
+        with os.scandir(os.path.join(base, directory)) as found:
+            for entry in sorted(found, key=lambda entry: entry.name):
+                path = os.path.join(directory, entry.name)
+                mode = entry.stat(follow_symlinks=False).st_mode & 0o777
+                if entry.is_symlink():
+                    data = os.fsencode(os.readlink(entry.path))
+                    yield [path, "symlink", mode, len(data)], data
+                elif entry.is_dir():
+                    todo.append(path)
+                    yield [path, "directory", mode, 0], b""
+                elif entry.is_file():
+                    data = Path(entry.path).read_bytes()
+                    yield [path, "file", mode, len(data)], data
+
+
+def _unpacked(entries: list[list[Any]], body: bytes) -> Iterator[files.FileEntry]:
+    at = 0
+    for path, kind, executable, size in entries:
+        yield files.FileEntry(path, kind, body[at : at + size], executable)
+        at += size

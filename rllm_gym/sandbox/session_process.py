@@ -21,7 +21,7 @@ from rllm_gym.sandbox import bubblewrap, uids
 from rllm_gym.sandbox.errors import SandboxFault
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.worker import sources
+from rllm_gym.sandbox.worker import LOAD_MODULES, lower_tier_settings, sources, stderr_tail
 
 WORKDIR = "/workspace"
 """The path of the workspace inside, in tier A."""
@@ -35,21 +35,14 @@ _START_S = 120.0
 _END_S = 20.0
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("syscalls", "seccomp", "processes", "files", "mounts", "workspace", "command_confinement", "session")
-_LOWER_MODULES = ("syscalls", "processes", "landlock", "seccomp", "named_memory", "landlock_worker", *_MODULES[3:])
-_BOOT = """
+MODULES = ("syscalls", "seccomp", "processes", "files", "mounts", "workspace", "command_confinement", "session")
+_LOWER_MODULES = ("syscalls", "processes", "landlock", "seccomp", "named_memory", "landlock_worker", *MODULES[3:])
+_BOOT = f"""
 import json, sys, types
 reading, writing, owner, sources = map(int, sys.argv[1:5])
 with open(sources, "rb") as file:
     settings = json.load(file)
-package = "rllm_gym.sandbox.inside"
-for name in ("rllm_gym", "rllm_gym.sandbox", package):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = []
-for name, text in settings.pop("modules"):
-    module = sys.modules[package + "." + name] = types.ModuleType(package + "." + name)
-    setattr(sys.modules[package], name, module)
-    exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+{LOAD_MODULES}
 sys.modules[package + ".session"].main(reading, writing, owner, settings)
 """
 
@@ -168,10 +161,11 @@ class SessionProcess:
                     extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap creates
                 outer = bubblewrap.BubblewrapCommand(self.runtime, command, extra=extra)
                 command, fds = outer.command, [*fds, *outer.fds]
-                settings["modules"] = sources(_MODULES)
+                settings["modules"] = sources(MODULES)
             else:
-                settings |= self._lower_settings()
-                settings["modules"] = sources(_LOWER_MODULES)
+                self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
+                settings |= lower_tier_settings(self.runtime, self.folder)
+                settings |= {"folder": self.folder, "uid": self.user, "modules": sources(_LOWER_MODULES)}
             os.write(stderr_fd, json.dumps(settings).encode())
             os.lseek(stderr_fd, 0, os.SEEK_SET)
             return subprocess.Popen(
@@ -188,25 +182,6 @@ class SessionProcess:
             os.close(stderr_fd)
             if outer is not None:
                 outer.close()
-
-    def _lower_settings(self) -> dict[str, Any]:
-        """Create a directory on disk and return the lower tiers' settings, including the visible paths."""
-        self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
-        os.chmod(self.folder, 0o711)  # the spare user can enter it but not list it
-        scratch, site = self.scratch, f"{self.folder}/packages"
-        os.mkdir(scratch, 0o700)
-        os.mkdir(site)
-        for name, path in self.runtime.packages:
-            os.symlink(path, f"{site}/{name}")
-        outside = [path for _, path in (*self.runtime.files, *self.runtime.packages)]
-        return {
-            "folder": self.folder,
-            "scratch": scratch,
-            "uid": self.user,
-            "readable": [self.runtime.python, *outside, site, *bubblewrap.READABLE],
-            "without": ["/usr/local", *self.runtime.hidden],
-            "devices": [f"/dev/{name}" for name in bubblewrap.DEVICES],
-        }
 
     @property
     def scratch(self) -> str:
@@ -255,11 +230,7 @@ class SessionProcess:
 
     def stderr_tail(self) -> str:
         """Return the end of what the process wrote to standard error, for error messages."""
-        if self._stderr < 0:
-            return ""
-        size = os.fstat(self._stderr).st_size
-        words = os.pread(self._stderr, 2000, max(0, size - 2000)).decode(errors="replace").strip()
-        return f": {words}" if words else ""
+        return "" if self._stderr < 0 else stderr_tail(self._stderr)
 
     def close(self) -> None:
         """Close the connection and wait until the process and all its descendants have ended."""

@@ -1,4 +1,4 @@
-"""Trees of files as values: the content of a workspace, its changes, and reading and writing a directory."""
+"""Trees of files as values: the content of a workspace, and its changes."""
 
 from __future__ import annotations
 
@@ -87,72 +87,6 @@ def tree_of(entries: Iterable[files.FileEntry]) -> Tree:
 
 def _kind(text: str) -> Literal["file", "symlink"]:
     return "symlink" if text == "symlink" else "file"
-
-
-def read_directory(
-    directory: Path,
-    *,
-    max_bytes: int = MAX_BYTES,
-    max_files: int = MAX_FILES,
-    leave_out: frozenset[str] = EXCLUDED,
-) -> Tree:
-    """Return all files and links below ``directory``, which may be hostile.
-
-    Nothing in it is followed, run or waited for. FIFOs, sockets and devices are skipped.
-
-    Raises:
-        TreeTooLarge: It has more bytes or files than allowed, or is too deep.
-        OSError: ``directory`` or something in it cannot be read.
-    """
-    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return tree_of(files.walk(root, files.ReadBudget(max_bytes, max_files), leave_out))
-    except files.FileTooLarge as error:
-        raise TreeTooLarge(f"{directory}: {error}") from None
-    finally:
-        os.close(root)
-
-
-def write_directory(tree: Mapping[str, TreeFile], directory: Path) -> None:
-    """Write ``tree`` into ``directory``, which must be empty or missing. Links are created, never followed.
-
-    Raises:
-        ValueError: A path is absolute, leads out, or lies below a file or link of the tree.
-        FileExistsError: The directory is not empty.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise FileExistsError(f"{directory} is not empty; name a new directory")
-    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for path in sorted(tree):
-            check_path(path)
-            for parent in _parents(path):
-                if parent in tree:
-                    raise ValueError(f"{path!r} lies below {parent!r}, which is a {tree[parent].kind}")
-            file = tree[path]
-            if file.kind == "symlink":
-                files.link_file(root, path, file.data)
-            else:
-                files.write_file(root, path, "/", file.data, file.executable)
-    finally:
-        os.close(root)
-
-
-def check_path(path: str) -> None:
-    """Check a path.
-
-    Raises:
-        ValueError: It is not a plain relative path: absolute, empty parts, ``.``, ``..``, or a NUL.
-    """
-    parts = path.split("/")
-    if "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{path!r} is not a plain relative path")
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,22 +45,8 @@ _LONGEST_NAME = 85
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
 _MODULES = ("syscalls", "processes", "seccomp", "main_module", "program", "worker")
-_LOWER_MODULES = (
-    "syscalls",
-    "processes",
-    "seccomp",
-    "landlock",
-    "named_memory",
-    "landlock_worker",
-    "main_module",
-    "program",
-    "worker",
-)
-_BOOT = """
-import json, sys, types
-control, owner, sources = map(int, sys.argv[1:4])
-with open(sources, "rb") as file:
-    settings = json.load(file)
+_LOWER_MODULES = (*_MODULES[:3], "landlock", "named_memory", "landlock_worker", *_MODULES[3:])
+LOAD_MODULES = """
 package = "rllm_gym.sandbox.inside"
 for name in ("rllm_gym", "rllm_gym.sandbox", package):
     sys.modules[name] = types.ModuleType(name)
@@ -69,6 +55,15 @@ for name, text in settings.pop("modules"):
     module = sys.modules[package + "." + name] = types.ModuleType(package + "." + name)
     setattr(sys.modules[package], name, module)
     exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+"""
+"""The part of a process's first program that loads the modules in its settings; needs ``sys`` and ``types``."""
+
+_BOOT = f"""
+import json, sys, types
+control, owner, sources = map(int, sys.argv[1:4])
+with open(sources, "rb") as file:
+    settings = json.load(file)
+{LOAD_MODULES}
 del module, text, file
 program = sys.modules[package + ".program"]
 try:
@@ -87,6 +82,35 @@ def sources(modules: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the name and text of modules of ``inside``, to send to a worker."""
     folder = resources.files("rllm_gym.sandbox.inside")
     return [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
+
+
+def stderr_tail(fd: int) -> str:
+    """Return the end of what a process wrote to a file as its standard error, after a colon; ``""`` if nothing."""
+    text = os.pread(fd, 2000, max(0, os.fstat(fd).st_size - 2000)).decode(errors="replace").strip()
+    return f": {text}" if text else ""
+
+
+def lower_tier_settings(runtime: Runtime, folder: str) -> dict[str, Any]:
+    """Create the directories of a process without a mount namespace, and return their paths and the visible ones.
+
+    Args:
+        runtime: The files that its programs see.
+        folder: A new directory of this process; ``scratch`` and ``packages`` are created in it.
+    """
+    os.chmod(folder, 0o711)  # the spare user can enter it but not list it
+    scratch, site = f"{folder}/scratch", f"{folder}/packages"
+    os.mkdir(scratch, 0o700)
+    os.mkdir(site)
+    for name, path in runtime.packages:
+        os.symlink(path, f"{site}/{name}")
+    outside = [path for _, path in (*runtime.files, *runtime.packages)]
+    return {
+        "scratch": scratch,
+        "path": [site],
+        "readable": [runtime.python, *outside, site, *READABLE],
+        "without": ["/usr/local", *runtime.hidden],
+        "devices": [f"/dev/{name}" for name in DEVICES],
+    }
 
 
 class WorkerProcess:
@@ -163,16 +187,8 @@ class WorkerProcess:
                 command, fds = outer.command, [*fds, *outer.fds]
             else:
                 self._folder = tempfile.mkdtemp(prefix="rllm-gym-", dir=_temporary(self._uid))
-                os.chmod(self._folder, 0o711)  # the spare user can enter it but not list it
-                scratch = os.path.join(self._folder, "scratch")
-                os.mkdir(scratch, 0o700)
-                site = os.path.join(self._folder, "packages")
-                os.mkdir(site)
-                for name, path in runtime.packages:
-                    os.symlink(path, os.path.join(site, name))
-                settings |= {"scratch": scratch, "path": [site]}
-                settings |= _landlock(runtime, site)
-                variables = environment(runtime) | {"PYTHONPATH": site}
+                settings |= lower_tier_settings(runtime, self._folder)
+                variables = environment(runtime) | {"PYTHONPATH": settings["path"][0]}
                 command[1:1] = ["-S"]
             os.write(sources_fd, json.dumps(settings).encode())
             os.lseek(sources_fd, 0, os.SEEK_SET)
@@ -233,17 +249,12 @@ class WorkerProcess:
         with _ignore_os_errors():
             self.process.wait(0.2)
         self.process.kill()
-        words = (
-            os.pread(self._stderr_fd, 2000, max(0, os.fstat(self._stderr_fd).st_size - 2000))
-            .decode(errors="replace")
-            .strip()
-        )
+        words = stderr_tail(self._stderr_fd)
         code = self.process.wait()
         self._release()
         running, self.running = self.running, None
         if running is not None:
-            what = f"the sandbox's worker {reason} (exit code {code})" + (f": {words}" if words else "")
-            end(running, SandboxFault(what))
+            end(running, SandboxFault(f"the sandbox's worker {reason} (exit code {code}){words}"))
         self._died(self)
 
     def _set_deadline(self, seconds: float) -> None:
@@ -383,16 +394,6 @@ class WorkerProcess:
             self._timer = None
         end(running, outcome)
         self._freed(self)
-
-
-def _landlock(runtime: Runtime, site: str) -> dict[str, list[str]]:
-    """Return the paths that programs see where no mount namespace gives them a separate view."""
-    files = [outside for _, outside in (*runtime.files, *runtime.packages)]
-    return {
-        "readable": [runtime.python, *files, site, *READABLE],
-        "without": ["/usr/local", *runtime.hidden],
-        "devices": [f"/dev/{name}" for name in DEVICES],
-    }
 
 
 def _temporary(uid: int | None) -> str:

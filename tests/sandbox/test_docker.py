@@ -22,7 +22,7 @@ import pytest
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxFault, SandboxPool, SandboxUnavailable, SessionLimits
 from rllm_gym.sandbox.docker import ask, command_line, orphans, owner, remove_orphans, require_engine
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import read_directory
+from tests.sandbox.directories import read_directory
 from tests.sandbox.users import ROOT
 from tests.sandbox.waiting import mark, running, until
 

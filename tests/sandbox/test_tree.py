@@ -15,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local_session
+from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, session_pool
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import directory_stats, read_directory, write_directory
+from rllm_gym.sandbox.tree import directory_stats
+from tests.sandbox.directories import read_directory, write_directory
 from tests.sandbox.users import needs
 
 NAMES = ["a", "b", "c.py", "d", "é", "\udcff\udcfe", "with space", "-n", ".git"]
@@ -89,7 +90,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     needs(tier)
     with pytest.MonkeyPatch.context() as patch, SandboxPool(tier) as pool:
         if request.param == "overlay":
-            patch.setattr(local_session, "COPIED_ENTRIES", -1)
+            patch.setattr(session_pool, "COPIED_ENTRIES", -1)
         yield pool
 
 
@@ -147,7 +148,7 @@ class TestChanges:
         base_tree = read_directory(base)
         shutil.copytree(base, copy, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
         with pool.open_session_sync(base) as session:
-            assert session.overlay == (local_session.COPIED_ENTRIES < 0)  # type: ignore[attr-defined]
+            assert session.overlay == (session_pool.COPIED_ENTRIES < 0)
             carried = {"edit.py": EDIT, "steps.json": _script(after)}  # type: ignore[arg-type]
             writing = [
                 f"echo {b64encode(text.encode()).decode()} | base64 -d > $TMPDIR/{name}"
@@ -251,22 +252,6 @@ class TestDirectories:
         folder = tmp_path_factory.mktemp("tree") / "new"
         write_directory(tree, folder)
         assert read_directory(folder, leave_out=frozenset()) == tree
-
-    def test_paths_outside_the_directory_are_refused(self, tmp_path: Path) -> None:
-        taken = []
-        for path in ("/etc/x", "../x", "a/../../x", "a//b", "", "./a", "a\0b"):
-            try:
-                taken.append((path, write_directory({path: TreeFile("file", b"")}, tmp_path / "new")))
-            except ValueError as error:
-                if "not a plain relative path" not in str(error):
-                    taken.append((path, error))
-        assert not taken
-
-    def test_writing_does_not_follow_a_link_of_the_tree(self, tmp_path: Path) -> None:
-        tree = {"a": TreeFile("symlink", os.fsencode(tmp_path)), "a/b": TreeFile("file", b"out")}
-        with pytest.raises(ValueError, match="lies below 'a', which is a symlink"):
-            write_directory(tree, tmp_path / "new")
-        assert not (tmp_path / "b").exists()
 
     def test_a_survey_counts_files_and_bytes(self, tmp_path: Path) -> None:
         write_directory({"d/f": TreeFile("file", b"12345"), "l": TreeFile("symlink", b"d")}, tmp_path / "base")

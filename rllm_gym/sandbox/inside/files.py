@@ -49,8 +49,6 @@ class ReadBudget:
     max_files: int
     bytes: int = 0
     files: int = 0
-    skipped: int = 0
-    """Number of FIFOs, sockets and devices found. They are not read."""
 
     def take(self, path: str, size: int) -> None:
         self.files += 1
@@ -190,12 +188,6 @@ def write_file(root: int, path: str, workdir: str, data: bytes, executable: bool
         _replace(place.directory, place.name, data, mode | 0o600)
 
 
-def link_file(root: int, path: str, target: bytes) -> None:
-    """Create a symbolic link, with missing directories."""
-    with find(root, path, "/", create=True) as place:
-        os.symlink(target, place.name, dir_fd=place.directory)
-
-
 def _replace(directory: int, name: bytes, data: bytes, mode: int) -> None:
     temporary = b"." + secrets.token_hex(8).encode()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -268,7 +260,7 @@ def _subdirectory(directory: int, name: bytes, path: str) -> Iterator[int]:
 
 
 def _entry(directory: int, name: bytes, path: str, status: os.stat_result, budget: ReadBudget) -> FileEntry | None:
-    """Return the file or link of that name; ``None`` for anything else, which is counted."""
+    """Return the file or link of that name; ``None`` for a FIFO, a socket or a device, which is not read."""
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(name, dir_fd=directory)
         budget.take(path, len(target))
@@ -277,7 +269,6 @@ def _entry(directory: int, name: bytes, path: str, status: os.stat_result, budge
         data = _content(directory, name, path, max(budget.max_bytes - budget.bytes, 0))
         budget.take(path, len(data))
         return FileEntry(path, "file", data, bool(status.st_mode & 0o100))
-    budget.skipped += 1
     return None
 
 

@@ -157,6 +157,8 @@ def _finish(code: int) -> NoReturn:
     Finalizing the whole interpreter costs as much as everything before it, and objects from before the program started
     need no finalization.
     """
+    # Private functions, because Python has no public way to wait for all threads and to run the exit handlers before
+    # os._exit. multiprocessing ends its processes with threading._shutdown() as well.
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()

@@ -236,13 +236,13 @@ class SessionServer:
         budget = files.ReadBudget(header["max_bytes"], header["max_files"])
         with self._held_still():
             found = list(files.walk(self._place.root, budget, frozenset(header["leave_out"])))
-        return _entries({"skipped": budget.skipped}, found)
+        return _entries({}, found)
 
     def _do_changes(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
         budget = files.ReadBudget(header["max_bytes"], header["max_files"])
         with self._held_still():
             found = self._place.difference(budget, frozenset(header["leave_out"]))
-        return _entries({"skipped": budget.skipped, "removed": found.removed}, found.written)
+        return _entries({"removed": found.removed}, found.written)
 
     @contextlib.contextmanager
     def _held_still(self) -> Any:
