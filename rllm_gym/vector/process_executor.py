@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -42,6 +43,9 @@ class ProcessExecutor(AsyncExecutor):
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
+        # Not closed before: a thread that waits, or is about to, still uses them.
+        for end in (self._wake_reader, self._wake_writer):
+            weakref.finalize(self, end.close)
         self._woken = self._wake_reader.fileno()
         self._waiting = False
         self._in_order = False
@@ -69,9 +73,10 @@ class ProcessExecutor(AsyncExecutor):
             if timeout is not None:
                 until = min(until, time.monotonic() + timeout)
             poller = self._any_worker
-            self._in_order = at_least >= len(self._calls) > 1
+            calls = self._calls  # another thread may close the executor, which takes them all away
+            self._in_order = at_least >= len(calls) > 1
             if self._in_order:  # mostly, the first one is still at work
-                descriptor, call, _ = list(self._calls.values())[0]  # noqa: RUF015 - other threads add calls
+                descriptor, call, _ = list(calls.values())[0]  # noqa: RUF015 - other threads add calls
                 poller = select.poll()
                 poller.register(self._woken, select.POLLIN)
                 poller.register(descriptor, call.events)
@@ -110,8 +115,6 @@ class ProcessExecutor(AsyncExecutor):
             call.cancel()
         super().close()
         self._wake()
-        self._wake_reader.close()
-        self._wake_writer.close()
 
     def _send(self, command: EnvCommand) -> bool:
         """Send a command whose environment exists. Returns whether it was sent."""
@@ -179,5 +182,5 @@ class ProcessExecutor(AsyncExecutor):
             self.submit([following])
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError, OSError):
+        with suppress(BlockingIOError):  # it is awake already
             self._wake_writer.send(b"\0")
