@@ -11,8 +11,8 @@ import math
 import os
 import select
 import socket
+import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,9 +43,8 @@ class ProcessExecutor(AsyncExecutor):
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
-        # Not closed before: a thread that waits, or is about to, still uses them.
-        for end in (self._wake_reader, self._wake_writer):
-            weakref.finalize(self, end.close)
+        # Held while they are used, so that another thread does not close them. A signal handler may close, too.
+        self._wake_lock = threading.RLock()
         self._woken = self._wake_reader.fileno()
         self._waiting = False
         self._in_order = False
@@ -67,34 +66,17 @@ class ProcessExecutor(AsyncExecutor):
             self._wake()
 
     def wait(self, at_least: int, timeout: float | None) -> None:
-        self._waiting = True
-        try:
-            until = self._first_deadline
-            if timeout is not None:
-                until = min(until, time.monotonic() + timeout)
-            poller = self._any_worker
-            calls = self._calls  # another thread may close the executor, which takes them all away
-            self._in_order = at_least >= len(calls) > 1
-            if self._in_order:  # mostly, the first one is still at work
-                descriptor, call, _ = list(calls.values())[0]  # noqa: RUF015 - other threads add calls
-                poller = select.poll()
-                poller.register(self._woken, select.POLLIN)
-                poller.register(descriptor, call.events)
-            left = 0 if self._results.ready else (until - time.monotonic()) * 1000
-            events = poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)
-            if self._in_order and not events:  # others than the first may have answered
-                self._in_order = False
-                events = self._any_worker.poll(0)
-            self._ready = [descriptor for descriptor, _ in events]
-        finally:
-            self._waiting = False
+        with self._wake_lock:
+            if self._results.closed:
+                return  # take() says so
+            self._waiting = True
+            try:
+                self._ready = self._poll(at_least, math.inf if timeout is None else time.monotonic() + timeout)
+            finally:
+                self._waiting = False
 
     def take(self) -> list[EnvResult]:
         results = super().take() if self._results.ready else []
-        if self._woken in self._ready:
-            self._ready.remove(self._woken)
-            with suppress(BlockingIOError):
-                self._wake_reader.recv(4096)
         if self._in_order:
             for item in list(self._calls.values()):
                 if not item[1].advance():
@@ -113,8 +95,12 @@ class ProcessExecutor(AsyncExecutor):
         calls, self._calls = self._calls, {}
         for _, call, _ in list(calls.values()):
             call.cancel()
-        super().close()
+        self._results.close()  # from here on nothing waits again
         self._wake()
+        with self._wake_lock:
+            self._wake_reader.close()
+            self._wake_writer.close()
+        super().close()
 
     def _send(self, command: EnvCommand) -> bool:
         """Send a command whose environment exists. Returns whether it was sent."""
@@ -138,6 +124,29 @@ class ProcessExecutor(AsyncExecutor):
         return True
 
     # Reading, in the thread that takes results
+
+    def _poll(self, at_least: int, until: float) -> list[int]:
+        """Wait until there is something to read, or until a time. Returns the file descriptors of workers to read."""
+        until = min(until, self._first_deadline)
+        poller = self._any_worker
+        calls = self._calls  # another thread may close the executor, which takes them all away
+        self._in_order = at_least >= len(calls) > 1
+        if self._in_order:  # mostly, the first one is still at work
+            descriptor, call, _ = list(calls.values())[0]  # noqa: RUF015 - other threads add calls
+            poller = select.poll()
+            poller.register(self._woken, select.POLLIN)
+            poller.register(descriptor, call.events)
+        left = 0 if self._results.ready else (until - time.monotonic()) * 1000
+        events = poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)
+        if self._in_order and not events:  # others than the first may have answered
+            self._in_order = False
+            events = self._any_worker.poll(0)
+        ready = [descriptor for descriptor, _ in events]
+        if self._woken in ready:
+            ready.remove(self._woken)
+            with suppress(BlockingIOError):
+                self._wake_reader.recv(4096)
+        return ready
 
     def _read(self, descriptor: int, results: list[EnvResult]) -> None:
         """Read what a worker has sent."""
@@ -182,5 +191,5 @@ class ProcessExecutor(AsyncExecutor):
             self.submit([following])
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # it is awake already
+        with suppress(OSError):  # it is awake already, or closed
             self._wake_writer.send(b"\0")

@@ -22,14 +22,14 @@ class ResultQueue:
         self._results: deque[EnvResult] = deque()
         self._wanted = 0
         self._enough = threading.Lock()  # held while ``_wanted`` is above 0; who sets that to 0 releases it
-        self._closed = False
+        self.closed = False
         self.ready = False
         """Whether there is a result, or the queue is closed."""
 
     def close(self) -> None:
         """Wake a reader, and raise in every later :meth:`wait` and :meth:`take`."""
         with self._lock:
-            self._closed = self.ready = True
+            self.closed = self.ready = True
             self._wake()
 
     def put(self, result: EnvResult) -> None:
@@ -79,5 +79,5 @@ class ResultQueue:
             self._enough.release()
 
     def _assert_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise ClosedEnvironmentError("the vector environment was closed while a call waited for it")
