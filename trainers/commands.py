@@ -116,10 +116,13 @@ def merge(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym merge``. Returns the exit status."""
     from trainers.config.merge import MergeConfig
 
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and not words[0].startswith("-"):
-        words.insert(0, "--adapter")
-    config = _read(MergeConfig, words, "rllm-gym merge", _MERGE)
+    words: list[str] = []
+    adapter: list[str] = []
+    takes_value = False
+    for word in sys.argv[1:] if argv is None else argv:
+        (words if word.startswith("-") or takes_value else adapter).append(word)
+        takes_value = word.startswith("--") and "=" not in word and word not in ("--nf4", "--no-nf4", "--help")
+    config = _read(MergeConfig, [*words, *(["--adapter", *adapter] if adapter else [])], "rllm-gym merge", _MERGE)
     from transformers.utils.logging import disable_progress_bar
 
     from trainers.model.merge import merge_adapter

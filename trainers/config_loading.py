@@ -19,6 +19,7 @@ from trainers.config.mapping import (
     Config,
     Word,
     from_mapping,
+    read_word,
     sections_of,
     to_mapping,
     variants_of,
@@ -44,8 +45,12 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
     content = _read_yaml(file) if file else {}
     selectors = _select(config_type, content, given)
     asks_for_help = "-h" in argv or "--help" in argv
+    sections = sections_of(config_type)
     for key, value in (selectors if asks_for_help else given).items():
-        _set(content, key, value)
+        if value is NO_VALUE and key in sections:  # switches the section on
+            content[key] = content.get(key) or {}
+        else:
+            _set(content, key, value)
     where = f"configuration of {program}" if file is None else f"configuration of {program} with {find_file(file)}"
     config = from_mapping(config_type, content, where=where)
     if asks_for_help:
@@ -73,7 +78,7 @@ def _read_yaml(file: str | Path) -> dict[str, Any]:
     path = find_file(file)
     try:
         content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if content is None:
         content = {}
@@ -107,8 +112,9 @@ def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]
         if chosen and isinstance(own, Mapping):
             first = variants.selectors[0]
             # The loss of a file is chosen if it is not the own loss of the file's algorithm.
-            alone = to_mapping(variants.type_of({key: own[key] for key in own if key == first})())
-            defaults = to_mapping(variants.type_of(own)()) | {key: alone[key] for key in variants.selectors}
+            names = {key: name for key, name in own.items() if isinstance(name, str)}
+            alone = to_mapping(variants.type_of({key: names[key] for key in names if key == first})())
+            defaults = to_mapping(variants.type_of(names)()) | {key: alone[key] for key in variants.selectors}
             content[section] = {
                 key: value for key, value in own.items() if key == first or _differs(value, defaults.get(key, ...))
             }
@@ -151,10 +157,14 @@ def _parse(words: Sequence[str]) -> dict[str, Any]:
 def _set(content: dict[str, Any], key: str, value: Any) -> None:
     """Set an option, given as a dotted path, in nested mappings."""
     name, dot, rest = key.partition(".")
+    # Names in a file, such as those of roles, may contain "-".
+    name = next((known for known in content if str(known).replace("-", "_") == name), name)
     if not dot:
         content[name] = value
         return
-    own = content.get(name)
+    own = read_word(content.get(name))
+    if own is not None and own is not True and not isinstance(own, Mapping):
+        raise ConfigError(f"{name}={str(own)!r} is not a mapping, so it has no entry {rest.replace('_', '-')}")
     content[name] = dict(own) if isinstance(own, Mapping) else {}
     _set(content[name], rest, value)
 

@@ -9,12 +9,17 @@ from typing import Annotated, Any
 
 import tyro
 
+
+def _to_json(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
 shown_as_json = tyro.constructors.PrimitiveConstructorSpec[Mapping[str, Any]](
     nargs=1,
     metavar="JSON",
     instance_from_str=lambda words: json.loads(words[0]),
     is_instance=lambda value: isinstance(value, Mapping),
-    str_from_instance=lambda value: [json.dumps(dict(value), default=dataclasses.asdict)],
+    str_from_instance=lambda value: [json.dumps(dict(value), default=_to_json)],
 )
 """How ``--help`` shows a mapping."""
 

@@ -54,7 +54,7 @@ def import_object(path: str, option: str) -> Any:
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
 
 
@@ -90,6 +90,8 @@ def check_options_type(options: type, owner: str) -> None:
     Raises:
         ConfigError: They are not.
     """
+    if not isinstance(options, type):
+        raise ConfigError(f"the options of {owner!r} must be a dataclass, not an instance: {options!r}")
     if "__dataclass_fields__" not in vars(options):
         raise ConfigError(
             f"{options.__name__}, the options of {owner!r}, is not a dataclass: decorate it with "

@@ -59,7 +59,7 @@ def make_agent(options: argparse.Namespace) -> Callable[[], BaseAgent | Workflow
         module, _, name = options.agent.partition(":")
         try:
             agent = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise CommandError(f"--agent {options.agent} cannot be imported: {error}; expected MODULE:CLASS") from error
     name = options.agent or agent.__name__
     try:

@@ -150,7 +150,8 @@ class ServerConnection(ABC):
         sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
         broke_in_call: Whether the connection failed while a request was waiting for its answer.
         called: Whether a tool was called.
-        exited: Whether the server ended by itself, as a tool can make it do after its answer.
+        failed_by_itself: Whether the server ended or sent invalid data, as a tool can make it do after its answer;
+            it was not killed from outside.
     """
 
     _end_s = 5.0
@@ -161,7 +162,7 @@ class ServerConnection(ABC):
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
         self.sent_invalid = False
-        self.broke_in_call = self.called = self.exited = False
+        self.broke_in_call = self.called = self.failed_by_itself = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None

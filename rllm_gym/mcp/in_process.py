@@ -40,7 +40,7 @@ class InProcessConnection(ServerConnection):
         try:
             asyncio.run(self._serve())
         except BaseException as error:  # a task of a tool has ended the event loop
-            self.exited = True
+            self.failed_by_itself = True
             self._break(ServerFault(f"{self.label} ended: {type(error).__name__}", kind="server_died"))
         finally:
             self._finished()

@@ -19,7 +19,7 @@ from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
 from rllm_gym.mcp.results import ToolResult, read_result, refusal
-from rllm_gym.mcp.servers import Server
+from rllm_gym.mcp.servers import HttpServer, Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
 
 if TYPE_CHECKING:  # it imports the SDK
@@ -67,6 +67,7 @@ class ToolSession:
         tools: The tools.
         instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
+        lost_memory: The servers that broke because of a call, and so lost what they kept in memory.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class ToolSession:
         self._ending: asyncio.Future[None] | None = None
         self._pid = os.getpid()
         self.workspace = workspace
+        self.lost_memory: set[str] = set()
         self.tools: list[MCPTool] = named_tools([(one.name, one.connection.raw_tools) for one in attached], reserved)
         self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
         self._by_name = {tool.name: tool for tool in self.tools}
@@ -147,11 +149,15 @@ class ToolSession:
             if self._ending is not None:
                 raise ServerFault("this ToolSession was closed", kind="server_died")
             if (error := one.restart.exception()) is not None:
+                if isinstance(one.server, HttpServer):
+                    raise error  # it is operated by others: the model cannot have ended it
                 _logger.warning("%s", error)
                 return refusal(_CANNOT_RESTART)
             connection = one.connection
-        elif connection.broken and connection.called and connection.exited:
+        elif connection.broken and connection.called and connection.failed_by_itself:
+            # A call may have made it end later.
             connection.broke_in_call = True
+            self.lost_memory.add(one.name)
             return refusal(_AFTER_A_CALL + _RESTARTS)
         broke_by_itself = connection.broken
         try:
@@ -165,6 +171,8 @@ class ToolSession:
             if fault.kind == "server_deadline" and not await _responds(connection, timeout_s):
                 connection.broke_in_call = True
                 await connection.close()
+            if connection.broken and not isinstance(one.server, HttpServer):
+                self.lost_memory.add(one.name)
             return refusal(_IN_A_CALL[fault.kind] + (_RESTARTS if connection.broken else ""))
         return read_result(raw)
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -232,6 +233,7 @@ class StdioConnection(ServerConnection):
         read, messages, requests = self._read_since_asked, self._messages_since_asked, self._requests_since_asked
         too_many = read > FLOOD_BYTES or messages > FLOOD_MESSAGES
         if self._fault is None and (requests > FLOOD_REQUESTS or (self._asked and too_many)):
+            self.failed_by_itself = True
             words = f"{self.label} sends {messages:,} messages ({requests:,} requests) of {read:,} bytes"
             self._fail(ServerFault(f"{words} instead of an answer{self.error_context()}", kind="server_protocol"))
         return self._fault is not None
@@ -284,6 +286,7 @@ class StdioConnection(ServerConnection):
             words = f"{self.label} is not an MCP server{self.error_context()}"
         else:
             return
+        self.failed_by_itself = True
         self._fail(ServerFault(words, kind="server_protocol"))
 
     def _on_stderr(self) -> None:
@@ -319,7 +322,7 @@ class StdioConnection(ServerConnection):
             if not self._take_output():
                 break
         self._on_stderr()
-        self.exited = status >= 0
+        self.failed_by_itself = -status not in (signal.SIGKILL, signal.SIGTERM)
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         self._fail(ServerFault(f"{self.label} ended ({how}){self.error_context()}", kind="server_died"))
 

@@ -144,7 +144,7 @@ class ProcessExecutor(AsyncExecutor):
         ready = [descriptor for descriptor, _ in events]
         if self._woken in ready:
             ready.remove(self._woken)
-            with suppress(BlockingIOError):
+            with suppress(OSError):  # nothing is left, or a signal handler has closed it
                 self._wake_reader.recv(4096)
         return ready
 

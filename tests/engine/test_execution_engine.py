@@ -362,8 +362,6 @@ def test_an_option_that_is_unknown_or_invalid_is_an_error() -> None:
         engine_of(max_response_tokens=5)
     with pytest.raises(TypeError, match=r"deadlines=5 must be a Deadlines, such as Deadlines\(step=5\.0\)"):
         engine_of(deadlines=5)
-    with pytest.raises(TypeError, match="'n_paralell'"):
-        engine_of(n_paralell=3)
     with pytest.raises(TypeError, match="BaseAgent"):
         engine_of(agent=dict).run_sync([0])
 

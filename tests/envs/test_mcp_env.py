@@ -569,6 +569,16 @@ def test_a_model_that_breaks_a_server_gets_an_error_and_its_reward(program):
         env.close()
 
 
+def test_a_task_with_a_check_is_not_solved_after_a_server_lost_its_memory(program):
+    """A model could otherwise make a server forget what the check looks for."""
+    for calls, reward in ((call("where"), 1.0), (call("die"), 0.0)):
+        env = make_env({"check": lambda state: True}, servers=program)
+        env.reset(seed=0)
+        env.step(calls)
+        assert env.step("5")[1] == reward, calls
+        env.close()
+
+
 def test_a_server_that_ends_by_itself_is_a_fault_and_the_next_episode_works(program):
     env = make_env(servers=program)
     env.reset(seed=0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -228,13 +229,53 @@ def test_all_invalid_options_of_the_file_and_the_command_line_are_listed_at_once
         "  - threads='two' must be of type int",
         lines[6],
         "  - validation.every has no value; write --validation.every VALUE",
-        "  - seed=[1, 2] must be of type int",
+        "  - seed=['1', '2'] must be of type int",
         '  - env.kwargs=[1] must be a mapping, for example {"name": value}',
     ]
     assert lines[6].startswith("  - such_switch=False is not an option")
     assert lines[4].startswith("  - sampler.backend='trl' is not one of torch, vllm")
     with pytest.raises(ConfigError, match="'twelve' belongs to no option"):
         read("twelve")
+
+
+TEXTS = ["", "Use rule #1", "Line one\nLine two", "No", "{name}", "Think: answer", "2023-01-01"]
+
+
+def test_words_of_the_command_line_are_read_by_the_type_of_the_option() -> None:
+    """Text stays as it is; where the option has no type, JSON is read and everything else is text."""
+    for text in TEXTS:
+        assert read("--env.id", "x", "--env.agent-kwargs.system-prompt", text).env.agent_kwargs["system_prompt"] == text
+    kwargs = read(
+        "--env.id", "x", "--env.kwargs", '{"f": 1e5, "e": "\\ud83d\\ude00"}', "--env.kwargs.size", "3"
+    ).env.kwargs
+    assert kwargs == {"f": 100000.0, "e": "\N{GRINNING FACE}", "size": 3}
+    assert read("--env.kwargs.slippery", "--env.kwargs.no-walls").env.kwargs == {"slippery": True, "walls": False}
+    assert read("--steps", "010").steps == 10
+    roles = read("--roles", '{"solver": {"adapter": "own"}}', "--roles.judge.adapter", "base").roles
+    assert {name: role.adapter for name, role in roles.items()} == {"solver": "own", "judge": "base"}
+    options = read_command_line(UserOptions, USER_WORDS, program="train", description="")
+    assert options == UserOptions([1, 2], Path("/x"), 0.5, ("foo",), {"a": 1e-4}, (3,), 7, True, ("a #1", "b"))
+
+
+@dataclass(frozen=True)
+class UserOptions:
+    """Options of an algorithm or sampler outside the package."""
+
+    numbers: list[int] = field(default_factory=list)
+    path: Path = Path()
+    either: int | float = 1
+    names: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
+    anything: Any = None
+    switch: bool | None = None
+    files: str | tuple[str, ...] = ""
+
+
+USER_WORDS = [
+    "--numbers", "1", "2", "--path", "/x", "--either", "0.5", "--names", "foo", "--weights.a", "1e-4", "--sizes", "3",
+    "--anything", "7", "--switch", "--files", "a #1", "b",
+]  # fmt: skip
 
 
 def test_sections_are_switched_on_and_off() -> None:

@@ -5,14 +5,14 @@ Every problem is reported, in one form: the option, its value, and what to write
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import difflib
+import json
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
-
-import yaml
 
 from trainers.config.other_names import NO_OPTION, OTHER_NAMES
 from trainers.option_checks import ConfigError, raise_if_any
@@ -136,10 +136,11 @@ class _Reader:
                     values[key] = self._value(hints[key], value, path)
                 elif type(None) in get_args(hints[key]) and _is_none(value):
                     values[key] = None
-                elif value is NO_VALUE and key not in nested:
-                    values[key] = sections[key]()
                 elif not isinstance(value, Mapping):
-                    raise ConfigError(f"{path}={_shown(value)} is a section; set its options, for example {path}.NAME")
+                    off = ", or write none (null in a file)" if type(None) in get_args(hints[key]) else ""
+                    raise ConfigError(
+                        f"{path}={_shown(value)} is a section; set its options, for example {path}.NAME{off}"
+                    )
                 else:
                     own = nested.get(key)
                     words = {name: word for name, word in value.items() if isinstance(word, str)}
@@ -152,41 +153,71 @@ class _Reader:
     def _value(self, hint: Any, value: Any, path: str) -> Any:
         """Convert a value to the type of its option."""
         origin, arguments = get_origin(hint), get_args(hint)
+        if hint is Any:
+            return read_word(value)
         if value is NO_VALUE:
-            if hint is bool:
+            if bool in (hint, *arguments):
                 return True
             raise ConfigError(f"{path} has no value; write --{path.replace('_', '-')} VALUE")
         if origin in (Union, types.UnionType):
-            if type(None) in arguments and _is_none(value):
-                return None
-            alternatives = [argument for argument in arguments if argument is not type(None)]
-            several = get_origin(alternatives[-1]) is tuple and isinstance(value, list | tuple)
-            return self._value(alternatives[-1 if several else 0], value, path)
-        if hint is not str and value not in arguments:
-            value = _read(value)
-        if origin is tuple:
-            return tuple(self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value))
-        if origin is Mapping:
-            return self._mapping(arguments[1], value, path)
+            return self._alternative(arguments, value, path)
         if origin is Literal:
-            if value in arguments and not isinstance(value, bool):
-                return arguments[arguments.index(value)]
+            for argument in arguments:
+                if value == argument and type(value) in (type(argument), Word):
+                    return argument
+                if isinstance(value, Word) and value == str(argument):
+                    return argument
             raise ConfigError(f"{path}={_shown(value)} is not one of {', '.join(map(str, arguments))}")
-        if hint is float and not isinstance(value, bool):
+        kind: Any = origin or hint
+        if isinstance(kind, type) and issubclass(kind, Mapping):
+            return self._mapping(arguments[1] if arguments else Any, read_word(value), path)
+        if kind in _SEQUENCES:
+            return self._sequence(kind, arguments, value, path)
+        if isinstance(value, Word):
+            return _from_word(kind, value, path)
+        if kind is float and not isinstance(value, bool):
             # YAML 1.1 parses 1e-4 as a string.
             try:
                 return float(value)
             except (TypeError, ValueError):
                 raise ConfigError(f"{path}={_shown(value)} must be a number") from None
-        if isinstance(value, hint) and (hint is not int or not isinstance(value, bool)):
-            return str(value) if hint is str else value
-        raise ConfigError(f"{path}={_shown(value)} must be of type {hint.__name__}")
+        if kind in (bool, int, str) or isinstance(value, kind):
+            if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):
+                return value
+            raise ConfigError(f"{path}={_shown(value)} must be of type {kind.__name__}")
+        return _made(kind, value, path)
+
+    def _alternative(self, arguments: tuple[Any, ...], value: Any, path: str) -> Any:
+        """Convert a value to the first of several types that accepts it; text is the last of those for one value."""
+        if type(None) in arguments and _is_none(value):
+            return None
+        several = isinstance(value, list | tuple)
+        alternatives = [argument for argument in arguments if argument is not type(None)]
+        alternatives.sort(key=lambda kind: (((get_origin(kind) or kind) in _SEQUENCES) != several, kind is str))
+        problem: ConfigError | None = None
+        for alternative in alternatives:
+            try:
+                return self._value(alternative, value, path)
+            except ConfigError as error:
+                problem = problem or error
+        assert problem is not None
+        raise problem
+
+    def _sequence(self, kind: Any, arguments: tuple[Any, ...], value: Any, path: str) -> Any:
+        if isinstance(value, Word):
+            read = read_word(value) if value.startswith("[") else value
+            value = read if isinstance(read, list) else [value]
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{path}={_shown(value)} must be a list")
+        each = arguments[0] if arguments else Any
+        items = [self._value(each, item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return tuple(items) if kind is tuple else items
 
     def _mapping(self, item: Any, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise ConfigError(f'{path}={_shown(value)} must be a mapping, for example {{"name": value}}')
         if not dataclasses.is_dataclass(item):
-            return {str(name): _read(inner) for name, inner in value.items()}
+            return {str(name): self._value(item, inner, f"{path}.{name}") for name, inner in value.items()}
         if wrong := next((name for name, options in value.items() if not isinstance(options, Mapping)), None):
             raise ConfigError(
                 f"{path}.{wrong}={_shown(value[wrong])} must be a mapping of options: "
@@ -227,16 +258,50 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _read(value: Any) -> Any:
-    """Return the value that a word of the command line, also in a mapping or list, has in YAML."""
+_SEQUENCES: tuple[Any, ...] = (tuple, list, collections.abc.Sequence)
+_SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def read_word(value: Any) -> Any:
+    """Return the value of a word whose option has no type: JSON, else the text itself."""
     if isinstance(value, Mapping):
-        return {name: _read(inner) for name, inner in value.items()}
+        return {name: read_word(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_read(item) for item in value]
+        return [read_word(item) for item in value]
+    if value is NO_VALUE:
+        return True
+    if not isinstance(value, Word):
+        return value
     try:
-        return yaml.safe_load(value) if isinstance(value, Word) else value
-    except yaml.YAMLError:
-        return str(value)
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        pass
+    if value.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[value.lower()]
+    return str(value)
+
+
+def _from_word(kind: Any, word: Word, path: str) -> Any:
+    """Convert one word of the command line to a type of a single value."""
+    if kind is str:
+        return str(word)
+    if kind is bool:
+        if word.lower() in _SWITCHES:
+            return _SWITCHES[word.lower()]
+        raise ConfigError(f"{path}={_shown(word)} must be true or false")
+    try:
+        return kind(str(word))
+    except Exception:  # the type may be a user's
+        expected = "a number" if kind is float else f"of type {kind.__name__}"
+        raise ConfigError(f"{path}={_shown(word)} must be {expected}") from None
+
+
+def _made(kind: Any, value: Any, path: str) -> Any:
+    """Convert a value of a file to a type that YAML does not have, for example a path."""
+    try:
+        return kind(value)
+    except Exception:  # the type may be a user's
+        raise ConfigError(f"{path}={_shown(value)} must be of type {kind.__name__}") from None
 
 
 def _is_none(value: Any) -> bool:

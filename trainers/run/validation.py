@@ -92,5 +92,6 @@ class Validation:
             raise ConfigError(
                 f"validation.best={metric!r} is not a validation metric of this run: {', '.join(state.validation)}"
             )
-        if step and (not state.best or state.validation[metric] > state.best["value"]):
+        is_first = not state.best or state.best["metric"] != metric
+        if step and (is_first or state.validation[metric] > state.best["value"]):
             state.best = {"metric": metric, "step": step, "value": state.validation[metric]}

@@ -194,4 +194,6 @@ class ServerTaskInstance:
         if row.check is None:
             return True
         state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
-        return await run_check(row.check, state, timeout_s=self._timeout_s)
+        passed = await run_check(row.check, state, timeout_s=self._timeout_s)
+        # Otherwise a model could make a server forget what the check looks for, also during the check.
+        return passed and not session.lost_memory
