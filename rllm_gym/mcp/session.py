@@ -105,7 +105,8 @@ class ToolSession:
             dies, hangs or sends an invalid answer: then it starts again for the next call.
 
         Raises:
-            ServerFault: The server was killed while it had no call to work on, or this session is closed.
+            ServerFault: The server was killed while it had no call to work on, an HTTP server cannot be reached
+                again, or this session is closed.
         """
         if self._pid != os.getpid():
             raise ServerFault(
