@@ -6,7 +6,8 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. The first four reasons come from environments, the others from the engine.
+    """Why an episode ended. Success, failure, invalid action and maximum turns come from environments,
+    the others from the engine.
 
     ``info["stop_reason"]`` holds the value as a plain string, and ``""`` while the episode is running.
     """
