@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
-import importlib
-import inspect
 import json
 import re
 import sys
@@ -15,14 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import gymnasium
-from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
-from rllm_gym.commands.env_arguments import add_environment_arguments, import_module, make_env, make_game, parse_kwargs
+from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
@@ -37,7 +33,7 @@ from rllm_gym.engine import (
     save_episodes,
     write_manifest,
 )
-from rllm_gym.engine.game_host import is_game
+from rllm_gym.engine.env_creation import is_game, make_env_with_split
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSampler
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
@@ -183,38 +179,24 @@ def _parser() -> argparse.ArgumentParser:
 def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None]:
     """Return the environment's arguments, and its number of tasks (``None`` if it has no task set)."""
     kwargs = parse_kwargs(options.kwarg)
-    game = is_game(options.env)
-    if game and not workflow:
+    split = kwargs.get("split", options.split or "test")
+    if options.split not in (None, split):
+        raise CommandError(f"--split {options.split} conflicts with --kwarg split={split}")
+    if not workflow and is_game(options.env):
         raise CommandError(
             f"{options.env} is a game of several agents: --agent must be a workflow, e.g. "
             "rllm_gym.engine.workflows:SelfPlay"
         )
-    takes_split = _takes_split(options.env, game=game)
-    if options.split is not None and not takes_split:
-        raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
-    if takes_split and "split" not in kwargs:
-        kwargs["split"] = options.split or "test"
-    elif options.split is not None and kwargs["split"] != options.split:
-        raise CommandError(f"--split {options.split} conflicts with --kwarg split={kwargs['split']}")
     # Created once here, so that a wrong argument gives one clear line instead of a fault in every episode.
-    env = make_game(options.env, kwargs) if game else make_env(options.env, kwargs)
+    with creation_errors(options.env):
+        env, kwargs = make_env_with_split(options.env, kwargs, split)
     try:
         tasks = getattr(env.unwrapped, "tasks", None)
+        if options.split is not None and "split" not in kwargs:
+            raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
         return kwargs, None if tasks is None else len(tasks)
     finally:
         env.close()
-
-
-def _takes_split(env: str, *, game: bool) -> bool:
-    name = env.rpartition(":")[2]
-    if not game and name not in gymnasium.registry:
-        return False  # make_env reports what is wrong with the id
-    spec = importlib.import_module("pettingzoo").spec("aec", name) if game else gymnasium.registry[name]
-    entry_point = spec.entry_point
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    if creator is None:
-        return False
-    return "split" in inspect.signature(creator.__init__ if inspect.isclass(creator) else creator).parameters
 
 
 def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from rllm_gym.commands.env_arguments import add_environment_arguments, make_env, parse_kwargs, parse_task
+from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, parse_kwargs, parse_task
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
 
@@ -47,7 +47,9 @@ def main(argv: list[str]) -> int:
         help="quit after this number of episodes (default: 1 if stdin is not a terminal, else no limit)",
     )
     options = parser.parse_args(argv)
-    env = make_env(options.env, parse_kwargs(options.kwarg))
+    kwargs = parse_kwargs(options.kwarg)
+    with creation_errors(options.env):
+        env = gymnasium.make(options.env, **kwargs)
     try:
         return InteractiveSession(
             env, seed=options.seed, task=parse_task(options.task), episodes=options.episodes

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from typing import Any
 import pytest
+import gymnasium
+import huggingface_hub
 from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.engine import compute_pass_at_k, load_episodes
@@ -60,6 +63,20 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
 
 
 @pytest.fixture(scope="module")
+@pytest.mark.parametrize("env_id", ["rllm/MathMultiTurn-v0", "rllm/CodeMultiTurn-v0"])
+def test_the_tasks_are_those_of_the_split(env_id: str, tmp_path: Path, replies: Path) -> None:
+    """The test split by default, also where the constructor passes ``split`` on to its parent."""
+    output = tmp_path / "episodes.jsonl"
+    command = ("eval", env_id, "--model.path", f"scripted:{replies}", "--tasks", "3", "--output", str(output))
+    for options, split in (((), "test"), (("--split", "train"), "train"), (("-k", "split=validation"), "validation")):
+        result = rllm_gym(*command, *options)
+        assert result.returncode == 0, result.stderr
+        env: Any = gymnasium.make(env_id, split=split)
+        expected = [env.unwrapped.tasks[index].task_id for index in range(3)]
+        env.close()
+        assert [episode.task_id for episode in load_episodes(output)] == expected, split
+
+
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a tiny model."""
     from trainers.tiny_model import make_tiny_model
