@@ -35,6 +35,7 @@ from rllm_gym.engine import (
 )
 from rllm_gym.engine.env_creation import is_game, make_env_with_split
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSampler
+from rllm_gym.samplers.model_names import check_model_name
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
@@ -259,8 +260,6 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
 
     from rllm_gym.samplers import TorchSampler
 
-    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
-        raise CommandError(f"--model.path {path}: no such directory")
     logging.disable_progress_bar()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -273,6 +272,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
         ) from error
     weights = "auto" if dtype == "auto" else getattr(torch, dtype)
     try:
+        check_model_name(path)
         if (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM
 

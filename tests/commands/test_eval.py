@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 from typing import Any
@@ -120,6 +121,30 @@ def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Pa
         "class Broken(TextEnv):\n"
         "    def __init__(self, **kwargs):\n"
         "        super().__init__(tasks=Taskset.from_rows([Task('a', 'a'), Task('b', 'b')]), max_turns=2, **kwargs)\n"
+def test_a_mistyped_model_is_reported_at_once_without_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Path
+) -> None:
+    """transformers and PEFT take it for an id on the hub, which they look up six times in half a minute."""
+    look_ups = []
+
+    def no_network(host: str, *arguments: Any, **options: Any) -> Any:
+        look_ups.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    output = str(tmp_path / "run")
+    for command in (
+        ["eval", LAKE, "--model.path", "mistyped"],
+        ["train", "--env.id", LAKE, "--model.path", "mistyped", "--output", output],
+        ["merge", "mistyped", "--output", f"{output}/merged"],
+    ):
+        assert_one_line_error(rllm_gym(*command), "no such folder: 'mistyped'", "hub cannot be asked")
+    assert len(look_ups) < 6  # one each, and one of huggingface_hub in each process
+    result = rllm_gym("eval", LAKE, "--model.path", str(tiny), "--tasks", "1", "--sampling.max-tokens", "2")
+    assert result.returncode == 0, result.stderr
+
+
         "    def _begin(self, task):\n"
         "        return task.content\n"
         "    def _act(self, action):\n"
