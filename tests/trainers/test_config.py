@@ -324,11 +324,21 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     with pytest.raises(ConfigError, match=r"lake_ppo_full.yaml:\n  - algorithm.gamma=0.95 is not an option here"):
         read("--config", "frozen_lake_ppo_full", "--algorithm.name", "grpo")
     with pytest.raises(SystemExit):
-        read("--algorithm.name", "ppo", "--help")
+    for file in ([], ["--config", "frozen_lake_full"], ["--config", "frozen_lake_ppo_full"]):
+        for name, own, other in (
+            ("ppo", "--algorithm.gae-lambda", "--algorithm.normalize-std"),
+            ("grpo", "--algorithm.normalize-std", "--algorithm.gae-lambda"),
+        ):
+            with pytest.raises(SystemExit):
+                read(*file, "--algorithm.name", name, "--help")
+            shown = capsys.readouterr().out
+            assert own in shown
+            assert other not in shown
+            assert ("Lambda of GAE" in shown) == (name == "ppo")
+        read("--config", "frozen_lake_lora", "--model.tuning", "full", "--sampler.backend", "vllm", "--help")
     shown = capsys.readouterr().out
-    assert "--algorithm.gae-lambda" in shown
-    assert "Lambda of GAE" in shown
-    assert "--algorithm.normalize-std" not in shown
+    assert "--sampler.gpu-memory" in shown
+    assert "--model.lora.rank" not in shown
 
 
 def test_every_public_name_can_be_imported() -> None:
