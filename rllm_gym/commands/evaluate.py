@@ -51,7 +51,6 @@ _OTHER_NAMES = {
     "--env.agent-kwargs": "--agent-kwarg",
     "--env.id": "ENV, without an option",
     "--env.kwargs": "--kwarg",
-    "--env.workflow": "--agent",
     "--max-new-tokens": "--sampling.max-tokens",
     "--model": "--model.path",
     "--roles": "--role",
@@ -59,8 +58,6 @@ _OTHER_NAMES = {
     "--validation.samples": "--n",
     "--validation.tasks": "--tasks",
     "--workflow": "--agent",
-    "--workflow-kwarg": "--agent-kwarg",
-    "--workflow-kwargs": "--agent-kwarg",
 }
 _EXAMPLES = """examples:
   rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --n 4
