@@ -79,7 +79,7 @@ def test_hostile_replies_do_not_reach_the_terminal() -> None:
 def test_ctrl_c_at_the_prompt_exits_without_a_traceback() -> None:
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "rllm_gym.commands.main", *LAKE, "--seed", "0"],
+        [sys.executable, "-m", "rllm_gym", *LAKE, "--seed", "0"],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
