@@ -48,33 +48,36 @@ _OTHER_NAMES = {
     **{f"--{name}": f"--model.{name}" for name in ("device", "dtype")},
     **{f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")},
     "--agent-kwargs": "--agent-kwarg",
+    "--base-url": "--url",
     "--env.agent-kwargs": "--agent-kwarg",
     "--env.id": "ENV, without an option",
     "--env.kwargs": "--kwarg",
     "--max-new-tokens": "--sampling.max-tokens",
     "--model": "--model.path",
+    "--n": "--samples",
     "--roles": "--role",
-    "--sampler.url": "--base-url",
-    "--validation.samples": "--n",
+    "--sampler.url": "--url",
+    "--validation.samples": "--samples",
     "--validation.tasks": "--tasks",
     "--workflow": "--agent",
 }
 _EXAMPLES = """examples:
-  rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --n 4
+  rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --samples 4
   rllm-gym eval rllm/FrozenLake-v0 --model.path runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
   rllm-gym eval rllm/Math-v0 --model.path BASE --agent rllm_gym.engine.workflows:SolverJudge \\
       --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
-  rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
+  rllm-gym eval rllm/Math-v0 --url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
 """
 
 
 def main(argv: list[str]) -> int:
     options = _parse(_parser(), argv)
-    if options.n > 1 and options.temperature == 0:
+    if options.samples > 1 and options.temperature == 0:
         raise CommandError(
-            f"--n {options.n} requires --sampling.temperature > 0: at temperature 0 all samples of a task are equal"
+            f"--samples {options.samples} requires --sampling.temperature > 0: at temperature 0 all episodes of a task "
+            "are equal"
         )
     try:
         params = SamplingParams(
@@ -129,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     measurement = parser.add_argument_group("evaluation options")
     measurement.add_argument(
-        "--n", type=_positive, default=1, help="number of episodes per task, for pass@n (default: 1)"
+        "--samples", type=_positive, default=1, help="number of episodes per task, n of pass@n (default: 1)"
     )
     measurement.add_argument("--tasks", type=_positive, default=64, help="number of tasks (default: 64)")
     measurement.add_argument("--split", help="train, validation or test (default: test, if the environment has splits)")
@@ -189,9 +192,9 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
     with creation_errors(options.env):
         env, kwargs = make_env_with_split(options.env, kwargs, split)
     try:
-        tasks = getattr(env.unwrapped, "tasks", None)
         if options.split is not None and "split" not in kwargs:
             raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
+        tasks = getattr(env.unwrapped, "tasks", None)
         return kwargs, None if tasks is None else len(tasks)
     finally:
         env.close()
@@ -209,7 +212,7 @@ def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
             episode_id=f"{index}#{member}",
         )
         for index in range(count)
-        for member in range(options.n)
+        for member in range(options.samples)
     ]
 
 
@@ -239,7 +242,7 @@ def _engine(
 
 
 def _sampler(options: argparse.Namespace) -> Sampler:
-    if options.base_url is not None:
+    if options.url is not None:
         return endpoint_sampler(options)
     if options.model.startswith(_SCRIPTED):
         path = options.model.removeprefix(_SCRIPTED)
@@ -321,8 +324,8 @@ def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Ep
 
 def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
     """Return everything that is printed, as JSON types."""
-    sizes = sorted({1, options.n, *(1 << power for power in range(options.n.bit_length()))} - {0})
-    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.n])
+    sizes = sorted({1, options.samples, *(1 << power for power in range(options.samples.bit_length()))} - {0})
+    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.samples])
     kept = [episode for episode in episodes if episode.trainable]
     stats = engine.stats
     return {
@@ -368,7 +371,8 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
     console.print(
         Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
         Text(
-            f"{result['tasks']} tasks x {options.n} episodes, temperature {options.temperature:g}", style="bright_black"
+            f"{result['tasks']} tasks x {options.samples} episodes, temperature {options.temperature:g}",
+            style="bright_black",
         ),
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")

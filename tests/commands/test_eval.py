@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
-
 from typing import Any
-import pytest
+
 import gymnasium
 import huggingface_hub
+import pytest
 from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.engine import compute_pass_at_k, load_episodes
@@ -33,7 +33,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         LAKE,
         "--model.path",
         f"scripted:{replies}",
-        "--n",
+        "--samples",
         "4",
         "--tasks",
         "20",
@@ -53,7 +53,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
     # Each episode of a task has its own dynamics, and the order is that of the tasks.
     assert len({episode.seed for episode in episodes}) == 80
     assert [episode.group_id for episode in episodes] == [str(index // 4) for index in range(80)]
-    assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["n"] == 4
+    assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["samples"] == 4
 
     again = json.loads(rllm_gym(*command, "--json").stdout)
     assert again["pass"] == report["pass"]
@@ -63,7 +63,6 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         assert word in shown
 
 
-@pytest.fixture(scope="module")
 @pytest.mark.parametrize("env_id", ["rllm/MathMultiTurn-v0", "rllm/CodeMultiTurn-v0"])
 def test_the_tasks_are_those_of_the_split(env_id: str, tmp_path: Path, replies: Path) -> None:
     """The test split by default, also where the constructor passes ``split`` on to its parent."""
@@ -78,6 +77,7 @@ def test_the_tasks_are_those_of_the_split(env_id: str, tmp_path: Path, replies: 
         assert [episode.task_id for episode in load_episodes(output)] == expected, split
 
 
+@pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a tiny model."""
     from trainers.tiny_model import make_tiny_model
@@ -98,7 +98,19 @@ def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> None:
-    command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--sampling.max-tokens", "8", "--system-prompt", "", "--json")
+    command = (
+        "eval",
+        LAKE,
+        "--tasks",
+        "4",
+        "--samples",
+        "2",
+        "--sampling.max-tokens",
+        "8",
+        "--system-prompt",
+        "",
+        "--json",
+    )
     report = json.loads(rllm_gym(*command, "--model.path", str(tiny)).stdout)
     assert report["episodes"] == 8
     assert report["sampled_tokens"] > 0
@@ -109,18 +121,6 @@ def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> N
     assert json.loads(result.stdout)["episodes"] == 8
 
 
-def test_the_help_has_one_percent_sign() -> None:
-    assert "with 95%\nconfidence" in rllm_gym("eval", "--help").stdout
-
-
-def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
-    (tmp_path / "server_is_gone.py").write_text(
-        "import gymnasium\n"
-        "from rllm_gym.core import EnvironmentFault, Task, TextEnv\n"
-        "from rllm_gym.data import Taskset\n"
-        "class Broken(TextEnv):\n"
-        "    def __init__(self, **kwargs):\n"
-        "        super().__init__(tasks=Taskset.from_rows([Task('a', 'a'), Task('b', 'b')]), max_turns=2, **kwargs)\n"
 def test_a_mistyped_model_is_reported_at_once_without_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Path
 ) -> None:
@@ -145,6 +145,18 @@ def test_a_mistyped_model_is_reported_at_once_without_network(
     assert result.returncode == 0, result.stderr
 
 
+def test_the_help_has_one_percent_sign() -> None:
+    assert "with 95%\nconfidence" in rllm_gym("eval", "--help").stdout
+
+
+def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
+    (tmp_path / "server_is_gone.py").write_text(
+        "import gymnasium\n"
+        "from rllm_gym.core import EnvironmentFault, Task, TextEnv\n"
+        "from rllm_gym.data import Taskset\n"
+        "class Broken(TextEnv):\n"
+        "    def __init__(self, **kwargs):\n"
+        "        super().__init__(tasks=Taskset.from_rows([Task('a', 'a'), Task('b', 'b')]), max_turns=2, **kwargs)\n"
         "    def _begin(self, task):\n"
         "        return task.content\n"
         "    def _act(self, action):\n"
@@ -166,17 +178,31 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
         (["--model.path", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "hub/model"], ["did you mean --model.path?"]),
         (
-            ["--model.path", "x", "--env.max-turns", "3", "--workflow-kwargs=x", "--otuput", "x"],
+            [
+                "--model.path",
+                "x",
+                "--env.max-turns",
+                "3",
+                "--agent-kwargs=x",
+                "--otuput",
+                "x",
+                "--base-url",
+                "http://x",
+                "--n",
+                "3",
+            ],
             [
                 "did you mean --max-turns?",
-                "--workflow-kwargs=x is not an option; did you mean --agent-kwarg?",
+                "--agent-kwargs=x is not an option; did you mean --agent-kwarg?",
+                "did you mean --url?",
+                "did you mean --samples?",
                 "--output?",
             ],
         ),
         (["--model.path", "x", "--tasks", "none"], ["--tasks", "'none' is not a positive integer", "--help"]),
         (["--model.path", "hub/model", "--dtype", "bfloat16"], ["did you mean --model.dtype?"]),
         (["--model.path", "scripted:/no/such/file"], ["/no/such/file"]),
-        (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--n", "4"], ["temperature 0"]),
+        (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--samples", "4"], ["temperature 0"]),
         (["--model.path", "scripted:{replies}", "--sampling.temperature", "-1"], ["temperature"]),
         (["--model.path", "scripted:{replies}", "--agent", "nowhere:Agent"], ["nowhere:Agent"]),
         (["--model.path", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
