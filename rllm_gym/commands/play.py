@@ -12,8 +12,10 @@ from rich.panel import Panel
 from rich.text import Text
 
 from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, parse_kwargs, parse_task
+from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
+from rllm_gym.engine.env_creation import is_game
 
 _HELP = """Each reply is passed to env.step() like the reply of a model.
   One line is one reply. A backslash at the end continues the reply on the next line.
@@ -49,6 +51,8 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     kwargs = parse_kwargs(options.kwarg)
     with creation_errors(options.env):
+        if is_game(options.env):
+            raise CommandError(f"{options.env} is a game of several agents; use `rllm-gym eval` with a workflow")
         env = gymnasium.make(options.env, **kwargs)
     try:
         return InteractiveSession(

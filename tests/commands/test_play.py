@@ -105,6 +105,7 @@ def test_invalid_arguments_are_one_line_errors() -> None:
     assert_one_line_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
     assert_one_line_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
     assert_one_line_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "directory that contains it")
+    assert_one_line_error(rllm_gym("play", "rllm/TicTacToe-v0"), "game of several agents", "rllm-gym eval")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")
