@@ -45,7 +45,7 @@ Resume after a crash or SIGTERM:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 
 Run on several GPUs (or CPU cores) of one machine; each process samples and trains on its share:
-  torchrun --nproc-per-node 2 -m rllm_gym.commands.main train --config frozen_lake_full ...
+  torchrun --nproc-per-node 2 -m rllm_gym train --config frozen_lake_full ...
 """
 
 _SFT = """Fine-tune a model on demonstrations, for example to teach it the answer format before reinforcement learning.

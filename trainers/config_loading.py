@@ -51,6 +51,8 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
             content[key] = content.get(key) or {}
         else:
             _set(content, key, value)
+    if asks_for_help:
+        _drop_options_of_others(config_type, content)
     where = f"configuration of {program}" if file is None else f"configuration of {program} with {find_file(file)}"
     config = from_mapping(config_type, content, where=where)
     if asks_for_help:
@@ -120,6 +122,18 @@ def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]
             }
         selectors |= chosen
     return selectors
+
+
+def _drop_options_of_others(config_type: type, content: dict[str, Any]) -> None:
+    """Remove from a file what only another algorithm, backend or tuning has: the help shows the options of the chosen
+    one, also if a run would need a change of the file."""
+    for section, variants in variants_of(config_type).items():
+        own = content.get(section)
+        if isinstance(own, Mapping):
+            kind = variants.type_of({key: name for key, name in own.items() if isinstance(name, str)})
+            content[section] = {
+                key: value for key, value in own.items() if hasattr(kind(), key) or not variants.owners(str(key))
+            }
 
 
 def _differs(value: Any, default: Any) -> bool:

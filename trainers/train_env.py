@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.engine import Workflow
-from rllm_gym.engine.game_host import is_game
+from rllm_gym.engine.env_creation import is_game, make_env, make_env_with_split
 from trainers.config import ConfigError, EnvConfig
 from trainers.option_checks import import_object
 
@@ -79,21 +77,23 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
     Raises:
         ConfigError: The id or the agent cannot be found, or the environment has no task set.
     """
-    train_kwargs, validation_kwargs = dict(config.kwargs), dict(config.kwargs)
     env = config.id if env is None else env
-    takes_split = "split" in _parameters(env)
-    if takes_split:
-        train_kwargs["split"], validation_kwargs["split"] = "train", "validation"
-    train_kwargs |= config.train_kwargs
-    validation_kwargs |= config.validation_kwargs
-    validated = takes_split or bool(config.validation_kwargs)
+    train, train_kwargs = _tasks_and_kwargs(env, config.kwargs, "train", config.train_kwargs)
+    validation, validation_kwargs = None, dict(config.kwargs)
+    if "split" in train_kwargs or config.validation_kwargs:
+        validation, validation_kwargs = _tasks_and_kwargs(env, config.kwargs, "validation", config.validation_kwargs)
     agent = make_agent(config)
     is_workflow = isinstance(agent(), Workflow)
+    if not is_workflow and isinstance(env, str) and is_game(env):
+        raise ConfigError(
+            f"env.id={env!r} is a PettingZoo environment of several agents, so env.agent must be a workflow, for "
+            "example rllm_gym.engine.workflows:SelfPlay; see docs/multi-agent-training.md"
+        )
     return TrainEnv(
         env,
         None if is_workflow else agent,
-        tasks_of(env, train_kwargs),
-        tasks_of(env, validation_kwargs) if validated else None,
+        train,
+        validation,
         train_kwargs,
         validation_kwargs,
         agent if is_workflow else None,
@@ -127,7 +127,33 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
     Raises:
         ConfigError: The environment cannot be created, or has no task set.
     """
-    env = _make(source, kwargs)
+    with _creation_errors(source, kwargs):
+        env = make_env(source, kwargs)
+    return _tasks_in(env, source)
+
+
+def sandbox_tier_of(train_env: TrainEnv) -> str:
+    """Return the sandbox tier of programs run by the training environments; ``"none"`` if they run none."""
+    with _creation_errors(train_env.env, train_env.train_kwargs):
+        env = make_env(train_env.env, train_env.train_kwargs)
+    try:
+        return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
+    finally:
+        env.close()
+
+
+def _tasks_and_kwargs(
+    source: str | Callable[..., Any], kwargs: Mapping[str, Any], split: str, own: Mapping[str, Any]
+) -> tuple[TaskSequence, dict[str, Any]]:
+    """Return the tasks of the environment for training or validation, and the arguments that it is created with."""
+    wanted = {**kwargs, **own}
+    with _creation_errors(source, wanted):
+        env, created_with = make_env_with_split(source, wanted, own.get("split", split))
+    return _tasks_in(env, source), created_with
+
+
+def _tasks_in(env: Any, source: str | Callable[..., Any]) -> TaskSequence:
+    """Close the environment and return its task set."""
     try:
         tasks: TaskSequence | None = getattr(env.unwrapped, "tasks", None)
         if tasks is None:
@@ -140,46 +166,9 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
         env.close()
 
 
-def sandbox_tier_of(train_env: TrainEnv) -> str:
-    """Return the sandbox tier of programs run by the training environments; ``"none"`` if they run none."""
-    env = _make(train_env.env, train_env.train_kwargs)
+@contextlib.contextmanager
+def _creation_errors(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     try:
-        return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
-    finally:
-        env.close()
-
-
-def _make(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-    try:
-        if not isinstance(source, str):
-            return source(**kwargs)
-        if is_game(source):
-            return importlib.import_module("pettingzoo").make("aec", source.rpartition(":")[2], **kwargs)
-        return gymnasium.make(source, **kwargs)
-    except (TypeError, ValueError) as error:
+        yield
+    except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
         raise ConfigError(f"env.id={source!r} cannot be created with {dict(kwargs)}: {error}") from error
-
-
-def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the constructor parameters of an environment.
-
-    Raises:
-        ConfigError: The environment does not exist.
-    """
-    if not isinstance(env_id, str):
-        return inspect.signature(env_id).parameters
-    module, colon, name = env_id.partition(":")
-    try:
-        if colon:
-            importlib.import_module(module)
-        name = name if colon else env_id
-        spec = importlib.import_module("pettingzoo").spec("aec", name) if is_game(name) else gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise ConfigError(f"env.id={env_id!r}: {error}") from error
-    entry_point = spec.entry_point
-    if entry_point is None:
-        raise ConfigError(
-            f"env.id={env_id!r} is registered without an entry point, so it can only be created as a vector environment"
-        )
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return inspect.signature(creator).parameters

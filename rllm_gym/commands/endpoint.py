@@ -23,10 +23,10 @@ _OTHERS = ("device", "dtype", "threads")
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--base-url`` and related options."""
+    """Add ``--url`` and related options."""
     group = parser.add_argument_group("endpoint options")
     group.add_argument(
-        "--base-url",
+        "--url",
         metavar="URL",
         help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1; --model.path is then the model's name there",
     )
@@ -60,15 +60,15 @@ def check_endpoint_arguments(options: argparse.Namespace) -> None:
     Raises:
         CommandError: An option is given that has no effect here.
     """
-    for name in _OTHERS if options.base_url is not None else _OWN:
+    for name in _OTHERS if options.url is not None else _OWN:
         if getattr(options, name) is not None:
-            need = "has no effect with --base-url" if name in _OTHERS else "requires --base-url"
+            need = "has no effect with --url" if name in _OTHERS else "requires --url"
             option = f"model.{name}" if name in ("device", "dtype") else name.replace("_", "-")
             raise CommandError(f"--{option} {need}")
 
 
 def endpoint_sampler(options: argparse.Namespace) -> Sampler:
-    """Return the sampler for ``--base-url``.
+    """Return the sampler for ``--url``.
 
     Raises:
         CommandError: An option is wrong, or the endpoint returns no token ids where they are required.
@@ -85,7 +85,7 @@ def endpoint_sampler(options: argparse.Namespace) -> Sampler:
     try:
         return OpenAISampler(
             model=options.model,
-            base_url=options.base_url,
+            base_url=options.url,
             api_key=key or "",
             token_ids=bool(options.token_ids),
             tokenizer=options.tokenizer,

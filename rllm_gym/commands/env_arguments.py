@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import json
-import os
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -15,6 +15,7 @@ import gymnasium
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.extras import advice_for_missing
 from rllm_gym.core import RllmGymError
+from rllm_gym.engine.env_creation import is_game
 
 
 def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,43 +52,27 @@ def parse_kwargs(pairs: list[str], option: str = "--kwarg") -> dict[str, Any]:
     return kwargs
 
 
-def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """Call ``gymnasium.make``, with a suggestion for a mistyped id and a one-line error for a rejected argument.
+@contextlib.contextmanager
+def creation_errors(env_id: str) -> Iterator[None]:
+    """Report errors of the creation of an environment in one line, with a suggestion for a mistyped id.
 
     Raises:
         CommandError: There is no such id, or the environment rejects its arguments.
     """
-    module, _, bare_id = env_id.rpartition(":")
+    module, _, name = env_id.rpartition(":")
     if module:
         import_module(module)
-    if bare_id not in gymnasium.registry:
+    if name not in gymnasium.registry and not is_game(name):
         raise CommandError(f"unknown environment {env_id!r}{_suggestion(env_id)}; run `rllm-gym list` for all ids")
-    if module and os.getcwd() not in sys.path:
-        # `python` finds modules in the current folder, where new-env writes them; an installed command does not.
-        sys.path.append(os.getcwd())
-    if render_mode is not None:
-        kwargs = {**kwargs, "render_mode": render_mode}
     try:
-        return gymnasium.make(env_id, **kwargs)
+        yield
     except ModuleNotFoundError as error:
         advice = advice_for_missing(error.name or "")
         if advice is None:
             raise CommandError(f"{env_id} cannot be imported: {error}") from error
         raise CommandError(f"{env_id} requires {error.name}, which is not installed: {advice}") from error
-    except (TypeError, ValueError, OSError, gymnasium.error.Error, RllmGymError) as error:
+    except (TypeError, ValueError, OSError, ImportError, gymnasium.error.Error, RllmGymError) as error:
         raise CommandError(f"invalid arguments for {env_id}: {error} (see `rllm-gym list {env_id}`)") from error
-
-
-def make_game(game_id: str, kwargs: dict[str, Any]) -> Any:
-    """Call ``pettingzoo.make("aec", …)``, with a one-line error for a rejected argument.
-
-    Raises:
-        CommandError: The game rejects its arguments.
-    """
-    try:
-        return importlib.import_module("pettingzoo").make("aec", game_id.rpartition(":")[2], **kwargs)
-    except (TypeError, ValueError, OSError, ImportError, RllmGymError) as error:
-        raise CommandError(f"invalid arguments for {game_id}: {error}") from error
 
 
 def import_module(name: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
-import importlib
-import inspect
 import json
 import re
 import sys
@@ -15,14 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import gymnasium
-from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
-from rllm_gym.commands.env_arguments import add_environment_arguments, import_module, make_env, make_game, parse_kwargs
+from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
@@ -37,8 +33,9 @@ from rllm_gym.engine import (
     save_episodes,
     write_manifest,
 )
-from rllm_gym.engine.game_host import is_game
+from rllm_gym.engine.env_creation import is_game, make_env_with_split
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSampler
+from rllm_gym.samplers.model_names import check_model_name
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
@@ -51,36 +48,36 @@ _OTHER_NAMES = {
     **{f"--{name}": f"--model.{name}" for name in ("device", "dtype")},
     **{f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")},
     "--agent-kwargs": "--agent-kwarg",
+    "--base-url": "--url",
     "--env.agent-kwargs": "--agent-kwarg",
     "--env.id": "ENV, without an option",
     "--env.kwargs": "--kwarg",
-    "--env.workflow": "--agent",
     "--max-new-tokens": "--sampling.max-tokens",
     "--model": "--model.path",
+    "--n": "--samples",
     "--roles": "--role",
-    "--sampler.url": "--base-url",
-    "--validation.samples": "--n",
+    "--sampler.url": "--url",
+    "--validation.samples": "--samples",
     "--validation.tasks": "--tasks",
     "--workflow": "--agent",
-    "--workflow-kwarg": "--agent-kwarg",
-    "--workflow-kwargs": "--agent-kwarg",
 }
 _EXAMPLES = """examples:
-  rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --n 4
+  rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --samples 4
   rllm-gym eval rllm/FrozenLake-v0 --model.path runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
   rllm-gym eval rllm/Math-v0 --model.path BASE --agent rllm_gym.engine.workflows:SolverJudge \\
       --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
-  rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
+  rllm-gym eval rllm/Math-v0 --url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
 """
 
 
 def main(argv: list[str]) -> int:
     options = _parse(_parser(), argv)
-    if options.n > 1 and options.temperature == 0:
+    if options.samples > 1 and options.temperature == 0:
         raise CommandError(
-            f"--n {options.n} requires --sampling.temperature > 0: at temperature 0 all samples of a task are equal"
+            f"--samples {options.samples} requires --sampling.temperature > 0: at temperature 0 all episodes of a task "
+            "are equal"
         )
     try:
         params = SamplingParams(
@@ -135,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     measurement = parser.add_argument_group("evaluation options")
     measurement.add_argument(
-        "--n", type=_positive, default=1, help="number of episodes per task, for pass@n (default: 1)"
+        "--samples", type=_positive, default=1, help="number of episodes per task, n of pass@n (default: 1)"
     )
     measurement.add_argument("--tasks", type=_positive, default=64, help="number of tasks (default: 64)")
     measurement.add_argument("--split", help="train, validation or test (default: test, if the environment has splits)")
@@ -183,38 +180,24 @@ def _parser() -> argparse.ArgumentParser:
 def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None]:
     """Return the environment's arguments, and its number of tasks (``None`` if it has no task set)."""
     kwargs = parse_kwargs(options.kwarg)
-    game = is_game(options.env)
-    if game and not workflow:
+    split = kwargs.get("split", options.split or "test")
+    if options.split not in (None, split):
+        raise CommandError(f"--split {options.split} conflicts with --kwarg split={split}")
+    if not workflow and is_game(options.env):
         raise CommandError(
             f"{options.env} is a game of several agents: --agent must be a workflow, e.g. "
             "rllm_gym.engine.workflows:SelfPlay"
         )
-    takes_split = _takes_split(options.env, game=game)
-    if options.split is not None and not takes_split:
-        raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
-    if takes_split and "split" not in kwargs:
-        kwargs["split"] = options.split or "test"
-    elif options.split is not None and kwargs["split"] != options.split:
-        raise CommandError(f"--split {options.split} conflicts with --kwarg split={kwargs['split']}")
     # Created once here, so that a wrong argument gives one clear line instead of a fault in every episode.
-    env = make_game(options.env, kwargs) if game else make_env(options.env, kwargs)
+    with creation_errors(options.env):
+        env, kwargs = make_env_with_split(options.env, kwargs, split)
     try:
+        if options.split is not None and "split" not in kwargs:
+            raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
         tasks = getattr(env.unwrapped, "tasks", None)
         return kwargs, None if tasks is None else len(tasks)
     finally:
         env.close()
-
-
-def _takes_split(env: str, *, game: bool) -> bool:
-    name = env.rpartition(":")[2]
-    if not game and name not in gymnasium.registry:
-        return False  # make_env reports what is wrong with the id
-    spec = importlib.import_module("pettingzoo").spec("aec", name) if game else gymnasium.registry[name]
-    entry_point = spec.entry_point
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    if creator is None:
-        return False
-    return "split" in inspect.signature(creator.__init__ if inspect.isclass(creator) else creator).parameters
 
 
 def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
@@ -229,7 +212,7 @@ def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
             episode_id=f"{index}#{member}",
         )
         for index in range(count)
-        for member in range(options.n)
+        for member in range(options.samples)
     ]
 
 
@@ -259,7 +242,7 @@ def _engine(
 
 
 def _sampler(options: argparse.Namespace) -> Sampler:
-    if options.base_url is not None:
+    if options.url is not None:
         return endpoint_sampler(options)
     if options.model.startswith(_SCRIPTED):
         path = options.model.removeprefix(_SCRIPTED)
@@ -277,8 +260,6 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
 
     from rllm_gym.samplers import TorchSampler
 
-    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
-        raise CommandError(f"--model.path {path}: no such directory")
     logging.disable_progress_bar()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -291,6 +272,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
         ) from error
     weights = "auto" if dtype == "auto" else getattr(torch, dtype)
     try:
+        check_model_name(path)
         if (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM
 
@@ -342,8 +324,8 @@ def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Ep
 
 def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
     """Return everything that is printed, as JSON types."""
-    sizes = sorted({1, options.n, *(1 << power for power in range(options.n.bit_length()))} - {0})
-    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.n])
+    sizes = sorted({1, options.samples, *(1 << power for power in range(options.samples.bit_length()))} - {0})
+    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.samples])
     kept = [episode for episode in episodes if episode.trainable]
     stats = engine.stats
     return {
@@ -389,7 +371,8 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
     console.print(
         Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
         Text(
-            f"{result['tasks']} tasks x {options.n} episodes, temperature {options.temperature:g}", style="bright_black"
+            f"{result['tasks']} tasks x {options.samples} episodes, temperature {options.temperature:g}",
+            style="bright_black",
         ),
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")

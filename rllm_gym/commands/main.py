@@ -157,7 +157,3 @@ def _usage(plugins: dict[str, EntryPoint]) -> str:
 def _fail(message: str) -> int:
     print(f"rllm-gym: error: {' '.join(message.split())}", file=sys.stderr)
     return EXIT_ERROR
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from rllm_gym.commands.env_arguments import add_environment_arguments, make_env, parse_kwargs, parse_task
+from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, parse_kwargs, parse_task
+from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
+from rllm_gym.engine.env_creation import is_game
 
 _HELP = """Each reply is passed to env.step() like the reply of a model.
   One line is one reply. A backslash at the end continues the reply on the next line.
@@ -47,7 +49,11 @@ def main(argv: list[str]) -> int:
         help="quit after this number of episodes (default: 1 if stdin is not a terminal, else no limit)",
     )
     options = parser.parse_args(argv)
-    env = make_env(options.env, parse_kwargs(options.kwarg))
+    kwargs = parse_kwargs(options.kwarg)
+    with creation_errors(options.env):
+        if is_game(options.env):
+            raise CommandError(f"{options.env} is a game of several agents; use `rllm-gym eval` with a workflow")
+        env = gymnasium.make(options.env, **kwargs)
     try:
         return InteractiveSession(
             env, seed=options.seed, task=parse_task(options.task), episodes=options.episodes

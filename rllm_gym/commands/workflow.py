@@ -98,7 +98,7 @@ def _check_roles(options: argparse.Namespace, name: str, roles: tuple[str, ...])
         if role not in roles:
             known = f"the roles of {name} are {', '.join(roles)}" if roles else f"{name} is a single agent"
             raise CommandError(f"--role {role}: unknown role; {known}")
-    if options.role and (options.base_url is not None or options.model.startswith("scripted:")):
+    if options.role and (options.url is not None or options.model.startswith("scripted:")):
         raise CommandError("--role requires a local --model.path: a directory or a hub id")
     if options.role and (Path(options.model) / _ADAPTER).is_file():
         raise CommandError(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from rllm_gym.core import EnvironmentFault, Task
@@ -42,20 +41,6 @@ class GameState:
     @property
     def done(self) -> bool:
         return not self.agent
-
-
-def is_game(env_id: str) -> bool:
-    """Return whether an id (``"module:id"`` imports the module first) is a PettingZoo game and not an environment."""
-    module, colon, name = env_id.partition(":")
-    if colon:
-        importlib.import_module(module)
-    name = name if colon else env_id
-    if name in gymnasium.registry:
-        return False
-    try:
-        return name in importlib.import_module("pettingzoo").aec_registry
-    except ImportError:
-        return False
 
 
 def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:

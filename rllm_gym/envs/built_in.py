@@ -49,7 +49,6 @@ def choose_tasks(
     built_in: Callable[..., TaskSource],
     convert: RowToTask,
     name: str,
-    *,
     tasks: Any,
     families: Any,
     difficulty: Any,

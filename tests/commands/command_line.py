@@ -43,7 +43,7 @@ def rllm_gym_process(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``rllm-gym ARGUMENTS`` in a new process, so that output of libraries during import is included."""
     return subprocess.run(
-        [sys.executable, "-m", "rllm_gym.commands.main", *arguments],
+        [sys.executable, "-m", "rllm_gym", *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import huggingface_hub
 import pytest
 from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
 
@@ -29,7 +33,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         LAKE,
         "--model.path",
         f"scripted:{replies}",
-        "--n",
+        "--samples",
         "4",
         "--tasks",
         "20",
@@ -49,7 +53,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
     # Each episode of a task has its own dynamics, and the order is that of the tasks.
     assert len({episode.seed for episode in episodes}) == 80
     assert [episode.group_id for episode in episodes] == [str(index // 4) for index in range(80)]
-    assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["n"] == 4
+    assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["samples"] == 4
 
     again = json.loads(rllm_gym(*command, "--json").stdout)
     assert again["pass"] == report["pass"]
@@ -57,6 +61,20 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
     shown = rllm_gym(*command).stdout
     for word in ("pass@1", "pass@4", "95% CI", "stop reasons", "faults: none"):
         assert word in shown
+
+
+@pytest.mark.parametrize("env_id", ["rllm/MathMultiTurn-v0", "rllm/CodeMultiTurn-v0"])
+def test_the_tasks_are_those_of_the_split(env_id: str, tmp_path: Path, replies: Path) -> None:
+    """The test split by default, also where the constructor passes ``split`` on to its parent."""
+    output = tmp_path / "episodes.jsonl"
+    command = ("eval", env_id, "--model.path", f"scripted:{replies}", "--tasks", "3", "--output", str(output))
+    for options, split in (((), "test"), (("--split", "train"), "train"), (("-k", "split=validation"), "validation")):
+        result = rllm_gym(*command, *options)
+        assert result.returncode == 0, result.stderr
+        env: Any = gymnasium.make(env_id, split=split)
+        expected = [env.unwrapped.tasks[index].task_id for index in range(3)]
+        env.close()
+        assert [episode.task_id for episode in load_episodes(output)] == expected, split
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +98,19 @@ def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> None:
-    command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--sampling.max-tokens", "8", "--system-prompt", "", "--json")
+    command = (
+        "eval",
+        LAKE,
+        "--tasks",
+        "4",
+        "--samples",
+        "2",
+        "--sampling.max-tokens",
+        "8",
+        "--system-prompt",
+        "",
+        "--json",
+    )
     report = json.loads(rllm_gym(*command, "--model.path", str(tiny)).stdout)
     assert report["episodes"] == 8
     assert report["sampled_tokens"] > 0
@@ -89,6 +119,30 @@ def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> N
     result = rllm_gym(*command, "--model.path", str(adapter))
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["episodes"] == 8
+
+
+def test_a_mistyped_model_is_reported_at_once_without_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Path
+) -> None:
+    """transformers and PEFT take it for an id on the hub, which they look up six times in half a minute."""
+    look_ups = []
+
+    def no_network(host: str, *arguments: Any, **options: Any) -> Any:
+        look_ups.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    output = str(tmp_path / "run")
+    for command in (
+        ["eval", LAKE, "--model.path", "mistyped"],
+        ["train", "--env.id", LAKE, "--model.path", "mistyped", "--output", output],
+        ["merge", "mistyped", "--output", f"{output}/merged"],
+    ):
+        assert_one_line_error(rllm_gym(*command), "no such folder: 'mistyped'", "hub cannot be asked")
+    assert len(look_ups) < 6  # one each, and one of huggingface_hub in each process
+    result = rllm_gym("eval", LAKE, "--model.path", str(tiny), "--tasks", "1", "--sampling.max-tokens", "2")
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_help_has_one_percent_sign() -> None:
@@ -124,17 +178,31 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
         (["--model.path", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "hub/model"], ["did you mean --model.path?"]),
         (
-            ["--model.path", "x", "--env.max-turns", "3", "--workflow-kwargs=x", "--otuput", "x"],
+            [
+                "--model.path",
+                "x",
+                "--env.max-turns",
+                "3",
+                "--agent-kwargs=x",
+                "--otuput",
+                "x",
+                "--base-url",
+                "http://x",
+                "--n",
+                "3",
+            ],
             [
                 "did you mean --max-turns?",
-                "--workflow-kwargs=x is not an option; did you mean --agent-kwarg?",
+                "--agent-kwargs=x is not an option; did you mean --agent-kwarg?",
+                "did you mean --url?",
+                "did you mean --samples?",
                 "--output?",
             ],
         ),
         (["--model.path", "x", "--tasks", "none"], ["--tasks", "'none' is not a positive integer", "--help"]),
         (["--model.path", "hub/model", "--dtype", "bfloat16"], ["did you mean --model.dtype?"]),
         (["--model.path", "scripted:/no/such/file"], ["/no/such/file"]),
-        (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--n", "4"], ["temperature 0"]),
+        (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--samples", "4"], ["temperature 0"]),
         (["--model.path", "scripted:{replies}", "--sampling.temperature", "-1"], ["temperature"]),
         (["--model.path", "scripted:{replies}", "--agent", "nowhere:Agent"], ["nowhere:Agent"]),
         (["--model.path", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),

@@ -1,4 +1,4 @@
-"""`rllm-gym eval --base-url`: a model behind an endpoint is evaluated like any other, and its key is never printed."""
+"""`rllm-gym eval --url`: a model behind an endpoint is evaluated like any other, and its key is never printed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
             *(
                 "eval",
                 LAKE,
-                "--base-url",
+                "--url",
                 server.url,
                 "--model.path",
                 "some/model",
@@ -39,7 +39,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
 
 def test_an_error_of_the_endpoint_is_one_line_without_the_key() -> None:
     with HostileEndpoint([refusal("Incorrect API key provided: sk-secret-0123456789", 401)]) as server:
-        result = rllm_gym("eval", LAKE, "--base-url", server.url, "--model.path", "m", "--tasks", "1", env=KEY)
+        result = rllm_gym("eval", LAKE, "--url", server.url, "--model.path", "m", "--tasks", "1", env=KEY)
     assert_one_line_error(result, "401", "OPENAI_API_KEY")
     assert "sk-secret" not in result.stderr + result.stdout
 
@@ -47,16 +47,16 @@ def test_an_error_of_the_endpoint_is_one_line_without_the_key() -> None:
 def test_invalid_options_are_one_line_errors() -> None:
     cases = [
         (
-            ["--base-url", "http://127.0.0.1:1/v1", "--model.device", "cpu"],
-            ["--model.device", "has no effect with --base-url"],
+            ["--url", "http://127.0.0.1:1/v1", "--model.device", "cpu"],
+            ["--model.device", "has no effect with --url"],
         ),
-        (["--request-timeout", "3"], ["--request-timeout", "requires --base-url"]),
-        (["--token-ids"], ["--token-ids", "requires --base-url"]),
-        (["--base-url", "http://127.0.0.1:1/v1", "--token-ids"], ["requires --tokenizer"]),
-        (["--base-url", "http://127.0.0.1:1/v1", "--api-key-env", "NO_SUCH"], ["NO_SUCH"]),
-        (["--base-url", "localhost:8000"], ["base_url", "http://"]),
-        (["--base-url", "http://127.0.0.1:1/v1", "--tokens-per-minute", "0"], ["tokens_per_minute"]),
-        (["--base-url", "http://127.0.0.1:1/v1", "--sampling.context-length", "100"], ["tokenizer"]),
+        (["--request-timeout", "3"], ["--request-timeout", "requires --url"]),
+        (["--token-ids"], ["--token-ids", "requires --url"]),
+        (["--url", "http://127.0.0.1:1/v1", "--token-ids"], ["requires --tokenizer"]),
+        (["--url", "http://127.0.0.1:1/v1", "--api-key-env", "NO_SUCH"], ["NO_SUCH"]),
+        (["--url", "localhost:8000"], ["base_url", "http://"]),
+        (["--url", "http://127.0.0.1:1/v1", "--tokens-per-minute", "0"], ["tokens_per_minute"]),
+        (["--url", "http://127.0.0.1:1/v1", "--sampling.context-length", "100"], ["tokenizer"]),
     ]
     for options, words in cases:
         assert_one_line_error(rllm_gym("eval", LAKE, "--model.path", "m", "--tasks", "1", *options), *words)

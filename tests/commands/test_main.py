@@ -19,6 +19,11 @@ def test_without_arguments_the_commands_are_listed_with_descriptions() -> None:
         assert f"\n  {name} " in result.stdout
 
 
+def test_the_package_can_be_run_as_a_module() -> None:
+    result = subprocess.run([sys.executable, "-m", "rllm_gym", "lst"], capture_output=True, text=True, timeout=240)
+    assert_one_line_error(result, "unknown command 'lst'", "list")
+
+
 def test_the_help_of_every_command_contains_an_example() -> None:
     for name in [*COMMANDS, "train", "sft"]:
         result = rllm_gym(name, "--help")
@@ -76,7 +81,7 @@ def test_where_torch_is_not_installed_the_extra_is_named() -> None:
 
 
 def test_a_closed_output_pipe_is_not_an_error() -> None:
-    script = f"{sys.executable} -m rllm_gym.commands.main list --json | head -c 10"
+    script = f"{sys.executable} -m rllm_gym list --json | head -c 10"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {script}"], capture_output=True, text=True, timeout=240)
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr

@@ -79,7 +79,7 @@ def test_hostile_replies_do_not_reach_the_terminal() -> None:
 def test_ctrl_c_at_the_prompt_exits_without_a_traceback() -> None:
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "rllm_gym.commands.main", *LAKE, "--seed", "0"],
+        [sys.executable, "-m", "rllm_gym", *LAKE, "--seed", "0"],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -105,6 +105,7 @@ def test_invalid_arguments_are_one_line_errors() -> None:
     assert_one_line_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
     assert_one_line_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
     assert_one_line_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "directory that contains it")
+    assert_one_line_error(rllm_gym("play", "rllm/TicTacToe-v0"), "game of several agents", "rllm-gym eval")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
     assert_one_line_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")

@@ -98,7 +98,7 @@ def test_a_head_request_gets_the_headers_of_the_page(sites: SiteServers) -> None
 
 
 def test_the_command_prints_the_address_and_exits_on_ctrl_c() -> None:
-    command = [sys.executable, "-m", "rllm_gym.commands.main", "serve-sites", "--site", "shop", "--port", "0"]
+    command = [sys.executable, "-m", "rllm_gym", "serve-sites", "--site", "shop", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             output = ""

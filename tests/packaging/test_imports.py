@@ -42,6 +42,7 @@ LAYERS = (
     "rllm_gym.integrations",
     "rllm_gym.compat",
     "rllm_gym.commands",
+    "rllm_gym.__main__",
     "trainers",
 )
 """The packages, lowest first. A package may import those before it. Parts of a package can be packages of their own."""

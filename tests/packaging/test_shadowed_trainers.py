@@ -40,7 +40,7 @@ def test_the_command_line_works_in_the_folder(project: Path, tmp_path: Path, way
     script = tmp_path / "bin" / "rllm-gym"
     script.parent.mkdir()
     script.write_text(SCRIPT)
-    start = ["-m", "rllm_gym.commands.main"] if way == "module" else [str(script)]
+    start = ["-m", "rllm_gym"] if way == "module" else [str(script)]
     path = f".{os.pathsep}{ROOT}" if way == "python_path" else str(ROOT)
     result = run(project, *start, "merge", "--help", path=path)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -52,7 +52,7 @@ def found_in(project: Path) -> Path:
 
 
 def test_where_it_comes_first_the_error_names_both_paths(project: Path, tmp_path: Path) -> None:
-    result = run(tmp_path, "-m", "rllm_gym.commands.main", "train", path=f"{project}{os.pathsep}{ROOT}")
+    result = run(tmp_path, "-m", "rllm_gym", "train", path=f"{project}{os.pathsep}{ROOT}")
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1, result.stderr
     assert f"{found_in(project)} instead of rllm-gym's {ROOT / 'trainers' / '__init__.py'}" in result.stderr

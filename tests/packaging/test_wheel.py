@@ -147,7 +147,7 @@ print(json.dumps(ends))
 
 
 def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
-    result = run(empty, "-m", "rllm_gym.commands.main", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
+    result = run(empty, "-m", "rllm_gym", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
     assert "turn 1" in result.stdout
     (tmp_path / "replies.txt").write_text("up\n")
     commands = [

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import pytest
 from refused_options import not_raised
 from transformers import AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
+from trainers.config import EnvConfig
 from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
+from trainers.train_env import open_train_env
 
 SFT = """
 env: {id: "echo_env:test/Echo-v0"}
@@ -63,12 +67,26 @@ def test_fine_tune_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixtur
         commands.train([*train, "--resume"])
 
 
+@pytest.mark.parametrize("env_id", ["rllm/MathMultiTurn-v0", "rllm/CodeMultiTurn-v0"])
+def test_environments_that_pass_their_arguments_on_have_validation_tasks(env_id: str) -> None:
+    train_env = open_train_env(EnvConfig(env_id, kwargs={"split": "test"}, validation_kwargs={"num_tasks": 5}))
+    assert train_env.validation is not None
+    assert len(train_env.validation) == 5
+    own: Any = gymnasium.make(env_id, split="validation")
+    assert train_env.validation[4].task_id == own.unwrapped.tasks[4].task_id
+    own.close()
+    assert (train_env.train_kwargs["split"], train_env.validation_kwargs["split"]) == ("train", "validation")
+    assert train_env.train[0].task_id.split("/")[1:2] == ["train"]
+
+
 def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path) -> None:
     usual = ["--output", str(tmp_path / "run"), "--model.path", str(make_tiny_model(tmp_path / "tiny"))]
     cases = [
         (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
         (["--env.id", "rllm/FrozenLake-v0", "--env.kwargs", '{"sise": 4}'], "sise"),
         (["--env.id", "CartPole-v1"], "no `tasks`"),
+        (["--env.id", "no_such_module:Game-v0"], "no_such_module"),
+        (["--env.id", "rllm/TicTacToe-v0"], "a PettingZoo .* env.agent must be a workflow, .*:SelfPlay; see docs/"),
         (["--env.id", "rllm/Math-v0", "--env.agent", "nowhere:Agent"], "nowhere"),
         (["--env.id", "rllm/Math-v0", "--model.path", "/no/such/model"], "no/such/model"),
         (["--env.id", "rllm/Math-v0", "--model.device", "cuda:99"], "cuda:99"),

@@ -70,8 +70,8 @@ UNKNOWN: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"group_sise": 8}}, r"did you mean algorithm\.group_size"),
     ({"model": "gpt2"}, "model='gpt2' is a section"),
     ({"model": {"tuning": "full", "lora": {}}}, "model.lora={} is not .* with model.tuning=lora or model.tuning=qlora"),
-    ({"model": {"reference": "cpu"}}, "model.reference='cpu' is not an option: it is always a copy"),
-    ({"env": {"workflow_kwargs": {"n": 3}}}, "is not an option: use env.agent_kwargs"),
+    ({"sampling": {"top_p": 0.9}}, "sampling.top_p=0.9 is not an option: training samples from the whole"),
+    ({"env": {"workflow_args": {"n": 3}}}, "is not an option; did you mean env.agent_kwargs?"),
     ({"validation": {"every": "often"}}, "validation.every='often' must be of type int"),
     ({"validation": 3}, "validation=3 is a section"),
     ({"roles": {"judge": 3}}, "roles.judge=3 must be a mapping of options: adapter, trainable"),
@@ -124,7 +124,7 @@ def test_names_of_other_trainers_get_a_hint() -> None:
         (commands.train, "--actor_rollout_ref.rollout.n", "did you mean algorithm.group_size?"),
         (commands.sft, "--num-train-epochs", "did you mean epochs or steps?"),
         (commands.train, "--agent-kwarg", "did you mean env.agent_kwargs?"),
-        (commands.train, "--workflow-kwargs", "did you mean env.agent_kwargs?"),
+        (commands.train, "--workflow-args", "did you mean env.agent_kwargs?"),
         (commands.train, "--sampling.top-p", "training samples from the whole distribution"),
         (commands.train, "--temperature", "did you mean sampling.temperature?"),
         (commands.train, "--lam", "did you mean algorithm.gae_lambda?"),
@@ -212,7 +212,7 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
 
 def test_all_invalid_options_of_the_file_and_the_command_line_are_listed_at_once(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("steps: many\noptimizer: {lrr: 1, beta1: 0.5}\nmodel: {lora: {r: 4}}\n")
+    file.write_text("steps: many\noptimizer: {lrr: 1}\nsampling: {top_k: 5}\nmodel: {lora: {r: 4}}\n")
     with pytest.raises(ConfigError) as error:
         read(
             "--config", str(file), "--threads=two", "--no-such-switch", "--validation.every", "--seed", "1", "2",
@@ -223,7 +223,8 @@ def test_all_invalid_options_of_the_file_and_the_command_line_are_listed_at_once
     assert lines == [
         "  - steps='many' must be of type int",
         "  - optimizer.lrr=1 is not an option; did you mean optimizer.lr?",
-        "  - optimizer.beta1=0.5 is not an option: it is always 0.9",
+        "  - sampling.top_k=5 is not an option: training samples from the whole distribution, whose log-probs the loss "
+        "uses",
         "  - model.lora.r=4 is not an option; did you mean model.lora.rank?",
         lines[4],
         "  - threads='two' must be of type int",
@@ -323,12 +324,22 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
         read("--algorithm.name", "ppo", "--algorithm.normalize-std")
     with pytest.raises(ConfigError, match=r"lake_ppo_full.yaml:\n  - algorithm.gamma=0.95 is not an option here"):
         read("--config", "frozen_lake_ppo_full", "--algorithm.name", "grpo")
+    for file in ([], ["--config", "frozen_lake_full"], ["--config", "frozen_lake_ppo_full"]):
+        for name, own, other in (
+            ("ppo", "--algorithm.gae-lambda", "--algorithm.normalize-std"),
+            ("grpo", "--algorithm.normalize-std", "--algorithm.gae-lambda"),
+        ):
+            with pytest.raises(SystemExit):
+                read(*file, "--algorithm.name", name, "--help")
+            shown = capsys.readouterr().out
+            assert own in shown
+            assert other not in shown
+            assert ("Lambda of GAE" in shown) == (name == "ppo")
     with pytest.raises(SystemExit):
-        read("--algorithm.name", "ppo", "--help")
+        read("--config", "frozen_lake_lora", "--model.tuning", "full", "--sampler.backend", "vllm", "--help")
     shown = capsys.readouterr().out
-    assert "--algorithm.gae-lambda" in shown
-    assert "Lambda of GAE" in shown
-    assert "--algorithm.normalize-std" not in shown
+    assert "--sampler.gpu-memory" in shown
+    assert "--model.lora.rank" not in shown
 
 
 def test_every_public_name_can_be_imported() -> None:

@@ -72,11 +72,11 @@ if sys.argv[2:]:
 
 
 def begin(config: TrainConfig, folder: Path, *options: str, program: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """Start ``torchrun --nproc-per-node 2 -m rllm_gym.commands.main train``, or another program."""
+    """Start ``torchrun --nproc-per-node 2 -m rllm_gym train``, or another program."""
     write_yaml(folder / "ranks.yaml", config)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command += [*(program or ("-m", "rllm_gym.commands.main")), "train", "--config", str(folder / "ranks.yaml")]
+    command += [*(program or ("-m", "rllm_gym")), "train", "--config", str(folder / "ranks.yaml")]
     path = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(

@@ -133,7 +133,7 @@ def test_a_second_sigterm_ends_the_process_at_once() -> None:
 def test_the_command_prints_how_to_resume_and_exits_with_143(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=100_000, validation=None)
     write_yaml(tmp_path / "run.yaml", config)
-    command = [sys.executable, "-m", "rllm_gym.commands.main", "train", "--config", str(tmp_path / "run.yaml")]
+    command = [sys.executable, "-m", "rllm_gym", "train", "--config", str(tmp_path / "run.yaml")]
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}

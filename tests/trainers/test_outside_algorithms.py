@@ -48,7 +48,7 @@ HERE = Path(__file__).parent
 def train_from_the_command_line(folder: Path, *words: str) -> dict[str, Any]:
     """Train two steps in a process of its own and return the first row of metrics."""
     write_yaml(folder / "echo.yaml", echo_config(folder, steps=2, save_episodes_every=1))
-    command = [sys.executable, "-m", "rllm_gym.commands.main", "train", "--config", str(folder / "echo.yaml"), *words]
+    command = [sys.executable, "-m", "rllm_gym", "train", "--config", str(folder / "echo.yaml"), *words]
     done = subprocess.run(
         command,
         cwd=HERE / "outside",  # modules in the working directory are found

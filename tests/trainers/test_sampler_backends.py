@@ -43,7 +43,7 @@ def test_a_backend_of_the_documentation_is_trained_from_the_command_line(outside
     """Each step samples with the weights of the step before: the learning rate is high, the difference is rounding."""
     config = echo_config(outside, steps=3, model={"tuning": "lora", "lora": {"rank": 4}}, optimizer={"lr": 0.05})
     write_yaml(outside / "echo.yaml", config)
-    command = [sys.executable, "-m", "rllm_gym.commands.main", "train", "--config", str(outside / "echo.yaml")]
+    command = [sys.executable, "-m", "rllm_gym", "train", "--config", str(outside / "echo.yaml")]
     done = subprocess.run(
         [*command, "--sampler.backend", "plain_sampler:PLAIN", "--sampler.threads", "2"],
         cwd=outside,

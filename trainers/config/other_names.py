@@ -1,5 +1,5 @@
 """Option names of TRL, transformers, PEFT, verl, OpenRLHF and of ``rllm-gym eval``, with the options here that have the
-same meaning, and options of earlier versions.
+same meaning.
 
 They are not accepted; the error message for an unknown option names the option to use.
 """
@@ -81,6 +81,7 @@ _SAME_MEANING = {
     "torch_dtype": "model.dtype",
     "total_training_steps": "steps",
     "train_batch_size": "algorithm.groups_per_step demonstrations_per_step pairs_per_step",
+    "url": "sampler.url",
     "use_peft": "model.tuning",
     "use_vllm": "sampler.backend",
     "vf_coef": "algorithm.value_weight",
@@ -90,53 +91,12 @@ _SAME_MEANING = {
     "workflow": "env.agent",
     "workflow_args": "env.agent_kwargs",
     "workflow_class": "env.agent",
-    "workflow_kwarg": "env.agent_kwargs",
-    "workflow_kwargs": "env.agent_kwargs",
 }
 OTHER_NAMES = {name: tuple(options.split()) for name, options in _SAME_MEANING.items()}
 """Maps an option name of another trainer to the options here, the best match of each configuration type first."""
 
-NO_OPTION = {
-    "algorithm.importance_mode": "algorithm.importance_cap truncates ratios; for masks write a loss of your own",
-    "algorithm.kl_estimator": "use algorithm.kl (k3, in the loss) or algorithm.kl_reward (k1, in the reward)",
-    "algorithm.kl_in": "use algorithm.kl_reward",
-    "algorithm.kl_straight_through": "use algorithm.kl_reward, which on-policy has the expected gradient of k2",
-    "algorithm.overlong_buffer": "use algorithm.overlong=mask, or a penalty in the advantages of your own algorithm",
-    "algorithm.overlong_penalty": "use algorithm.overlong=mask, or a penalty in the advantages of your own algorithm",
-    "algorithm.whiten": "it is always on",
-    "asynchrony.max_staleness": "it is always asynchrony.steps_ahead",
-    "checkpoint.best": "use validation.best",
-    "curriculum.replay_solved_at": "it is always 1: a task is solved if its whole group succeeded",
-    "entropy.max_bonus": "it is always 0.1",
-    "entropy.rate": "it is always 0.15",
-    "entropy.target_until": "it is always 0.7",
-    "env.retries": "it is always 2",
-    "env.workflow": "use env.agent, which names an agent or a workflow",
-    "env.workflow_kwargs": "use env.agent_kwargs",
-    "length.max_tokens": "use length.max_length",
-    "model.reference": "it is always a copy in float32; adapters need none",
-    "opponents.every": "use roles.NAME.copies.every",
-    "opponents.evict": "the oldest copy is removed from a full pool",
-    "opponents.of": "use roles.NAME.copies.of",
-    "opponents.pool": "use roles.NAME.copies.pool",
-    "opponents.role": "use roles.NAME.copies",
-    "optimizer.beta1": "it is always 0.9",
-    "optimizer.beta2": "it is always 0.95",
-    "optimizer.final_lr_fraction": "use optimizer.schedule=constant for 1; otherwise it is always 0.1",
-    "optimizer.lora_plus_ratio": "use model.lora.plus_ratio",
-    "optimizer.tokens_per_chunk": "it is always as many as fit in a few megabytes",
-    "sampler.cache_gib": "use sampler.engine_args with kv_cache_memory_bytes",
-    "sampler.probe_tolerance": "it is always what covers rounding in the data type of the model",
-    "sampling.top_k": "training samples from the whole distribution, whose log-probs the loss uses",
-    "sampling.top_p": "training samples from the whole distribution, whose log-probs the loss uses",
-    "sampler.timeout": "it is always 600 seconds; env.episode_timeout limits whole episodes",
-    "tiny.enabled": "any option of tiny creates a tiny model, and so does tiny={}",
-    "validation.save_episodes": "it is always on",
-    "value.clip": "it is always 0.2",
-    "value.detach": "use algorithm.value_weight; 0 detaches",
-    "value.extra_steps": "it is always 10",
-    "value.lr": "use algorithm.value_lr",
-    "value.warmup_steps": "use algorithm.value_warmup_steps",
-    "value.weight": "use algorithm.value_weight",
-}
-"""What to do instead of options of earlier versions, and of those of ``rllm-gym eval`` that training does not have."""
+NO_OPTION = dict.fromkeys(
+    ("sampling.top_k", "sampling.top_p"),
+    "training samples from the whole distribution, whose log-probs the loss uses",
+)
+"""Why training does not have options of ``rllm-gym eval``."""

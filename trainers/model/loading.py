@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from rllm_gym.samplers.model_names import check_model_name
 from trainers.config import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
         ModelUnusable: The model cannot be loaded, lacks weights, or was saved quantized.
     """
     try:
+        check_model_name(path)
         if (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM
 
@@ -130,6 +132,7 @@ def load_tokenizer(path: str) -> Any:
         ModelUnusable: There is no tokenizer, or it has no chat template.
     """
     try:
+        check_model_name(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ModelUnusable(f"model.path={path!r} has no loadable tokenizer: {error}") from error

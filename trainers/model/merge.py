@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from rllm_gym.samplers.model_names import check_model_name
 from trainers.config import ConfigError
 from trainers.config.merge import MergeConfig
 from trainers.model import ModelUnusable
@@ -60,6 +61,10 @@ def merge_adapter(config: MergeConfig) -> MergeResult:
     output = Path(config.output)
     if output.exists():
         raise ConfigError(f"--output {config.output} exists already and is not overwritten; use a new folder")
+    try:
+        check_model_name(config.adapter, "adapter_config.json")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{config.adapter} is not an adapter: {error}") from error
     base_path = config.base or _base_of(config.adapter)
     trained_on = _trained_on(config.adapter)
     if config.nf4 and trained_on is None:
@@ -87,7 +92,7 @@ def _base_of(adapter: str) -> str:
         elif folder.is_dir():
             what = "it contains no readable adapter_config.json"
         else:
-            what = "no such folder, and no such adapter on the hub"
+            what = "there is no such adapter on the hub"
         raise ConfigError(f"{adapter} is not an adapter: {what} ({error})") from error
     base = settings.base_model_name_or_path
     if not base:

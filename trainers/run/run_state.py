@@ -97,10 +97,6 @@ class RunState:
         Raises:
             ValueError: The state belongs to another model, other adapters or other tasks.
         """
-        if "adapters" not in state["learner"]:
-            raise ValueError(
-                "its checkpoints were written by an earlier version without roles: start a new run in another folder"
-            )
         self.learners.load_state_dict(state["learner"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.algorithm.load_state_dict(state["algorithm"])

@@ -100,34 +100,23 @@ def open_run(
         until_collector = opened.enter_context(contextlib.ExitStack())
         if sampler is not None:
             until_collector.callback(_close, sampler)
-        if algorithm is not None:
-            config = replace(config, algorithm=options_of(algorithm, config.algorithm))
-        if env is not None:
-            config = replace(config, env=env.named(config.env))
-        for warning in validate(config):
-            _log.warning("%s", warning)
-        ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
-        backend = find_backend(config.sampler.backend)
-        if ranks.size > 1 and backend.not_with_torchrun:
-            raise ConfigError(f"sampler.backend={backend.name} under torchrun: {backend.not_with_torchrun}")
+        config = _complete_config(config, env, algorithm)
+        ranks = _open_ranks(config, opened)
+        main = ranks.is_main_process
+        callbacks = callbacks if main else ()
         opened.enter_context(open_folder(config, ranks))
         opened.enter_context(limit_threads(config.threads))
-        train_env = env or open_train_env(config.env)
-        if config.validation is not None and train_env.validation is None:
-            _log.warning("the environment has no validation split: validation is disabled; see env.validation_kwargs")
-        roles = train_env.roles
-        assignment = RoleAssignment(config.roles, config.opponents)
-        check_role_assignment(assignment, roles, config.sampler, config.model)
+        train_env, assignment = _open_env(config, env)
         policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
             reference=config.algorithm.needs_reference,
             seed=config.seed,
-            adapters=assignment.adapters(roles) if roles else ("",),
+            adapters=assignment.adapters(train_env.roles) if train_env.roles else ("",),
         )
         memory = PeakMemory(policy.device)
-        most = config.sampling.max_response_tokens or config.sampling.max_tokens
-        algorithm_run = make_algorithm(config.algorithm, most)
+        most_tokens = config.sampling.max_response_tokens or config.sampling.max_tokens
+        algorithm_run = make_algorithm(config.algorithm, most_tokens)
         learners = LearnerSet(policy, config.optimizer, config.steps, algorithm_run.value, ranks)
         curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
@@ -149,8 +138,6 @@ def open_run(
         publisher = WeightPublisher(policy, learners, collector, opponents, assignment, config, replacement)
         prefetcher = RolloutPrefetcher(collector, publisher, curriculum, algorithm_run, assignment, config, ranks)
         state = RunState(learners, algorithm_run, curriculum, entropy, opponents, prefetcher)
-        main = ranks.is_main_process
-        callbacks = callbacks if main else ()
         unchanged = fingerprints(policy, train_env.train)
         checkpoints = Checkpoints(config, state, unchanged, clock, is_main_process=main, callbacks=callbacks)
         notes = checkpoints.restore()
@@ -162,9 +149,8 @@ def open_run(
             write_settings(config, sandbox_tier_of(train_env))
         # A new run deletes all rows; that of a validation to be repeated is written again.
         keep_until = state.step - 1 if state.step == 0 or state.unvalidated else state.step
-        log = opened.enter_context(
-            RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
-        )
+        log = RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
+        opened.enter_context(log)
         opened.enter_context(on_sigterm(collector.abandon))
         for note in notes:
             log.note(note)
@@ -172,6 +158,35 @@ def open_run(
         yield TrainingRun(
             config, ranks, train_env, policy, publisher, prefetcher, state, checkpoints, log, validation, callbacks
         )
+
+
+def _complete_config(config: TrainConfig, env: TrainEnv | None, algorithm: Algorithm | None) -> TrainConfig:
+    """Return the options with those of the caller's objects, after all checks."""
+    if algorithm is not None:
+        config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+    if env is not None:
+        config = replace(config, env=env.named(config.env))
+    for warning in validate(config):
+        _log.warning("%s", warning)
+    return config
+
+
+def _open_ranks(config: TrainConfig, opened: contextlib.ExitStack) -> ProcessGroup:
+    ranks = opened.enter_context(open_process_group(_collective_timeout(config)))
+    backend = find_backend(config.sampler.backend)
+    if ranks.size > 1 and backend.not_with_torchrun:
+        raise ConfigError(f"sampler.backend={backend.name} under torchrun: {backend.not_with_torchrun}")
+    return ranks
+
+
+def _open_env(config: TrainConfig, env: TrainEnv | None) -> tuple[TrainEnv, RoleAssignment]:
+    """Return the environment, and the weights of each of its roles."""
+    train_env = env or open_train_env(config.env)
+    if config.validation is not None and train_env.validation is None:
+        _log.warning("the environment has no validation split: validation is disabled; see env.validation_kwargs")
+    assignment = RoleAssignment(config.roles, config.opponents)
+    check_role_assignment(assignment, train_env.roles, config.sampler, config.model)
+    return train_env, assignment
 
 
 def _close(sampler: Sampler) -> None:

@@ -136,15 +136,7 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             raise ValueError(f"partial={partial!r} must be True or False")
         super().__init__(
             tasks=choose_tasks(
-                code_tasks,
-                row_to_code_task,
-                "code",
-                tasks=tasks,
-                families=families,
-                difficulty=difficulty,
-                split=split,
-                task_seed=task_seed,
-                num_tasks=num_tasks,
+                code_tasks, row_to_code_task, "code", tasks, families, difficulty, split, task_seed, num_tasks
             ),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,

@@ -2,6 +2,7 @@ r"""The mathematics environments: the model gives its answer in ``\boxed{}``; a 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -108,14 +109,7 @@ class MathEnv(QuestionEnv):
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
             raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
         super().__init__(
-            tasks=choose_math_tasks(
-                tasks=tasks,
-                families=families,
-                difficulty=difficulty,
-                split=split,
-                task_seed=task_seed,
-                num_tasks=num_tasks,
-            ),
+            tasks=choose_math_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
@@ -256,6 +250,5 @@ def math_tasks(
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 
-def choose_math_tasks(**arguments: Any) -> TaskSource:
-    """Return the task set described by an environment's arguments; see :func:`rllm_gym.envs.built_in.choose_tasks`."""
-    return choose_tasks(math_tasks, row_to_math_task, "math", **arguments)
+choose_math_tasks = functools.partial(choose_tasks, math_tasks, row_to_math_task, "math")
+"""Returns the task set described by an environment's arguments; see :func:`rllm_gym.envs.built_in.choose_tasks`."""

@@ -132,14 +132,7 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         self.max_result_chars = int(check_bounds("max_result_chars", max_result_chars, MIN_RESULT_CHARS, 1_000_000))
         check_bounds("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         super().__init__(
-            tasks=choose_math_tasks(
-                tasks=tasks,
-                families=families,
-                difficulty=difficulty,
-                split=split,
-                task_seed=task_seed,
-                num_tasks=num_tasks,
-            ),
+            tasks=choose_math_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
