@@ -7,15 +7,15 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 
-from rllm_gym.envs.mcp.task import Answer, Call, Move, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.domains.files import office
+from rllm_gym.envs.mcp.domains.files.office import FilesState
+from rllm_gym.envs.mcp.task import Call, FinalAnswer, InfeasibleReport, SolutionStep, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import listed
-from rllm_gym.envs.mcp.worlds.files import office
-from rllm_gym.envs.mcp.worlds.files.office import FilesWorld
 
 
-def _in(world: FilesWorld, folder: str) -> list[str]:
+def _in(state: FilesState, folder: str) -> list[str]:
     """Return the files in and below a folder."""
-    return sorted(path for path in world.texts if path.startswith(f"{folder}/"))
+    return sorted(path for path in state.texts if path.startswith(f"{folder}/"))
 
 
 def _write(workspace: Path, path: str, text: str) -> None:
@@ -23,12 +23,12 @@ def _write(workspace: Path, path: str, text: str) -> None:
     (workspace / path).write_text(text)
 
 
-def rename_drafts(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    names = [path for path in _in(world, "drafts") if Path(path).name.startswith("draft_")]
-    example = Path(rng.choice(names or _in(world, "drafts"))).name
+def rename_drafts(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    names = [path for path in _in(state, "drafts") if Path(path).name.startswith("draft_")]
+    example = Path(rng.choice(names or _in(state, "drafts"))).name
     old, kind = example.split("_")[:2]
     new = rng.choice(("review", "approved", "v2", "checked", "proof", "public", "signed", "next", "print", "copy"))
-    chosen = [path for path in _in(world, "drafts") if Path(path).name.startswith(f"{old}_")]
+    chosen = [path for path in _in(state, "drafts") if Path(path).name.startswith(f"{old}_")]
     which = f"whose name begins with {old}_"
     if difficulty > 1:
         chosen = [path for path in chosen if Path(path).name.startswith(f"{old}_{kind}_")]
@@ -47,17 +47,17 @@ def rename_drafts(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         parent, name = Path(path).parent, Path(path).name
         return str(parent / (becoming + name.removeprefix(beginning).removesuffix(".txt") + suffix))
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         for path in chosen:
             (workspace / path).rename(workspace / renamed(path))
 
     moves = [Call("move_file", {"source": path, "destination": renamed(path)}) for path in chosen]
     look = Call("search_files", {"pattern": f"{beginning}*", "path": "drafts"})
-    return ToolTask(goal, (look, *moves, Answer()), outcome)
+    return ToolTask(goal, (look, *moves, FinalAnswer()), outcome)
 
 
-def merge_chapters(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    numbers = range(1, 1 + sum(Path(path).name.startswith("chapter-") for path in world.texts))
+def merge_chapters(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    numbers = range(1, 1 + sum(Path(path).name.startswith("chapter-") for path in state.texts))
     first = 1 if difficulty == 1 else rng.randint(1, 3)
     last = len(numbers) - (0 if difficulty == 1 else rng.randint(0, 2))
     parts = [f"book/chapter-{number}.txt" for number in range(first, last + 1)]
@@ -74,20 +74,22 @@ def merge_chapters(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         f"numbers, {between} and nothing else added."
         + (" Then delete the files of the chapters that were merged." if delete else " Keep the files of the chapters.")
     )
-    text = gap.join(world.texts[path] for path in parts)
+    text = gap.join(state.texts[path] for path in parts)
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         _write(workspace, target, text)
         for path in parts if delete else ():
             (workspace / path).unlink()
 
     reads = [Call("read_text_file", {"path": path}) for path in parts]
     removals = [Call("delete_file", {"path": path}) for path in parts if delete]
-    return ToolTask(goal, (*reads, Call("write_file", {"path": target, "content": text}), *removals, Answer()), outcome)
+    return ToolTask(
+        goal, (*reads, Call("write_file", {"path": target, "content": text}), *removals, FinalAnswer()), outcome
+    )
 
 
-def extract_lines(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    files = _in(world, "logs")
+def extract_lines(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    files = _in(state, "logs")
     level = rng.choice(("ERROR", "WARN"))
     service = ""
     if difficulty == 3:
@@ -96,12 +98,12 @@ def extract_lines(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     lines = [
         line
         for path in files
-        for line in world.texts[path].splitlines()
+        for line in state.texts[path].splitlines()
         if f" {level} " in line and f" {service}" in line
     ]
     if not lines:  # no such lines in this week: its ordinary lines are used instead
         level, service = "INFO", ""
-        lines = [line for path in files for line in world.texts[path].splitlines() if " INFO " in line]
+        lines = [line for path in files for line in state.texts[path].splitlines() if " INFO " in line]
     days = f"{Path(files[0]).stem} to {Path(files[-1]).stem}"
     target = rng.choice(("extract.txt", f"{level.lower()}s.txt", "logs/extract.txt", "found.log", "report.txt"))
     goal = (
@@ -110,19 +112,19 @@ def extract_lines(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     )
     text = "\n".join(lines) + "\n"
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         _write(workspace, target, text)
 
     reads = [Call("read_text_file", {"path": path}) for path in files]
-    return ToolTask(goal, (*reads, Call("write_file", {"path": target, "content": text}), Answer()), outcome)
+    return ToolTask(goal, (*reads, Call("write_file", {"path": target, "content": text}), FinalAnswer()), outcome)
 
 
-def sum_column(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    files = _in(world, "sales")
+def sum_column(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    files = _in(state, "sales")
     column, position = rng.choice((("pieces", 2), ("amount", 3)))
     if difficulty == 1:
         files = [rng.choice(files)]
-    rows = [row for path in files for row in world.details[path]]
+    rows = [row for path in files for row in state.details[path]]
     article, day = rng.choice(rows)[1], rng.choice(rows)[0]
     which = f"the article {article}"
     rows = [row for row in rows if row[1] == article]
@@ -138,27 +140,27 @@ def sum_column(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
             f"Add up the column {column} of {where}, only rows for {which}, and answer with the total.",
         )
     )
-    reads: list[Move] = [Call("list_directory", {"path": "sales"})]
+    reads: list[SolutionStep] = [Call("list_directory", {"path": "sales"})]
     reads += [Call("read_text_file", {"path": path}) for path in files]
     answer = {"type": "number", "value": float(total), "tolerance": 0.001}
-    return ToolTask(goal, (*reads, Answer(str(total))), answer=answer)
+    return ToolTask(goal, (*reads, FinalAnswer(str(total))), answer=answer)
 
 
-def archive_notes(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    paths = _in(world, "notes")
-    before = world.details[rng.choice(paths)]["day"] + timedelta(days=1)
-    topic = world.details[rng.choice(paths)]["topic"]
-    chosen = [path for path in paths if world.details[path]["day"] < before]
+def archive_notes(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    paths = _in(state, "notes")
+    before = state.details[rng.choice(paths)]["day"] + timedelta(days=1)
+    topic = state.details[rng.choice(paths)]["topic"]
+    chosen = [path for path in paths if state.details[path]["day"] < before]
     which = f"dated before {before}"
     if difficulty > 2:
-        chosen = [path for path in chosen if world.details[path]["topic"] != topic]
+        chosen = [path for path in chosen if state.details[path]["topic"] != topic]
         which += f", except those about {topic},"
     if not chosen:
         chosen, which = paths, "of any date"
     by_month = difficulty > 1
 
     def place(path: str) -> str:
-        day: date = world.details[path]["day"]
+        day: date = state.details[path]["day"]
         return f"archive/{day:%Y/%m}/{Path(path).name}" if by_month else f"archive/{day:%Y}/{Path(path).name}"
 
     example = "archive/YYYY/MM" if by_month else "archive/YYYY"
@@ -167,7 +169,7 @@ def archive_notes(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         "the file's name), keeping the file names. Make the directories that are missing."
     )
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         for path in chosen:
             (workspace / place(path)).parent.mkdir(parents=True, exist_ok=True)
             (workspace / path).rename(workspace / place(path))
@@ -176,15 +178,15 @@ def archive_notes(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
     makes = [Call("create_directory", {"path": folder}) for folder in folders]
     moves = [Call("move_file", {"source": path, "destination": place(path)}) for path in chosen]
     look = Call("list_directory", {"path": "notes"})
-    return ToolTask(goal, (look, *makes, *moves, Answer()), outcome)
+    return ToolTask(goal, (look, *makes, *moves, FinalAnswer()), outcome)
 
 
-def remove_duplicates(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    paths = _in(world, "inbox")
+def remove_duplicates(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    paths = _in(state, "inbox")
     keep_first = rng.random() < 0.5
     ordered = paths if keep_first else paths[::-1]
     kept: dict[str, str] = {}
-    extra = [path for path in ordered if kept.setdefault(world.texts[path], path) != path]
+    extra = [path for path in ordered if kept.setdefault(state.texts[path], path) != path]
     end = "lowest" if keep_first else "highest"
     goal = rng.choice(
         (
@@ -196,20 +198,20 @@ def remove_duplicates(world: FilesWorld, rng: Random, difficulty: int) -> ToolTa
         )
     )
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         for path in extra:
             (workspace / path).unlink()
 
     reads = [Call("read_text_file", {"path": path}) for path in paths]
     removals = [Call("delete_file", {"path": path}) for path in extra]
-    return ToolTask(goal, (*reads, *removals, Answer()), outcome)
+    return ToolTask(goal, (*reads, *removals, FinalAnswer()), outcome)
 
 
-def find_note(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    paths = _in(world, "notes")
-    example = world.details[rng.choice(paths)]
+def find_note(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    paths = _in(state, "notes")
+    example = state.details[rng.choice(paths)]
     project = example["project"]
-    found = [path for path in paths if world.details[path]["project"] == project]
+    found = [path for path in paths if state.details[path]["project"] == project]
     reads = [Call("read_text_file", {"path": path}) for path in paths]
     if difficulty == 1:
         goal = (
@@ -217,23 +219,23 @@ def find_note(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
             "the file names, without the directory."
         )
         names = [Path(path).name for path in found]
-        return ToolTask(goal, (*reads, Answer("\n".join(names))), answer={"type": "set", "value": names})
-    total = sum(world.details[path]["budget"] for path in found)
-    latest = max(found, key=lambda path: (world.details[path]["day"], path))
+        return ToolTask(goal, (*reads, FinalAnswer("\n".join(names))), answer={"type": "set", "value": names})
+    total = sum(state.details[path]["budget"] for path in found)
+    latest = max(found, key=lambda path: (state.details[path]["day"], path))
     only_last = (
-        difficulty == 2 and sum(world.details[path]["day"] == world.details[latest]["day"] for path in found) == 1
+        difficulty == 2 and sum(state.details[path]["day"] == state.details[latest]["day"] for path in found) == 1
     )
-    value = world.details[latest]["budget"] if only_last else total
+    value = state.details[latest]["budget"] if only_last else total
     goal = (
         f"What budget was agreed in the most recent note about the project {project} in the directory notes?"
         if only_last
         else f"What do the agreed budgets of all notes about the project {project} in the directory notes add up to?"
     ) + " Answer with the number."
-    return ToolTask(goal, (*reads, Answer(str(value))), answer={"type": "number", "value": value})
+    return ToolTask(goal, (*reads, FinalAnswer(str(value))), answer={"type": "number", "value": value})
 
 
-def change_setting(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    paths = _in(world, "config")
+def change_setting(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    paths = _in(state, "config")
     chosen = sorted(rng.sample(paths, difficulty))
     section, old = rng.choice(("server", "client")), "timeout"
     value = rng.randint(130, 900)
@@ -244,7 +246,7 @@ def change_setting(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
 
     def block(path: str) -> tuple[str, str]:
         """Return a part of the file that occurs once, before and after the change."""
-        keys = world.details[path][section]
+        keys = state.details[path][section]
         before = f"[{section}]\n"
         for key, current in keys.items():
             if key == old:
@@ -252,19 +254,19 @@ def change_setting(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
             before += f"{key} = {current}\n"
         raise KeyError(old)
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         for path in chosen:
-            _write(workspace, path, world.texts[path].replace(*block(path)))
+            _write(workspace, path, state.texts[path].replace(*block(path)))
 
     pieces = [(path, *block(path)) for path in chosen]
     edits = [Call("edit_file", {"path": path, "old_text": was, "new_text": new}) for path, was, new in pieces]
     reads = [Call("read_text_file", {"path": path}) for path in chosen]
-    return ToolTask(goal, (*reads, *edits, Answer()), outcome)
+    return ToolTask(goal, (*reads, *edits, FinalAnswer()), outcome)
 
 
-def split_table(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
-    path = rng.choice(_in(world, "sales"))
-    rows = world.details[path]
+def split_table(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
+    path = rng.choice(_in(state, "sales"))
+    rows = state.details[path]
     articles = sorted({row[1] for row in rows})
     chosen = sorted(rng.sample(articles, min(difficulty, len(articles))))
     goal = (
@@ -272,36 +274,36 @@ def split_table(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         f"by-article/{chosen[0]}.csv{' and so on' if len(chosen) > 1 else ''}, with the same heading and the rows as "
         "they are and in the same order. The original stays as it is."
     )
-    heading = world.texts[path].splitlines(keepends=True)[0]
+    heading = state.texts[path].splitlines(keepends=True)[0]
     texts = {
         f"by-article/{article}.csv": heading + "".join(",".join(row) + "\n" for row in rows if row[1] == article)
         for article in chosen
     }
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         for target, text in texts.items():
             _write(workspace, target, text)
 
-    first: list[Move] = [
+    first: list[SolutionStep] = [
         Call("read_text_file", {"path": path}),
         Call("create_directory", {"path": "by-article"}),
     ]
     writes = [Call("write_file", {"path": target, "content": text}) for target, text in texts.items()]
-    return ToolTask(goal, (*first, *writes, Answer()), outcome)
+    return ToolTask(goal, (*first, *writes, FinalAnswer()), outcome)
 
 
-def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
+def one_file(state: FilesState, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these files do not exist, though others have nearly the same name."""
-    paths = _in(world, "notes")
+    paths = _in(state, "notes")
     near, _ = rng.sample(paths, 2)  # draws two, so that the goal of a seed stays the same
     feasible = rng.random() < 0.5
-    day: date = world.details[near]["day"]
+    day: date = state.details[near]["day"]
     path = near
     while not feasible and path in paths:
         day += timedelta(days=1)
-        path = f"notes/{day} {world.details[near]['topic']}.txt"
+        path = f"notes/{day} {state.details[near]['topic']}.txt"
     line, renamed = f"Agreed budget: {rng.randint(2, 95) * 100 + 50}", f"{path.removesuffix('.txt')} (old).txt"
-    old = f"Agreed budget: {world.details[near]['budget']}"
+    old = f"Agreed budget: {state.details[near]['budget']}"
     goal, right = rng.choice(
         (
             (
@@ -313,19 +315,19 @@ def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolTask:
         )
     )
     goal += " If there is no such file, this cannot be done."
-    look = Call("search_files", {"pattern": f"*{world.details[near]['topic']}.txt", "path": "notes"})
+    look = Call("search_files", {"pattern": f"*{state.details[near]['topic']}.txt", "path": "notes"})
     if not feasible:
-        return ToolTask(goal, (look, ReportInfeasible(f"There is no file {path}.")), infeasible=True)
+        return ToolTask(goal, (look, InfeasibleReport(f"There is no file {path}.")), infeasible=True)
 
-    def outcome(world: FilesWorld, workspace: Path) -> None:
+    def outcome(state: FilesState, workspace: Path) -> None:
         if right.tool == "edit_file":
-            _write(workspace, path, world.texts[path].replace(old, line))
+            _write(workspace, path, state.texts[path].replace(old, line))
         elif right.tool == "delete_file":
             (workspace / path).unlink()
         else:
             (workspace / path).rename(workspace / renamed)
 
-    return ToolTask(goal, (look, right, Answer()), outcome)
+    return ToolTask(goal, (look, right, FinalAnswer()), outcome)
 
 
 _SOME_NOTES = office.office(office.notes)

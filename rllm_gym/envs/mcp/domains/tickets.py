@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from rllm_gym.envs.mcp.serving import Refusal, server
 from rllm_gym.envs.mcp.task import (
-    Answer,
     Call,
-    Move,
-    ReportInfeasible,
+    DomainState,
+    FinalAnswer,
+    InfeasibleReport,
+    SolutionStep,
     ToolTask,
     ToolTaskTemplate,
-    ToolWorld,
     called,
 )
 from rllm_gym.envs.mcp.wording import CITIES, a_day, a_today, as_json, listed, people, words
@@ -50,7 +50,7 @@ class Ticket:
     archived: bool = False
 
 
-class HelpDesk(ToolWorld):
+class HelpDesk(DomainState):
     """Tickets, and the actions on them."""
 
     def __init__(self, tickets: Sequence[Ticket], staff: Sequence[str], today: date) -> None:
@@ -346,9 +346,9 @@ def build(seed: int, difficulty: int) -> HelpDesk:
     return HelpDesk(tickets, staff, today)
 
 
-def _deeds(world: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str, dict[str, Any]]]:
+def _deeds(state: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str, dict[str, Any]]]:
     """Return possible actions on a ticket: the request, its tool, and further arguments."""
-    person, note = rng.choice(world.staff), f"seen by {rng.choice(world.staff)}, room {rng.randint(100, 400)}"
+    person, note = rng.choice(state.staff), f"seen by {rng.choice(state.staff)}, room {rng.randint(100, 400)}"
     deeds: list[tuple[str, str, dict[str, Any]]] = [
         ("close it", "close_ticket", {}),
         ("mark it as resolved, the customer has not confirmed it yet", "resolve_ticket", {}),
@@ -364,43 +364,43 @@ def _deeds(world: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str,
     return deeds
 
 
-def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
-    waiting = [ticket for ticket in world.tickets.values() if ticket.status == "open"]
+def act(state: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
+    waiting = [ticket for ticket in state.tickets.values() if ticket.status == "open"]
     calls: list[Call] = []
     wishes = []
     for ticket in rng.sample(waiting, min(difficulty, len(waiting))):
-        wish, tool, arguments = rng.choice(_deeds(world, rng, ticket))
+        wish, tool, arguments = rng.choice(_deeds(state, rng, ticket))
         wishes.append(f"Ticket {ticket.ticket_id}: {wish}")
         calls.append(Call(tool, {"ticket_id": ticket.ticket_id, **arguments}))
     goal = f"Please do the following, and nothing else. {'; '.join(wishes)}."
     looks = [Call("get_ticket", {"ticket_id": call.arguments["ticket_id"]}) for call in calls]
-    return ToolTask(goal, (*looks, *calls, Answer()), called(calls))
+    return ToolTask(goal, (*looks, *calls, FinalAnswer()), called(calls))
 
 
-def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
-    example = rng.choice([ticket for ticket in world.tickets.values() if ticket.status == "open"])
+def hand_over(state: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
+    example = rng.choice([ticket for ticket in state.tickets.values() if ticket.status == "open"])
     tag, source = rng.choice(example.tags), example.assignee
-    to = rng.choice([person for person in world.staff if person != source])
-    chosen = [t for t in world.tickets.values() if t.status == "open" and tag in t.tags and t.assignee == source]
+    to = rng.choice([person for person in state.staff if person != source])
+    chosen = [t for t in state.tickets.values() if t.status == "open" and tag in t.tags and t.assignee == source]
     condition = f"with the tag {tag} that {source or 'nobody'} has"
     if difficulty == 1:
-        chosen = [ticket for ticket in world.tickets.values() if ticket.status == "open" and ticket.assignee == source]
+        chosen = [ticket for ticket in state.tickets.values() if ticket.status == "open" and ticket.assignee == source]
         condition = f"that {source or 'nobody'} has"
     goal = f"Assign every open ticket {condition} to {to}. Tickets with another status stay where they are."
 
-    def outcome(world: HelpDesk, workspace: Path) -> None:
+    def outcome(state: HelpDesk, workspace: Path) -> None:
         for ticket in chosen:
-            world.tickets[ticket.ticket_id].assignee = to
+            state.tickets[ticket.ticket_id].assignee = to
 
     calls = [Call("assign_ticket", {"ticket_id": ticket.ticket_id, "person": to}) for ticket in chosen]
-    look: Move = Call("list_tickets", {"status": "open"})
-    return ToolTask(goal, (look, *calls, Answer()), outcome)
+    look: SolutionStep = Call("list_tickets", {"status": "open"})
+    return ToolTask(goal, (look, *calls, FinalAnswer()), outcome)
 
 
-def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
-    example = rng.choice(list(world.tickets.values()))
+def count(state: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
+    example = rng.choice(list(state.tickets.values()))
     conditions = [f"the status {example.status}"]
-    found = [ticket for ticket in world.tickets.values() if ticket.status == example.status]
+    found = [ticket for ticket in state.tickets.values() if ticket.status == example.status]
     if difficulty > 1:
         conditions.append(f"the priority {example.priority}")
         found = [ticket for ticket in found if ticket.priority == example.priority]
@@ -411,30 +411,30 @@ def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     numbers = [str(ticket.ticket_id) for ticket in found]
     goal = f"Which tickets have {listed(conditions)}? Answer with their numbers."
     look = Call("list_tickets", {"status": example.status})
-    return ToolTask(goal, (look, Answer(", ".join(numbers))), answer={"type": "set", "value": numbers})
+    return ToolTask(goal, (look, FinalAnswer(", ".join(numbers))), answer={"type": "set", "value": numbers})
 
 
-def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
+def if_possible(state: HelpDesk, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these requests cannot be fulfilled by any tool, though some seem to be supported."""
-    first, second = rng.sample(sorted(world.tickets), 2)
-    ticket = world.tickets[first]
+    first, second = rng.sample(sorted(state.tickets), 2)
+    ticket = state.tickets[first]
     last = " If the tools at hand do not allow it, leave everything as it is and report that it cannot be done."
     look = Call("get_ticket", {"ticket_id": first})
     if rng.random() < 0.5 and ticket.status == "open":
-        wish, tool, arguments = rng.choice(_deeds(world, rng, ticket))
+        wish, tool, arguments = rng.choice(_deeds(state, rng, ticket))
         right = Call(tool, {"ticket_id": first, **arguments})
         goal = f"Ticket {first}: {wish}.{last}"
-        return ToolTask(goal, (look, right, Answer()), called([right]))
+        return ToolTask(goal, (look, right, FinalAnswer()), called([right]))
     wish = rng.choice(
         (
             f"Ticket {first}: merge it into ticket {second}, so that only {second} is left, with the comments of both.",
-            f'Ticket {first}: change its title to "Solved by {rng.choice(world.staff)}".',
+            f'Ticket {first}: change its title to "Solved by {rng.choice(state.staff)}".',
             f"Ticket {first}: attach the file invoice-{rng.randint(100, 999)}.pdf to it.",
-            f"Ticket {first}: change the day on which it was opened to {world.today}.",
+            f"Ticket {first}: change the day on which it was opened to {state.today}.",
         )
     )
     reason = "There is no tool for it."
-    return ToolTask(wish + last, (look, ReportInfeasible(reason)), infeasible=True)
+    return ToolTask(wish + last, (look, InfeasibleReport(reason)), infeasible=True)
 
 
 TEMPLATES = (

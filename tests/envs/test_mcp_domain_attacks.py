@@ -1,4 +1,4 @@
-"""Attacks on the built-in tool worlds: nothing leaves them, nothing hangs, and the model gets an error message."""
+"""Attacks on the built-in domains: nothing leaves them, nothing hangs, and the model gets an error message."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="the tool worlds are MCP servers: pip install 'rllm-gym[mcp]'")
+pytest.importorskip("mcp", reason="the tools are MCP servers: pip install 'rllm-gym[mcp]'")
 
+from rllm_gym.envs.mcp.domains import TEMPLATES
+from rllm_gym.envs.mcp.domains.files.folder import MAX_FILE_BYTES, Folder, tree
+from rllm_gym.envs.mcp.domains.sqlite.database import Database
 from rllm_gym.envs.mcp.serving import Refusal, heavy, server
-from rllm_gym.envs.mcp.worlds import TEMPLATES
-from rllm_gym.envs.mcp.worlds.files.folder import MAX_FILE_BYTES, Folder, tree
-from rllm_gym.envs.mcp.worlds.sqlite.database import Database
 from tests.browser.polling import auntil
 
 SCHEMA = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL, day TEXT NOT NULL);"
@@ -128,7 +128,7 @@ def test_heavy_queries_end_soon_and_use_little_memory():
     # In its own process: the peak memory of this process includes everything that ran before.
     program = (
         "import resource, time\n"
-        "from test_mcp_world_attacks import HEAVY, Refusal, database\n"
+        "from test_mcp_domain_attacks import HEAVY, Refusal, database\n"
         "there = database()\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for statement in HEAVY:\n"
@@ -264,7 +264,7 @@ def test_files_are_bounded_in_size_and_number(folder: Folder, tmp_path: Path):
 
 
 def test_directories_are_bounded_in_number(folder: Folder, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rllm_gym.envs.mcp.worlds.files.folder.MAX_ENTRIES", 20)
+    monkeypatch.setattr("rllm_gym.envs.mcp.domains.files.folder.MAX_ENTRIES", 20)
     for number in range(8):
         folder.create_directory(f"d{number}")
     assert "room for 20" in refusal(folder.create_directory, path="d8/d/d/d")
@@ -279,7 +279,7 @@ def test_moving_never_overwrites(folder: Folder):
     assert "does not exist" in refusal(folder.write_file, path="nowhere/b.txt", content="x")
 
 
-# Every tool of every world
+# Every tool of every domain
 
 ODD: dict[str, tuple[Any, ...]] = {
     "string": ("", " ", "\0", "\ud800", "x" * 10_000, "../..", "%s{0}", "9999-99-99", "2024-02-30", "0001-01-01 00:00",
@@ -309,8 +309,8 @@ async def answered(tools: Any, name: str, arguments: dict[str, Any]) -> str:
 
 
 def test_odd_arguments_to_any_tool_get_an_error_message(tmp_path: Path):
-    async def everything(world: str, workspace: Path) -> None:
-        template = next(template for name, template in TEMPLATES.items() if name.startswith(f"{world}/"))
+    async def everything(domain: str, workspace: Path) -> None:
+        template = next(template for name, template in TEMPLATES.items() if name.startswith(f"{domain}/"))
         created = template.build(3, 1)
         created.prepare(workspace)
         for offering in created.servers(workspace):
@@ -320,12 +320,12 @@ def test_odd_arguments_to_any_tool_get_an_error_message(tmp_path: Path):
                     properties = tool.input_schema["properties"]
                     arguments = {name: odd(schema, number) for name, schema in properties.items()}
                     output = await answered(tools, tool.name, arguments)
-                    assert str(workspace) not in output, (world, tool.name, arguments)
+                    assert str(workspace) not in output, (domain, tool.name, arguments)
         created.facts(workspace)
 
-    for world in sorted({name.partition("/")[0] for name in TEMPLATES}):
-        (tmp_path / world).mkdir()
-        asyncio.run(everything(world, tmp_path / world))
+    for domain in sorted({name.partition("/")[0] for name in TEMPLATES}):
+        (tmp_path / domain).mkdir()
+        asyncio.run(everything(domain, tmp_path / domain))
 
 
 def test_every_tool_documents_its_purpose_and_arguments(tmp_path: Path):
@@ -361,8 +361,8 @@ def test_concurrent_calls_are_executed_in_order(tmp_path: Path):
     assert asyncio.run(counted()) == [f'["{number}"]' for number in range(20)]
 
 
-class HoldingWorld:
-    """A world with a slow tool that returns when it is released."""
+class HoldingDatabase:
+    """A database with a slow tool that returns when it is released."""
 
     def __init__(self) -> None:
         self.started, self.released = threading.Event(), threading.Event()
@@ -381,7 +381,7 @@ class HoldingWorld:
 
 def test_a_heavy_query_does_not_block_the_event_loop(tmp_path: Path):
     assert all(tool.heavy for tool in (Database.read_query, Database.write_query))
-    db = HoldingWorld()
+    db = HoldingDatabase()
 
     async def run_both() -> list[str]:
         tools = server("holding", lambda: (db.hold, db.look)).make(tmp_path, 0)
@@ -398,7 +398,7 @@ def test_a_heavy_query_does_not_block_the_event_loop(tmp_path: Path):
         db.released.set()
 
 
-def test_two_worlds_of_one_class_share_no_state(tmp_path: Path):
+def test_two_databases_share_no_state(tmp_path: Path):
     async def both() -> tuple[str, str]:
         one, other = database(), database()
         first = server("sqlite", lambda: (one.read_query, one.write_query)).make(tmp_path, 0)

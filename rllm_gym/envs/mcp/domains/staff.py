@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from rllm_gym.envs.mcp.serving import Refusal, server
-from rllm_gym.envs.mcp.task import Answer, Call, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.task import Call, DomainState, FinalAnswer, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import CITIES, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -37,7 +37,7 @@ class EmployeePage:
     next_cursor: str | None
 
 
-class Directory(ToolWorld):
+class Directory(DomainState):
     """Employees in an order that gives no hint."""
 
     def __init__(self, employees: Sequence[Employee], cursors: Sequence[str]) -> None:
@@ -103,8 +103,8 @@ def build(seed: int, difficulty: int) -> Directory:
     return Directory(employees, cursors)
 
 
-def find(world: Directory, rng: Random, difficulty: int) -> ToolTask:
-    everybody = list(world.employees.values())
+def find(state: Directory, rng: Random, difficulty: int) -> ToolTask:
+    everybody = list(state.employees.values())
     # Never on the first page. Two are drawn so that the goal of a seed stays the same.
     wanted, _ = rng.sample(everybody[PAGE:], 2)
     who = rng.choice(
@@ -116,12 +116,12 @@ def find(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     )
     goal = f"What is the extension of {who}? Answer with the number."
     return ToolTask(
-        goal, (*world.walk(), Answer(str(wanted.extension))), answer={"type": "number", "value": wanted.extension}
+        goal, (*state.walk(), FinalAnswer(str(wanted.extension))), answer={"type": "number", "value": wanted.extension}
     )
 
 
-def count(world: Directory, rng: Random, difficulty: int) -> ToolTask:
-    everybody = list(world.employees.values())
+def count(state: Directory, rng: Random, difficulty: int) -> ToolTask:
+    everybody = list(state.employees.values())
     example = rng.choice(everybody)
     found = [employee for employee in everybody if employee.department == example.department]
     where = ""
@@ -135,14 +135,14 @@ def count(world: Directory, rng: Random, difficulty: int) -> ToolTask:
     names = sorted(employee.name for employee in found)
     if len(names) <= 6:
         goal = f"Who works in the department {example.department}{where}{floor}? Answer with the full names."
-        return ToolTask(goal, (*world.walk(), Answer(", ".join(names))), answer={"type": "set", "value": names})
+        return ToolTask(goal, (*state.walk(), FinalAnswer(", ".join(names))), answer={"type": "set", "value": names})
     goal = f"How many employees work in the department {example.department}{where}{floor}? Answer with the number."
     number = len(names)
-    return ToolTask(goal, (*world.walk(), Answer(str(number))), answer={"type": "number", "value": number})
+    return ToolTask(goal, (*state.walk(), FinalAnswer(str(number))), answer={"type": "number", "value": number})
 
 
-def relocate(world: Directory, rng: Random, difficulty: int) -> ToolTask:
-    everybody = list(world.employees.values())
+def relocate(state: Directory, rng: Random, difficulty: int) -> ToolTask:
+    everybody = list(state.employees.values())
     example = rng.choice(everybody)
     chosen = [e for e in everybody if e.department == example.department and e.city == example.city]
     field, new = rng.choice(
@@ -160,15 +160,15 @@ def relocate(world: Directory, rng: Random, difficulty: int) -> ToolTask:
         )
     )
 
-    def outcome(world: Directory, workspace: Path) -> None:
+    def outcome(state: Directory, workspace: Path) -> None:
         for employee in chosen:
-            setattr(world.employees[employee.employee_id], field, new)
+            setattr(state.employees[employee.employee_id], field, new)
 
     calls = [
         Call("update_employee", {"employee_id": employee.employee_id, "field": field, "value": new})
         for employee in chosen
     ]
-    return ToolTask(goal, (*world.walk(), *calls, Answer()), outcome)
+    return ToolTask(goal, (*state.walk(), *calls, FinalAnswer()), outcome)
 
 
 TEMPLATES = (

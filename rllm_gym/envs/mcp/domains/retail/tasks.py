@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
+from rllm_gym.envs.mcp.domains.retail.generate import COLOURS, an_address, build
+from rllm_gym.envs.mcp.domains.retail.store import Order, Store, Variant
+from rllm_gym.envs.mcp.task import Call, FinalAnswer, InfeasibleReport, ToolTask, ToolTaskTemplate, called
 from rllm_gym.envs.mcp.wording import listed
-from rllm_gym.envs.mcp.worlds.retail.generate import COLOURS, an_address, build
-from rllm_gym.envs.mcp.worlds.retail.store import Order, Store, Variant
 
 _ACCEPTED = {
     "ordered by mistake": ("I ordered it by mistake", "that was ordered by mistake, sorry"),
@@ -73,7 +73,7 @@ def _wish_to_exchange(store: Store, order: Order, old: Variant, colour: str, siz
 
 
 def _refused(store: Store, order: Order, goal: str, reason: str, *looks: Call) -> ToolTask:
-    return ToolTask(goal, (*_look(store, order), *looks, ReportInfeasible(reason)), infeasible=True)
+    return ToolTask(goal, (*_look(store, order), *looks, InfeasibleReport(reason)), infeasible=True)
 
 
 def _chosen(store: Store, order: Order, rng: Random, difficulty: int) -> list[Variant]:
@@ -102,7 +102,7 @@ def cancel(store: Store, rng: Random, difficulty: int) -> ToolTask:
 
     look = _look(store, order)
     right = Call("cancel_order", {"order_id": order.order_id, "reason": reason})
-    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, FinalAnswer()), called([right]))
 
 
 def cancel_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -126,7 +126,7 @@ def change_address(store: Store, rng: Random, difficulty: int) -> ToolTask:
 
     look = _look(store, order)
     right = Call("change_order_address", {"order_id": order.order_id, **address})
-    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, FinalAnswer()), called([right]))
 
 
 def return_items(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -137,7 +137,7 @@ def return_items(store: Store, rng: Random, difficulty: int) -> ToolTask:
 
     look = _look(store, order)
     right = _return(order, items, cents, order.payment_method)
-    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, FinalAnswer()), called([right]))
 
 
 def refund_told(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -152,7 +152,7 @@ def refund_told(store: Store, rng: Random, difficulty: int) -> ToolTask:
     goal = _letter(store, order, rng, wish) + "\n\nAnswer with the refund in cents."
     look = _look(store, order)
     answer = {"type": "number", "value": cents}
-    return ToolTask(goal, (*look, Answer(str(cents))), answer=answer)
+    return ToolTask(goal, (*look, FinalAnswer(str(cents))), answer=answer)
 
 
 def return_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -177,7 +177,7 @@ def exchange(store: Store, rng: Random, difficulty: int) -> ToolTask:
 
     look = (*_look(store, order), Call("get_product", {"product": old.product}))
     right = Call("exchange_item", {"order_id": order.order_id, "item_id": old.item_id, "new_item_id": new.item_id})
-    return ToolTask(_letter(store, order, rng, wish), (*look, right, Answer()), called([right]))
+    return ToolTask(_letter(store, order, rng, wish), (*look, right, FinalAnswer()), called([right]))
 
 
 def exchange_refused(store: Store, rng: Random, difficulty: int) -> ToolTask:
@@ -229,7 +229,7 @@ def several_wishes(store: Store, rng: Random, difficulty: int) -> ToolTask:
     left_out = [str(call.arguments["order_id"]) for call in wrongly]
 
     look = _look(store, hero)
-    answer = Answer(", ".join(left_out))
+    answer = FinalAnswer(", ".join(left_out))
     return ToolTask(goal, (*look, *done, answer), called(done), {"type": "set", "value": left_out})
 
 

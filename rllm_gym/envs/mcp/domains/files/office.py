@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rllm_gym.envs.mcp.domains.files.folder import Folder, tree
 from rllm_gym.envs.mcp.serving import server
-from rllm_gym.envs.mcp.task import ToolWorld
+from rllm_gym.envs.mcp.task import DomainState
 from rllm_gym.envs.mcp.wording import CITIES, LAST_NAMES, a_day, a_today, words
-from rllm_gym.envs.mcp.worlds.files.folder import Folder, tree
 from rllm_gym.mcp.servers import InProcessServer
 
 PROJECTS = words("Falcon Juniper Marble Nimbus Orchid Pelican Quartz Saffron Tundra Willow")
@@ -26,7 +26,7 @@ Texts = dict[str, str]
 """Texts of files, by path."""
 
 
-class FilesWorld(ToolWorld):
+class FilesState(DomainState):
     """A folder of texts in the workspace.
 
     Attributes:
@@ -61,19 +61,19 @@ Fill = Callable[[Random, int, date, Texts, dict[str, Any]], None]
 """``fill(rng, difficulty, today, texts, details)``: adds some files."""
 
 
-def office(*fills: Fill) -> Callable[[int, int], FilesWorld]:
+def office(*fills: Fill) -> Callable[[int, int], FilesState]:
     """Return a function that builds an office with these files."""
     return partial(_build, fills)
 
 
-def _build(fills: Sequence[Fill], seed: int, difficulty: int) -> FilesWorld:
+def _build(fills: Sequence[Fill], seed: int, difficulty: int) -> FilesState:
     rng = Random(f"files/{seed}/{difficulty}")
     today = a_today(rng)
     texts: Texts = {}
     details: dict[str, Any] = {}
     for fill in fills:
         fill(rng, difficulty, today, texts, details)
-    return FilesWorld(texts, today, details)
+    return FilesState(texts, today, details)
 
 
 def notes(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:

@@ -6,9 +6,9 @@ from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
+from rllm_gym.envs.mcp.domains.sqlite.state import DatabaseState, asked, by_id, edited, executed
 from rllm_gym.envs.mcp.task import Call, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import CITIES, LAST_NAMES, a_day, a_today, email_of, listed, people, words
-from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id, edited, executed
 
 SCHEMA = """
 CREATE TABLE members (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL, branch TEXT NOT NULL,
@@ -25,7 +25,7 @@ _SIZES = {1: (10, 20, 30), 2: (25, 50, 100), 3: (50, 90, 240)}
 _LOAN_DAYS = 28
 
 
-def build(seed: int, difficulty: int) -> DatabaseWorld:
+def build(seed: int, difficulty: int) -> DatabaseState:
     rng = Random(f"sqlite/library/{seed}/{difficulty}")
     member_count, book_count, loan_count = _SIZES[difficulty]
     today = a_today(rng)
@@ -72,13 +72,13 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
                 "returned_on": returned and returned.isoformat(),
             }
         )
-    return DatabaseWorld(SCHEMA, {"members": members, "books": books, "loans": loans}, today)
+    return DatabaseState(SCHEMA, {"members": members, "books": books, "loans": loans}, today)
 
 
-def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    members, books = by_id(world.rows["members"]), by_id(world.rows["books"])
-    today = world.today.isoformat()
-    late = [loan for loan in world.rows["loans"] if loan["returned_on"] is None and loan["due_on"] < today]
+def overdue(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    members, books = by_id(state.rows["members"]), by_id(state.rows["books"])
+    today = state.today.isoformat()
+    late = [loan for loan in state.rows["loans"] if loan["returned_on"] is None and loan["due_on"] < today]
     example = rng.choice(late)
     branch, genre = members[example["member_id"]]["branch"], books[example["book_id"]]["genre"]
     found = [loan for loan in late if members[loan["member_id"]]["branch"] == branch]
@@ -103,13 +103,13 @@ def overdue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     return ToolTask(goal, asked(query, ", ".join(titles)), answer={"type": "set", "value": titles})
 
 
-def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    members, books = by_id(world.rows["members"]), by_id(world.rows["books"])
-    out = [loan for loan in world.rows["loans"] if loan["returned_on"] is None]
+def return_books(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    members, books = by_id(state.rows["members"]), by_id(state.rows["books"])
+    out = [loan for loan in state.rows["loans"] if loan["returned_on"] is None]
     member = members[rng.choice(out)["member_id"]]
     theirs = [loan for loan in out if loan["member_id"] == member["id"]]
     brought = theirs if difficulty == 1 else rng.sample(theirs, rng.randint(1, len(theirs)))
-    today = world.today.isoformat()
+    today = state.today.isoformat()
     titles = sorted(books[loan["book_id"]]["title"] for loan in brought)
     what = "every book they have on loan" if len(brought) == len(theirs) else listed([f'"{title}"' for title in titles])
     goal = (
@@ -132,9 +132,9 @@ def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
     return ToolTask(goal, (look, *edited(*statements)), executed(statements))
 
 
-def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    members, books = by_id(world.rows["members"]), by_id(world.rows["books"])
-    out = [loan for loan in world.rows["loans"] if loan["returned_on"] is None]
+def extend_loans(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    members, books = by_id(state.rows["members"]), by_id(state.rows["books"])
+    out = [loan for loan in state.rows["loans"] if loan["returned_on"] is None]
     example = rng.choice(out)
     branch, genre = members[example["member_id"]]["branch"], books[example["book_id"]]["genre"]
     days = rng.choice((7, 10, 14, 21, 28))
@@ -159,23 +159,23 @@ def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
         )
     )
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
+    def outcome(state: DatabaseState, workspace: Path) -> None:
         for loan in chosen:
             due = (date.fromisoformat(loan["due_on"]) + timedelta(days=days)).isoformat()
-            world.database.execute("UPDATE loans SET due_on = ? WHERE id = ?", (due, loan["id"]))
+            state.database.execute("UPDATE loans SET due_on = ? WHERE id = ?", (due, loan["id"]))
 
     change = f"UPDATE loans SET due_on = date(due_on, '+{days} days') WHERE {where} AND returned_on IS NULL"
     return ToolTask(goal, edited(change), outcome)
 
 
-def merge_members(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    with_loans = sorted({loan["member_id"] for loan in world.rows["loans"]})
+def merge_members(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    with_loans = sorted({loan["member_id"] for loan in state.rows["loans"]})
     pairs = [rng.sample(with_loans, 2) for _ in range(40)]
     chosen: list[tuple[int, int]] = []
     for kept, dropped in pairs:
         if len(chosen) < difficulty and not {kept, dropped} & {number for pair in chosen for number in pair}:
             chosen.append((min(kept, dropped), max(kept, dropped)))
-    members = by_id(world.rows["members"])
+    members = by_id(state.rows["members"])
     description = [f"{members[dropped]['email']} into {members[kept]['email']}" for kept, dropped in chosen]
     goal = (
         "Some people have two accounts. Merge these members, named by their e-mail addresses: "

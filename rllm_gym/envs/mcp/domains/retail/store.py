@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.envs.mcp.serving import Refusal, server
-from rllm_gym.envs.mcp.task import ToolWorld
+from rllm_gym.envs.mcp.task import DomainState
 from rllm_gym.envs.mcp.wording import as_json
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -84,7 +84,7 @@ class Policy:
         )
 
 
-class Store(ToolWorld):
+class Store(DomainState):
     """The state of the shop, and its tools. The tools reject impossible actions; the model must follow the policy."""
 
     def __init__(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from random import Random
 
+from rllm_gym.envs.mcp.domains.retail.store import Customer, Order, Policy, Store, Variant
 from rllm_gym.envs.mcp.wording import CITIES, STREETS, a_day, a_today, email_of, people, words
-from rllm_gym.envs.mcp.worlds.retail.store import Customer, Order, Policy, Store, Variant
 
 PRODUCTS = words("backpack bicycle blanket camera headset jacket keyboard lamp speaker suitcase teapot watch")
 COLOURS = words("black blue green grey red white yellow")

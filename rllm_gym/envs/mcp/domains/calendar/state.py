@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.envs.mcp.serving import Refusal, server
-from rllm_gym.envs.mcp.task import ToolWorld
+from rllm_gym.envs.mcp.task import DomainState
 from rllm_gym.envs.mcp.wording import as_json
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -243,7 +243,7 @@ def _moment(text: str) -> datetime:
     raise Refusal(f"{text[:40]!r} is not a day and time; write YYYY-MM-DD HH:MM.")
 
 
-class OfficeCalendarWorld(ToolWorld):
+class OfficeCalendarState(DomainState):
     """An office with a calendar, and its current date."""
 
     def __init__(self, calendar: OfficeCalendar, today: date) -> None:

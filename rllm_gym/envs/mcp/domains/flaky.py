@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Literal
 
 from rllm_gym.envs.mcp.serving import Refusal, server
-from rllm_gym.envs.mcp.task import Answer, Call, Move, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.task import Call, DomainState, FinalAnswer, SolutionStep, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import CITIES, a_today, listed, money, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -49,7 +49,7 @@ class Transfer:
     reference: str
 
 
-class Bank(ToolWorld):
+class Bank(DomainState):
     """Accounts, and transfers that are executed once per request id, however often they are sent."""
 
     def __init__(self, owners: dict[str, str], balances: dict[str, int], plan: Sequence[Failure]) -> None:
@@ -162,8 +162,8 @@ def _carried_out(tool: str, wanted: Sequence[dict[str, Any]], plan: Sequence[Fai
     return calls
 
 
-def transfer(world: Bank, rng: Random, difficulty: int) -> ToolTask:
-    numbers = list(world.owners)
+def transfer(state: Bank, rng: Random, difficulty: int) -> ToolTask:
+    numbers = list(state.owners)
     wanted: list[dict[str, Any]] = []
     wishes = []
     for number in range(difficulty):
@@ -179,26 +179,26 @@ def transfer(world: Bank, rng: Random, difficulty: int) -> ToolTask:
                 "request_id": f"request-{number + 1}",
             }
         )
-        wishes.append(f'{money(cents)} from account {source} to {world.owners[target]} (reference "{reference}")')
+        wishes.append(f'{money(cents)} from account {source} to {state.owners[target]} (reference "{reference}")')
     goal = (
         f"Transfer {'; '.join(wishes)}. Each transfer has to be made exactly once, although the bank's connection "
         "fails now and then. Amounts are in units of 100 cents."
     )
 
-    def outcome(world: Bank, workspace: Path) -> None:
+    def outcome(state: Bank, workspace: Path) -> None:
         for arguments in wanted:
-            world.book(**arguments)
+            state.book(**arguments)
 
-    calls = _carried_out("transfer", wanted, world.failures.plan)
+    calls = _carried_out("transfer", wanted, state.failures.plan)
     # A new request id per attempt: a transfer whose reply was lost is executed twice.
     look = Call("list_accounts")
-    return ToolTask(goal, (look, *calls, Answer()), outcome)
+    return ToolTask(goal, (look, *calls, FinalAnswer()), outcome)
 
 
 # Rooms
 
 
-class Rooms(ToolWorld):
+class Rooms(DomainState):
     """Rooms to book. There is no request id here: a model that retries without checking books twice."""
 
     def __init__(self, rooms: Sequence[str], today: date, plan: Sequence[Failure]) -> None:
@@ -262,23 +262,23 @@ def rooms(seed: int, difficulty: int) -> Rooms:
     return Rooms(rng.sample(CITIES, 3 + 2 * difficulty), a_today(rng), _a_plan(rng, difficulty))
 
 
-def book(world: Rooms, rng: Random, difficulty: int) -> ToolTask:
+def book(state: Rooms, rng: Random, difficulty: int) -> ToolTask:
     wanted = []
     for name in people(rng, difficulty):
-        day = world.today + timedelta(days=rng.randint(1, 60))
+        day = state.today + timedelta(days=rng.randint(1, 60))
         part = rng.choice(("morning", "afternoon", "evening"))
-        wanted.append({"room": rng.choice(world.rooms), "day": str(day), "part": part, "name": name})
+        wanted.append({"room": rng.choice(state.rooms), "day": str(day), "part": part, "name": name})
     wishes = [f"the room {b['room']} on {b['day']} in the {b['part']} for {b['name']}" for b in wanted]
     goal = (
         f"Book {listed(wishes)}. There has to be exactly one booking for each, although the connection to the "
         "booking system fails now and then."
     )
 
-    def outcome(world: Rooms, workspace: Path) -> None:
-        world.bookings.extend(dict(booking) for booking in wanted)
+    def outcome(state: Rooms, workspace: Path) -> None:
+        state.bookings.extend(dict(booking) for booking in wanted)
 
-    careful: list[Move] = []
-    plan: list[Failure] = list(world.failures.plan)
+    careful: list[SolutionStep] = []
+    plan: list[Failure] = list(state.failures.plan)
     for booking in wanted:
         while True:
             careful.append(Call("book_room", booking))
@@ -287,7 +287,7 @@ def book(world: Rooms, rng: Random, difficulty: int) -> ToolTask:
                 careful.append(Call("list_bookings", {"day": booking["day"]}))
             if failure != "refused":
                 break
-    return ToolTask(goal, (*careful, Answer()), outcome)
+    return ToolTask(goal, (*careful, FinalAnswer()), outcome)
 
 
 # Sensors
@@ -304,7 +304,7 @@ class Page:
     next_start: int | None
 
 
-class Sensors(ToolWorld):
+class Sensors(DomainState):
     """Readings that are returned in pages, over an unreliable connection."""
 
     def __init__(self, readings: dict[str, list[int]], plan: Sequence[Failure]) -> None:
@@ -349,9 +349,9 @@ def sensors(seed: int, difficulty: int) -> Sensors:
     return Sensors(readings, ["refused", *_a_plan(rng, difficulty)])
 
 
-def read_sensor(world: Sensors, rng: Random, difficulty: int) -> ToolTask:
-    chosen = rng.sample(sorted(world.readings), (1, 1, 2)[difficulty - 1])
-    values = [value for name in chosen for value in world.readings[name]]
+def read_sensor(state: Sensors, rng: Random, difficulty: int) -> ToolTask:
+    chosen = rng.sample(sorted(state.readings), (1, 1, 2)[difficulty - 1])
+    values = [value for name in chosen for value in state.readings[name]]
     limit = sorted(values)[len(values) * rng.randint(4, 7) // 10]
     what, value = rng.choice(
         (
@@ -365,10 +365,10 @@ def read_sensor(world: Sensors, rng: Random, difficulty: int) -> ToolTask:
     goal = f"What is the {what} of the sensor{'s' if len(chosen) > 1 else ''} {where}, over all its hours" + (
         ", in tenths of a degree?" if "number" not in what else "?"
     )
-    pages = [{"sensor": name, "start": start} for name in chosen for start in range(0, len(world.readings[name]), 12)]
-    reads = _carried_out("get_readings", pages, world.failures.plan)
+    pages = [{"sensor": name, "start": start} for name in chosen for start in range(0, len(state.readings[name]), 12)]
+    reads = _carried_out("get_readings", pages, state.failures.plan)
     answer = {"type": "number", "value": value}
-    return ToolTask(goal, (*reads, Answer(str(value))), answer=answer)
+    return ToolTask(goal, (*reads, FinalAnswer(str(value))), answer=answer)
 
 
 TEMPLATES = (

@@ -1,4 +1,4 @@
-"""The built-in tool worlds: the solution of a task solves it; doing nothing or a near miss does not."""
+"""The built-in domains: the solution of a task solves it; doing nothing or a near miss does not."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="the tool worlds are MCP servers: pip install 'rllm-gym[mcp]'")
+pytest.importorskip("mcp", reason="the tools are MCP servers: pip install 'rllm-gym[mcp]'")
 
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 
-from rllm_gym.envs.mcp.worlds import (
+from rllm_gym.envs.mcp.domains import (
     TEMPLATES,
-    Answer,
     Call,
-    Move,
-    ReportInfeasible,
+    DomainState,
+    FinalAnswer,
+    InfeasibleReport,
+    SolutionStep,
     ToolTask,
     ToolTaskTemplate,
-    ToolWorld,
     wanted_facts,
 )
 from rllm_gym.grading.answers import matches
@@ -48,25 +48,25 @@ class ToolEpisode:
         return right and (self.task.answer is None or matches(self.task.answer, self.answer))
 
 
-def start_episode(template: ToolTaskTemplate, seed: int, difficulty: int) -> tuple[ToolWorld, ToolTask]:
-    world = template.build(seed, difficulty)
-    return world, template.make_task(world, random.Random(seed), difficulty)
+def start_episode(template: ToolTaskTemplate, seed: int, difficulty: int) -> tuple[DomainState, ToolTask]:
+    state = template.build(seed, difficulty)
+    return state, template.make_task(state, random.Random(seed), difficulty)
 
 
-async def play_moves(world: ToolWorld, task: ToolTask, moves: Sequence[Move], workspace: Path) -> ToolEpisode:
-    """Run the moves in a new copy of the world and return what they did."""
-    world.prepare(workspace)
-    servers = {server.name: server.make(workspace, 0) for server in world.servers(workspace)}
-    episode = ToolEpisode(task, None, untouched=world.facts(workspace))
+async def play_moves(state: DomainState, task: ToolTask, moves: Sequence[SolutionStep], workspace: Path) -> ToolEpisode:
+    """Run the moves in a new copy of the state and return what they did."""
+    state.prepare(workspace)
+    servers = {server.name: server.make(workspace, 0) for server in state.servers(workspace)}
+    episode = ToolEpisode(task, None, untouched=state.facts(workspace))
     for move in moves:
         match move:
-            case Answer(text):
+            case FinalAnswer(text):
                 episode.answer = text
-            case ReportInfeasible():
+            case InfeasibleReport():
                 episode.reported = True
             case Call(tool, arguments, name):
                 episode.results.append(await called(servers, tool, dict(arguments), name))
-    episode.facts = world.facts(workspace)
+    episode.facts = state.facts(workspace)
     return episode
 
 
@@ -95,7 +95,7 @@ def level(template: ToolTaskTemplate, seed: int) -> int:
 def similar_task(
     template: ToolTaskTemplate, task: ToolTask, seed: int, difficulty: int, folder: Path
 ) -> ToolTask | None:
-    """Return a task of the template on the same world that requests another end state or answer, if it has one."""
+    """Return a task of the template on the same state that requests another end state or answer, if it has one."""
 
     def requested(task: ToolTask, name: str) -> tuple[Any, ...]:
         workspace = folder / name
@@ -120,10 +120,10 @@ def test_only_the_solution_is_rewarded_and_not_idling_or_the_near_miss(seeds: ra
         for item in folders:
             item.mkdir(parents=True)
         difficulty = level(template, seed)
-        world, task = start_episode(template, seed, difficulty)
+        state, task = start_episode(template, seed, difficulty)
         expected = wanted_facts(template, task, seed, difficulty, folders[0])
-        assert isinstance(task.calls[-1], Answer | ReportInfeasible)
-        right = await play_moves(world, task, task.calls, folders[1])
+        assert isinstance(task.calls[-1], FinalAnswer | InfeasibleReport)
+        right = await play_moves(state, task, task.calls, folders[1])
         found = [("calls", right)] if not right.rewarded(expected) else []
         wrong = {"idle": ToolEpisode(task, right.untouched)}
         if task.outcome is not None and not name.startswith("flaky/"):  # there the last call may only repeat another
@@ -163,7 +163,7 @@ def test_the_same_seed_gives_the_same_task_in_another_process():
     """The other process hashes strings differently."""
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     done = subprocess.run(
-        [sys.executable, "-c", "from test_mcp_worlds import tasks_digest; print(tasks_digest())"],
+        [sys.executable, "-c", "from test_mcp_domains import tasks_digest; print(tasks_digest())"],
         cwd=Path(__file__).parent,
         env={**os.environ, "PYTHONHASHSEED": other},
         capture_output=True,
@@ -187,10 +187,10 @@ def test_difficulty_changes_the_size_and_seeds_change_the_task(tmp_path: Path):
         """Return the amount of work (length of goal, calls, results and state) and the goals."""
         total, goals = 0, set()
         for seed in range(3):
-            world, task = start_episode(TEMPLATES[name], seed, difficulty)
+            state, task = start_episode(TEMPLATES[name], seed, difficulty)
             workspace = tmp_path / name.replace("/", "-") / f"{difficulty}-{seed}"
             workspace.mkdir(parents=True)
-            episode = await play_moves(world, task, task.calls, workspace)
+            episode = await play_moves(state, task, task.calls, workspace)
             total += len(task.goal) + 100 * len(task.calls) + sum(map(len, episode.results)) + len(repr(episode.facts))
             goals.add(task.goal)
         return total, goals

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from random import Random
 
-from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.domains.sqlite.state import DatabaseState, asked, by_id
+from rllm_gym.envs.mcp.task import Call, FinalAnswer, InfeasibleReport, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import CITIES, LAST_NAMES, a_day, a_today, people
-from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id
 
 SCHEMA = """
 CREATE TABLE patients (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT NOT NULL, born_on TEXT NOT NULL);
@@ -21,7 +21,7 @@ OUTCOMES = ("completed", "no-show", "rescheduled")
 _SIZES = {1: (8, 4, 40), 2: (20, 8, 110), 3: (45, 14, 260)}
 
 
-def build(seed: int, difficulty: int) -> DatabaseWorld:
+def build(seed: int, difficulty: int) -> DatabaseState:
     rng = Random(f"sqlite/clinic/{seed}/{difficulty}")
     patient_count, doctor_count, visit_count = _SIZES[difficulty]
     today = a_today(rng)
@@ -50,12 +50,12 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
         }
         for number in range(1, visit_count + 1)
     ]
-    return DatabaseWorld(SCHEMA, {"patients": patients, "doctors": doctors, "visits": visits}, today)
+    return DatabaseState(SCHEMA, {"patients": patients, "doctors": doctors, "visits": visits}, today)
 
 
-def last_visit(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    patients, doctors = by_id(world.rows["patients"]), by_id(world.rows["doctors"])
-    visits = world.rows["visits"]
+def last_visit(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    patients, doctors = by_id(state.rows["patients"]), by_id(state.rows["doctors"])
+    visits = state.rows["visits"]
     example = rng.choice(visits)
     patient, doctor, outcome = patients[example["patient_id"]], doctors[example["doctor_id"]], example["outcome"]
     found = [v for v in visits if v["patient_id"] == patient["id"] and v["outcome"] == outcome]
@@ -82,13 +82,13 @@ def last_visit(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     return ToolTask(goal, asked(query, day), answer={"type": "date", "value": day})
 
 
-def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    patients, doctors = by_id(world.rows["patients"]), by_id(world.rows["doctors"])
-    example = rng.choice([v for v in world.rows["visits"] if v["outcome"] == "completed"])
+def average_minutes(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    patients, doctors = by_id(state.rows["patients"]), by_id(state.rows["doctors"])
+    example = rng.choice([v for v in state.rows["visits"] if v["outcome"] == "completed"])
     specialty = doctors[example["doctor_id"]]["specialty"]
     found = [
         v
-        for v in world.rows["visits"]
+        for v in state.rows["visits"]
         if v["outcome"] == "completed" and doctors[v["doctor_id"]]["specialty"] == specialty
     ]
     where, owner = f"v.outcome = 'completed' AND d.specialty = '{specialty}'", ""
@@ -120,9 +120,9 @@ def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolT
     return ToolTask(goal, asked(query, f"{value:.1f}"), answer=answer)
 
 
-def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
+def look_up(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of the requested data are not in the database."""
-    patient, doctor = rng.choice(world.rows["patients"]), rng.choice(world.rows["doctors"])
+    patient, doctor = rng.choice(state.rows["patients"]), rng.choice(state.rows["doctors"])
     about_doctor = rng.random() < 0.5
     person, table = (doctor, "doctors") if about_doctor else (patient, "patients")
     recorded = {"specialty": "specialty"} if about_doctor else {"city": "city", "date of birth": "born_on"}
@@ -144,9 +144,9 @@ def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     )
     if not feasible:
         reason = f"The database does not record any {what}."
-        return ToolTask(goal, (*look, ReportInfeasible(reason)), infeasible=True)
+        return ToolTask(goal, (*look, InfeasibleReport(reason)), infeasible=True)
     kind, value = "date" if what == "date of birth" else "string", person[recorded[what]]
-    return ToolTask(goal, (*look, Answer(value)), answer={"type": kind, "value": value})
+    return ToolTask(goal, (*look, FinalAnswer(value)), answer={"type": kind, "value": value})
 
 
 TEMPLATES = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from rllm_gym.envs.math.calculator import CalculatorError, calculate
 from rllm_gym.envs.mcp.serving import Refusal, server
-from rllm_gym.envs.mcp.task import Answer, Call, ToolTask, ToolTaskTemplate, ToolWorld
+from rllm_gym.envs.mcp.task import Call, DomainState, FinalAnswer, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import CITIES, a_today, listed, words
 from rllm_gym.mcp.servers import InProcessServer
 
@@ -57,7 +57,7 @@ class Clock:
     minutes_ahead_of_utc: int
 
 
-class ConversionWorld(ToolWorld):
+class ConversionState(DomainState):
     """Read-only tables.
 
     Attributes:
@@ -130,17 +130,17 @@ class ConversionWorld(ToolWorld):
         return Fraction(count * self.measures[town, unit], 1000)
 
 
-def build(seed: int, difficulty: int) -> ConversionWorld:
+def build(seed: int, difficulty: int) -> ConversionState:
     rng = Random(f"conversion/{seed}/{difficulty}")
     towns = rng.sample(CITIES, 4 + 3 * difficulty)
     measures = {
         (town, unit): 1000 * rng.randint(*_RANGES[unit]) + rng.randrange(1, 1000) for town in towns for unit in UNITS
     }
-    return ConversionWorld(measures, {town: 15 * rng.randint(-40, 48) for town in towns}, a_today(rng))
+    return ConversionState(measures, {town: 15 * rng.randint(-40, 48) for town in towns}, a_today(rng))
 
 
-def _towns(world: ConversionWorld, rng: Random, count: int) -> list[str]:
-    return rng.sample(sorted(world.clocks), count)
+def _towns(state: ConversionState, rng: Random, count: int) -> list[str]:
+    return rng.sample(sorted(state.clocks), count)
 
 
 def _decimal(value: Fraction) -> str:
@@ -154,30 +154,30 @@ def _number(value: Fraction, tolerance: float) -> dict[str, Any]:
 # Measures
 
 
-def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
+def convert(state: ConversionState, rng: Random, difficulty: int) -> ToolTask:
     unit, count = rng.choice(sorted(UNITS)), rng.randint(3, 80)
     good = rng.choice(GOODS[UNITS[unit]])
-    first, second = _towns(world, rng, 2)
-    modern = world.amount(count, first, unit)
+    first, second = _towns(state, rng, 2)
+    modern = state.amount(count, first, unit)
     calls = [Call("get_measure", {"town": first, "unit": unit})]
     if difficulty == 1:
         goal = f"How many {UNITS[unit]}s are {count} {unit}s of {good}, measured in {first}? Give three decimal places."
         value = modern
     else:
         calls.append(Call("get_measure", {"town": second, "unit": unit}))
-        value = modern / world.amount(1, second, unit)
+        value = modern / state.amount(1, second, unit)
         goal = (
             f"A merchant bought {count} {unit}s of {good} in {first}. How many {unit}s is that by the measure of "
             f"{second}? Give three decimal places."
         )
-    return ToolTask(goal, (*calls, Answer(_decimal(value))), answer=_number(value, 0.00051))
+    return ToolTask(goal, (*calls, FinalAnswer(_decimal(value))), answer=_number(value, 0.00051))
 
 
-def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
+def add_up(state: ConversionState, rng: Random, difficulty: int) -> ToolTask:
     modern = rng.choice(("gram", "centimetre", "litre"))
     units = [unit for unit, of in UNITS.items() if of == modern]
-    lots = [(rng.randint(2, 40), rng.choice(units), town) for town in _towns(world, rng, 1 + difficulty)]
-    total = sum((world.amount(*(count, town, unit)) for count, unit, town in lots), Fraction())
+    lots = [(rng.randint(2, 40), rng.choice(units), town) for town in _towns(state, rng, 1 + difficulty)]
+    total = sum((state.amount(*(count, town, unit)) for count, unit, town in lots), Fraction())
     good = rng.choice(GOODS[modern])
     description = listed(f"{count} {unit}s measured in {town}" for count, unit, town in lots)
     goal = rng.choice(
@@ -187,15 +187,15 @@ def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         )
     )
     calls = [Call("get_measure", {"town": town, "unit": unit}) for _, unit, town in lots]
-    return ToolTask(goal, (*calls, Answer(_decimal(total))), answer=_number(total, 0.00051))
+    return ToolTask(goal, (*calls, FinalAnswer(_decimal(total))), answer=_number(total, 0.00051))
 
 
-def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
+def cheapest(state: ConversionState, rng: Random, difficulty: int) -> ToolTask:
     unit = rng.choice(sorted(UNITS))
     good = rng.choice(GOODS[UNITS[unit]])
     while True:  # until no two offers are nearly equal
-        offers = [(rng.randint(20, 90), rng.randint(2, 12), town) for town in _towns(world, rng, 2 + difficulty)]
-        prices = {town: price / world.amount(count, town, unit) for price, count, town in offers}
+        offers = [(rng.randint(20, 90), rng.randint(2, 12), town) for town in _towns(state, rng, 2 + difficulty)]
+        prices = {town: price / state.amount(count, town, unit) for price, count, town in offers}
         first, second = sorted(prices, key=lambda town: prices[town])[:2]
         if prices[second] > prices[first] * Fraction(101, 100):
             break
@@ -205,46 +205,50 @@ def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         f"town is the same amount cheapest? Answer with the name of the town."
     )
     calls = [Call("get_measure", {"town": town, "unit": unit}) for _, _, town in offers]
-    return ToolTask(goal, (*calls, Answer(first)), answer={"type": "string", "value": first})
+    return ToolTask(goal, (*calls, FinalAnswer(first)), answer={"type": "string", "value": first})
 
 
 # Clocks
 
 
-def _a_moment(world: ConversionWorld, rng: Random) -> datetime:
-    midnight = datetime(world.today.year, world.today.month, world.today.day)
+def _a_moment(state: ConversionState, rng: Random) -> datetime:
+    midnight = datetime(state.today.year, state.today.month, state.today.day)
     return midnight + timedelta(minutes=5 * rng.randrange(24 * 12))
 
 
-def _local(world: ConversionWorld, moment: datetime, here: str, there: str) -> datetime:
-    return moment + timedelta(minutes=world.clocks[there] - world.clocks[here])
+def _local(state: ConversionState, moment: datetime, here: str, there: str) -> datetime:
+    return moment + timedelta(minutes=state.clocks[there] - state.clocks[here])
 
 
 def _clocks(towns: Sequence[str]) -> list[Call]:
     return [Call("get_clock", {"town": town}) for town in towns]
 
 
-def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
-    here, *towns = _towns(world, rng, 1 + difficulty)
-    moment = _a_moment(world, rng)
-    there = [_local(world, moment, here, town) for town in towns]
+def convert_time(state: ConversionState, rng: Random, difficulty: int) -> ToolTask:
+    here, *towns = _towns(state, rng, 1 + difficulty)
+    moment = _a_moment(state, rng)
+    there = [_local(state, moment, here, town) for town in towns]
     calls = _clocks([here, *towns])
     goal = f"When the clocks of {here} show {moment:%H:%M} on {moment.date()}, "
     if difficulty > 1 and rng.random() < 0.4:
         days = [str(local.date()) for local in there]
         goal += f"what is the date in {listed(towns)}? Answer with YYYY-MM-DD for each, in this order, between commas."
-        return ToolTask(goal, (*calls, Answer(", ".join(days))), answer={"type": "list", "value": days, "of": "date"})
+        return ToolTask(
+            goal, (*calls, FinalAnswer(", ".join(days))), answer={"type": "list", "value": days, "of": "date"}
+        )
     times = [f"{local:%H:%M}" for local in there]
     if difficulty == 1:
         goal += f"what do those of {towns[0]} show? Answer with HH:MM."
-        return ToolTask(goal, (*calls, Answer(times[0])), answer={"type": "time", "value": times[0]})
+        return ToolTask(goal, (*calls, FinalAnswer(times[0])), answer={"type": "time", "value": times[0]})
     goal += f"what do those of {listed(towns)} show? Answer with HH:MM for each, in this order, between commas."
-    return ToolTask(goal, (*calls, Answer(", ".join(times))), answer={"type": "list", "value": times, "of": "time"})
+    return ToolTask(
+        goal, (*calls, FinalAnswer(", ".join(times))), answer={"type": "list", "value": times, "of": "time"}
+    )
 
 
-def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
-    towns = _towns(world, rng, 1 + difficulty)
-    leaves = moment = _a_moment(world, rng)
+def arrival(state: ConversionState, rng: Random, difficulty: int) -> ToolTask:
+    towns = _towns(state, rng, 1 + difficulty)
+    leaves = moment = _a_moment(state, rng)
     legs = []
     for number, town in enumerate(towns[1:]):
         minutes = 5 * rng.randint(12, 150)
@@ -253,24 +257,24 @@ def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         pause = f", stays there for {rest} minutes" if rest else ""
         took = f"{minutes // 60} h {minutes % 60:02d} min to {town}"
         legs.append(f" and takes {took}{pause}" if number == 0 else f", then takes {took}{pause}")
-    arrives = _local(world, moment, towns[0], towns[-1])
+    arrives = _local(state, moment, towns[0], towns[-1])
     goal = (
         f"An airship leaves {towns[0]} at {leaves:%H:%M} local time{''.join(legs)}. What time do the "
         f"clocks of {towns[-1]} show when it arrives there? Answer with HH:MM."
     )
     calls = _clocks([towns[0], towns[-1]])
     arrival_time = f"{arrives:%H:%M}"
-    return ToolTask(goal, (*calls, Answer(arrival_time)), answer={"type": "time", "value": arrival_time})
+    return ToolTask(goal, (*calls, FinalAnswer(arrival_time)), answer={"type": "time", "value": arrival_time})
 
 
-def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
-    home = rng.choice(sorted(world.clocks))
-    near = sorted(world.clocks, key=lambda town: (abs(world.clocks[town] - world.clocks[home]), town))
+def overlap(state: ConversionState, rng: Random, difficulty: int) -> ToolTask:
+    home = rng.choice(sorted(state.clocks))
+    near = sorted(state.clocks, key=lambda town: (abs(state.clocks[town] - state.clocks[home]), town))
     towns = near[: 1 + difficulty]
     rng.shuffle(towns)
     hours = [(rng.randint(6, 9), rng.randint(17, 21)) for _ in towns]
-    opens = [60 * start - world.clocks[town] for (start, _), town in zip(hours, towns, strict=True)]
-    closes = [60 * end - world.clocks[town] for (_, end), town in zip(hours, towns, strict=True)]
+    opens = [60 * start - state.clocks[town] for (start, _), town in zip(hours, towns, strict=True)]
+    closes = [60 * end - state.clocks[town] for (_, end), town in zip(hours, towns, strict=True)]
     # Offices of the next or the previous day count too, because a span may cross midnight.
     minutes = _common(opens, closes)
     spans = zip(hours, towns, strict=True)
@@ -279,7 +283,7 @@ def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolTask:
         f"A company has offices that are open every day, by their local time: {description}. For how many minutes of "
         f"each 24 hours are all of them open at once?"
     )
-    return ToolTask(goal, (*_clocks(towns), Answer(str(minutes))), answer={"type": "number", "value": minutes})
+    return ToolTask(goal, (*_clocks(towns), FinalAnswer(str(minutes))), answer={"type": "number", "value": minutes})
 
 
 def _common(opens: Sequence[int], closes: Sequence[int]) -> int:

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from random import Random
 
-from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate, called
+from rllm_gym.envs.mcp.domains.calendar.state import (
+    CLOSES,
+    OPENS,
+    Meeting,
+    OfficeCalendar,
+    OfficeCalendarState,
+    written,
+)
+from rllm_gym.envs.mcp.task import Call, FinalAnswer, InfeasibleReport, ToolTask, ToolTaskTemplate, called
 from rllm_gym.envs.mcp.wording import a_today, listed, people, words
-from rllm_gym.envs.mcp.worlds.calendar.state import CLOSES, OPENS, Meeting, OfficeCalendar, OfficeCalendarWorld, written
 
 SUBJECTS = words("Budget Design Hiring Launch Marketing Pricing Quality Safety Sales Security Strategy Website")
 KINDS = words("check-in review planning workshop interview briefing")
@@ -65,18 +72,18 @@ def next_monday(today: date) -> date:
     return today + timedelta(days=7 - today.weekday())
 
 
-def build(seed: int, difficulty: int) -> OfficeCalendarWorld:
+def build(seed: int, difficulty: int) -> OfficeCalendarState:
     rng = Random(f"calendar/{seed}/{difficulty}")
     today = a_today(rng)
-    return OfficeCalendarWorld(a_calendar(rng, today, difficulty), today)
+    return OfficeCalendarState(a_calendar(rng, today, difficulty), today)
 
 
-def _days(world: OfficeCalendarWorld) -> list[date]:
-    return sorted({meeting.starts.date() for meeting in world.calendar.meetings.values()})
+def _days(state: OfficeCalendarState) -> list[date]:
+    return sorted({meeting.starts.date() for meeting in state.calendar.meetings.values()})
 
 
-def _setting(world: OfficeCalendarWorld) -> str:
-    return f"You work for {world.calendar.people[world.calendar.owner]}, whose calendar this is. "
+def _setting(state: OfficeCalendarState) -> str:
+    return f"You work for {state.calendar.people[state.calendar.owner]}, whose calendar this is. "
 
 
 def _on(day: date) -> str:
@@ -93,65 +100,65 @@ def _create(title: str, start: datetime, length: timedelta, others: Sequence[str
     return Call("create_event", arguments)
 
 
-def _tools(world: OfficeCalendarWorld) -> OfficeCalendar:
-    return world.calendar
+def _tools(state: OfficeCalendarState) -> OfficeCalendar:
+    return state.calendar
 
 
-def _others(world: OfficeCalendarWorld, rng: Random, count: int) -> list[str]:
-    return rng.sample([address for address in world.calendar.people if address != world.calendar.owner], count)
+def _others(state: OfficeCalendarState, rng: Random, count: int) -> list[str]:
+    return rng.sample([address for address in state.calendar.people if address != state.calendar.owner], count)
 
 
-def _named(world: OfficeCalendarWorld, addresses: Sequence[str]) -> str:
-    return listed(world.calendar.people[address] for address in addresses)
+def _named(state: OfficeCalendarState, addresses: Sequence[str]) -> str:
+    return listed(state.calendar.people[address] for address in addresses)
 
 
-def _own_meetings(world: OfficeCalendarWorld, rng: Random, count: int) -> list[Meeting]:
-    office_calendar = world.calendar
+def _own_meetings(state: OfficeCalendarState, rng: Random, count: int) -> list[Meeting]:
+    office_calendar = state.calendar
     own = [meeting for meeting in office_calendar.meetings.values() if meeting.organizer == office_calendar.owner]
     return rng.sample(sorted(own, key=lambda meeting: meeting.start), min(count, len(own)))
 
 
-def create(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
+def create(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
     calls, wishes = [], []
     for _ in range(difficulty):
-        day = rng.choice(_days(world))
+        day = rng.choice(_days(state))
         start = datetime.combine(day, OPENS) + timedelta(minutes=15 * rng.randint(0, 24))
         length, title = timedelta(minutes=15 * rng.randint(1, 6)), a_title(rng)
-        others = _others(world, rng, rng.randint(1, 3))
+        others = _others(state, rng, rng.randint(1, 3))
         calls.append(_create(title, start, length, others))
         wishes.append(
-            f'a meeting called "{title}" with {_named(world, others)} on {_on(day)}, from {start:%H:%M} to '
+            f'a meeting called "{title}" with {_named(state, others)} on {_on(day)}, from {start:%H:%M} to '
             f"{start + length:%H:%M}"
         )
-    goal = _setting(world) + f"Enter {'; '.join(wishes)}. Whether people are free does not matter."
+    goal = _setting(state) + f"Enter {'; '.join(wishes)}. Whether people are free does not matter."
     first = calls[0].arguments
     length = datetime.fromisoformat(str(first["end"])) - datetime.fromisoformat(str(first["start"]))
     look = Call("list_people")
-    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
+    return ToolTask(goal, (look, *calls, FinalAnswer()), called(calls, _tools))
 
 
-def first_free(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
-    office_calendar, days = world.calendar, _days(world)
-    others = _others(world, rng, difficulty)
+def first_free(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
+    office_calendar, days = state.calendar, _days(state)
+    others = _others(state, rng, difficulty)
     length, title = timedelta(minutes=30 * rng.randint(2, 4)), a_title(rng)
     day = rng.choice(days[: max(2, len(days) - 2)])
     everybody = [office_calendar.owner, *others]
     start = next(office_calendar.free_slots(everybody, day, length))
     everyone = "both" if len(everybody) == 2 else "all"
-    goal = _setting(world) + (
-        f"Find the earliest time from {_on(day)} on at which {_named(world, everybody)} are {everyone} free for "
+    goal = _setting(state) + (
+        f"Find the earliest time from {_on(day)} on at which {_named(state, everybody)} are {everyone} free for "
         f'{length.seconds // 60} minutes, and create a meeting "{title}" of that length with them then. It begins on '
         "the full or half hour and lies within 09:00 to 17:00, Monday to Friday."
     )
     looks = [_list(day, max(day, start.date()), address) for address in everybody]
     right = _create(title, start, length, others)
-    return ToolTask(goal, (*looks, right, Answer()), called([right], _tools))
+    return ToolTask(goal, (*looks, right, FinalAnswer()), called([right], _tools))
 
 
-def move(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
+def move(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
     calls, wishes = [], []
-    for meeting in _own_meetings(world, rng, difficulty):
-        day = rng.choice(_days(world))
+    for meeting in _own_meetings(state, rng, difficulty):
+        day = rng.choice(_days(state))
         start = datetime.combine(day, OPENS) + timedelta(minutes=15 * rng.randint(0, 23))
         if start == meeting.starts:
             start += timedelta(minutes=15)
@@ -160,15 +167,15 @@ def move(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
             f'"{meeting.title}", which begins on {_on(meeting.starts.date())} at {meeting.starts:%H:%M}, to {_on(day)} '
             f"at {start:%H:%M}"
         )
-    goal = _setting(world) + (
+    goal = _setting(state) + (
         f"Move {'; '.join(wishes)}. Length and participants stay, and whether people are free does not matter."
     )
-    look = _list(_days(world)[0], _days(world)[-1])
-    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
+    look = _list(_days(state)[0], _days(state)[-1])
+    return ToolTask(goal, (look, *calls, FinalAnswer()), called(calls, _tools))
 
 
-def clear(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
-    office_calendar, days = world.calendar, _days(world)
+def clear(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
+    office_calendar, days = state.calendar, _days(state)
     first = rng.randrange(len(days) - difficulty + 1)
     away = days[first : first + difficulty]
     mine = [
@@ -182,18 +189,18 @@ def clear(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
     ]
     name = office_calendar.people[office_calendar.owner]
     when = f"on {_on(away[0])}" if len(away) == 1 else f"from {_on(away[0])} to {_on(away[-1])}, both included"
-    goal = _setting(world) + (
+    goal = _setting(state) + (
         f"{name} is away {when}. Cancel every meeting in that time that {name} organizes, and take {name} off every "
         "meeting that others organize."
     )
     look = _list(away[0], away[-1])
-    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
+    return ToolTask(goal, (look, *calls, FinalAnswer()), called(calls, _tools))
 
 
-def swap_attendee(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
-    office_calendar = world.calendar
+def swap_attendee(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
+    office_calendar = state.calendar
     calls, wishes = [], []
-    for meeting in _own_meetings(world, rng, difficulty):
+    for meeting in _own_meetings(state, rng, difficulty):
         outside = [address for address in office_calendar.people if address not in meeting.attendees]
         inside = [address for address in meeting.attendees if address != office_calendar.owner]
         comes, goes = rng.choice(outside or [""]), rng.choice(inside or [""])
@@ -207,14 +214,14 @@ def swap_attendee(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> T
         wishes.append(
             f'"{meeting.title}" on {_on(meeting.starts.date())} at {meeting.starts:%H:%M} ({" and ".join(wish)})'
         )
-    goal = _setting(world) + f"Change who takes part: {'; '.join(wishes)}."
-    look = _list(_days(world)[0], _days(world)[-1])
-    return ToolTask(goal, (look, *calls, Answer()), called(calls, _tools))
+    goal = _setting(state) + f"Change who takes part: {'; '.join(wishes)}."
+    look = _list(_days(state)[0], _days(state)[-1])
+    return ToolTask(goal, (look, *calls, FinalAnswer()), called(calls, _tools))
 
 
-def busy_time(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
-    office_calendar, days = world.calendar, _days(world)
-    person = office_calendar.owner if difficulty == 1 else rng.choice(_others(world, rng, 1))
+def busy_time(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
+    office_calendar, days = state.calendar, _days(state)
+    person = office_calendar.owner if difficulty == 1 else rng.choice(_others(state, rng, 1))
     span = {1: rng.randint(1, 2), 2: rng.randint(2, 4), 3: rng.randint(5, 9)}[difficulty]
     first = rng.randrange(len(days) - span)
     last = first + span
@@ -228,7 +235,7 @@ def busy_time(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolT
         theirs = [meeting for meeting in theirs if meeting.organizer != person]
         which = " organized by somebody else"
     minutes = sum(int(meeting.length.total_seconds()) // 60 for meeting in theirs)
-    goal = _setting(world) + rng.choice(
+    goal = _setting(state) + rng.choice(
         (
             f"How many minutes does {office_calendar.people[person]} spend in meetings{which} from "
             f"{_on(days[first])} to {_on(days[last])}, both days included?",
@@ -238,16 +245,16 @@ def busy_time(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolT
     )
     look = _list(days[first], days[last], person)
     answer = {"type": "number", "value": minutes}
-    return ToolTask(goal, (look, Answer(str(minutes))), answer=answer)
+    return ToolTask(goal, (look, FinalAnswer(str(minutes))), answer=answer)
 
 
-def within(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask:
+def within(state: OfficeCalendarState, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; in half of these time spans somebody is never free."""
-    office_calendar, length, title = world.calendar, timedelta(minutes=30), a_title(rng)
-    others = _others(world, rng, difficulty)
+    office_calendar, length, title = state.calendar, timedelta(minutes=30), a_title(rng)
+    others = _others(state, rng, difficulty)
     everybody = [office_calendar.owner, *others]
     if rng.random() < 0.5:
-        start = next(office_calendar.free_slots(everybody, rng.choice(_days(world)), length))
+        start = next(office_calendar.free_slots(everybody, rng.choice(_days(state)), length))
         first, last = start - length * rng.randint(0, 1), start + length * rng.randint(1, 2)
         day = start.date()
         first, last = max(first, datetime.combine(day, OPENS)), min(last, datetime.combine(day, CLOSES))
@@ -258,16 +265,16 @@ def within(world: OfficeCalendarWorld, rng: Random, difficulty: int) -> ToolTask
         start = first = blocked.starts
         last, day = blocked.ends, blocked.starts.date()
     everyone = "both" if len(everybody) == 2 else "all"
-    goal = _setting(world) + (
-        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(day)}, between {first:%H:%M} '
-        f"and {last:%H:%M}, at the earliest full or half hour from which {_named(world, everybody)} are {everyone} "
+    goal = _setting(state) + (
+        f'Arrange a meeting "{title}" of 30 minutes with {_named(state, others)} on {_on(day)}, between {first:%H:%M} '
+        f"and {last:%H:%M}, at the earliest full or half hour from which {_named(state, everybody)} are {everyone} "
         "free for it. If there is none in that time, it cannot be done."
     )
     looks = [_list(day, day, address) for address in everybody]
     right = _create(title, start, length, others)
     if any(office_calendar.busy(address, start, start + length) for address in everybody):
-        return ToolTask(goal, (*looks, ReportInfeasible("Somebody is busy.")), infeasible=True)
-    return ToolTask(goal, (*looks, right, Answer()), called([right], _tools))
+        return ToolTask(goal, (*looks, InfeasibleReport("Somebody is busy.")), infeasible=True)
+    return ToolTask(goal, (*looks, right, FinalAnswer()), called([right], _tools))
 
 
 TEMPLATES = (

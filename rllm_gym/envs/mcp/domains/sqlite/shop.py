@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.task import Answer, Call, ReportInfeasible, ToolTask, ToolTaskTemplate
+from rllm_gym.envs.mcp.domains.sqlite.state import DatabaseState, asked, by_id, edited, executed
+from rllm_gym.envs.mcp.task import Call, FinalAnswer, InfeasibleReport, ToolTask, ToolTaskTemplate
 from rllm_gym.envs.mcp.wording import CITIES, MONTHS, a_day, a_today, email_of, people, words
-from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, by_id, edited, executed
 
 SCHEMA = """
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL UNIQUE, city TEXT NOT NULL,
@@ -34,7 +34,7 @@ STATUSES = ("pending", "shipped", "delivered", "cancelled")
 _SIZES = {1: (12, 10, 30), 2: (30, 24, 80), 3: (60, 40, 200)}
 
 
-def build(seed: int, difficulty: int) -> DatabaseWorld:
+def build(seed: int, difficulty: int) -> DatabaseState:
     rng = Random(f"sqlite/shop/{seed}/{difficulty}")
     customer_count, product_count, order_count = _SIZES[difficulty]
     today = a_today(rng)
@@ -78,14 +78,14 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
         for product in rng.sample(products, rng.randint(1, 3)):
             items.append({"order_id": number, "product_id": product["id"], "quantity": rng.randint(1, 4)})
     tables: dict[str, Any] = {"customers": customers, "products": products, "orders": orders, "order_items": items}
-    return DatabaseWorld(SCHEMA, tables, today)
+    return DatabaseState(SCHEMA, tables, today)
 
 
-def _total_of(world: DatabaseWorld) -> dict[int, int]:
+def _total_of(state: DatabaseState) -> dict[int, int]:
     """Return the total of each order, in cents."""
-    products = by_id(world.rows["products"])
+    products = by_id(state.rows["products"])
     totals: dict[int, int] = defaultdict(int)
-    for item in world.rows["order_items"]:
+    for item in state.rows["order_items"]:
         totals[item["order_id"]] += item["quantity"] * products[item["product_id"]]["price_cents"]
     return totals
 
@@ -93,8 +93,8 @@ def _total_of(world: DatabaseWorld) -> dict[int, int]:
 # Questions
 
 
-def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    customers, orders = by_id(world.rows["customers"]), world.rows["orders"]
+def count_orders(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    customers, orders = by_id(state.rows["customers"]), state.rows["orders"]
     example = rng.choice(orders)
     city, status = customers[example["customer_id"]]["city"], example["status"]
     found = [o for o in orders if o["status"] == status and customers[o["customer_id"]]["city"] == city]
@@ -108,9 +108,9 @@ def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
         where += f" AND o.ordered_on BETWEEN '{first}' AND '{last}'"
         period = f" and were placed from {first} to {last} (both days included)"
     if difficulty > 2:
-        category = rng.choice(sorted({p["category"] for p in world.rows["products"]}))
-        of_category = {p["id"] for p in world.rows["products"] if p["category"] == category}
-        with_it = {i["order_id"] for i in world.rows["order_items"] if i["product_id"] in of_category}
+        category = rng.choice(sorted({p["category"] for p in state.rows["products"]}))
+        of_category = {p["id"] for p in state.rows["products"] if p["category"] == category}
+        with_it = {i["order_id"] for i in state.rows["order_items"] if i["product_id"] in of_category}
         found = [o for o in found if o["id"] in with_it]
         where += (
             " AND EXISTS (SELECT 1 FROM order_items i JOIN products p ON p.id = i.product_id"
@@ -129,9 +129,9 @@ def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask
     return ToolTask(goal, asked(query, str(number)), answer={"type": "number", "value": number})
 
 
-def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    totals, customers = _total_of(world), by_id(world.rows["customers"])
-    counted = [o for o in world.rows["orders"] if o["status"] == "delivered"]
+def revenue(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    totals, customers = _total_of(state), by_id(state.rows["customers"])
+    counted = [o for o in state.rows["orders"] if o["status"] == "delivered"]
     example = rng.choice(counted)
     month = example["ordered_on"][:7]
     found = [o for o in counted if o["ordered_on"].startswith(month)]
@@ -159,15 +159,15 @@ def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     return ToolTask(goal, asked(query, str(value)), answer={"type": "number", "value": value})
 
 
-def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    totals, customers = _total_of(world), by_id(world.rows["customers"])
+def best_customer(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    totals, customers = _total_of(state), by_id(state.rows["customers"])
     length = {1: 400, 2: 240, 3: 120}[difficulty]
     while True:  # until the maximum is unique
-        first = (world.today - timedelta(days=rng.randint(length * 2 // 3, 400))).isoformat()
+        first = (state.today - timedelta(days=rng.randint(length * 2 // 3, 400))).isoformat()
         last = (date.fromisoformat(first) + timedelta(days=length)).isoformat()
         left_out = rng.choice(STATUSES)
         spent: dict[int, int] = defaultdict(int)
-        for order in world.rows["orders"]:
+        for order in state.rows["orders"]:
             if first <= order["ordered_on"] <= last and order["status"] != left_out:
                 spent[order["customer_id"]] += totals[order["id"]]
         ranking = sorted(spent, key=lambda customer: (-spent[customer], customer))
@@ -188,12 +188,12 @@ def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
     return ToolTask(goal, asked(query, winner), answer={"type": "string", "value": winner})
 
 
-def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    customers = world.rows["customers"]
+def never_ordered(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    customers = state.rows["customers"]
     while True:
         city = rng.choice(sorted({c["city"] for c in customers}))
-        since = (world.today - timedelta(days=rng.randint(30, 400))).isoformat()
-        active = {o["customer_id"] for o in world.rows["orders"] if o["ordered_on"] >= since}
+        since = (state.today - timedelta(days=rng.randint(30, 400))).isoformat()
+        active = {o["customer_id"] for o in state.rows["orders"] if o["ordered_on"] >= since}
         of_city = [c for c in customers if c["city"] == city]
         names = sorted(c["name"] for c in of_city if c["id"] not in active)
         if 1 <= len(names) <= 3 * difficulty and len(names) < len(of_city):
@@ -214,12 +214,12 @@ def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
 # Edits
 
 
-def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    category = rng.choice(sorted({p["category"] for p in world.rows["products"]}))
+def change_prices(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    category = rng.choice(sorted({p["category"] for p in state.rows["products"]}))
     percent = rng.choice((5, 10, 15, 20, 25, 30))
     up = rng.random() < 0.5
     where, condition = f"category = '{category}'", f"of the category {category}"
-    chosen = [p for p in world.rows["products"] if p["category"] == category]
+    chosen = [p for p in state.rows["products"] if p["category"] == category]
     if difficulty > 1:
         limit = sorted(p["stock"] for p in chosen)[len(chosen) // 2]
         chosen = [p for p in chosen if p["stock"] >= limit]
@@ -239,17 +239,17 @@ def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTas
         )
     )
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
+    def outcome(state: DatabaseState, workspace: Path) -> None:
         for product in chosen:
             values = (product["price_cents"] * factor // 100, product["id"])
-            world.database.execute("UPDATE products SET price_cents = ? WHERE id = ?", values)
+            state.database.execute("UPDATE products SET price_cents = ? WHERE id = ?", values)
 
     change = f"UPDATE products SET price_cents = price_cents * {factor} / 100 WHERE"
     return ToolTask(goal, edited(f"{change} {where}"), outcome)
 
 
-def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    orders = world.rows["orders"]
+def delete_cancelled(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    orders = state.rows["orders"]
     # A small shop may have no cancelled orders.
     status = "cancelled" if any(o["status"] == "cancelled" for o in orders) else orders[0]["status"]
     some = [o for o in orders if o["status"] == status]
@@ -258,7 +258,7 @@ def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> Tool
     where, of_whom = f"status = '{status}' AND ordered_on < '{before}'", ""
     chosen = [o["id"] for o in some if o["ordered_on"] < before]
     if difficulty > 1:
-        customers = by_id(world.rows["customers"])
+        customers = by_id(state.rows["customers"])
         city = customers[example["customer_id"]]["city"]
         chosen = [o["id"] for o in some if o["id"] in chosen and customers[o["customer_id"]]["city"] == city]
         where += f" AND customer_id IN (SELECT id FROM customers WHERE city = '{city}')"
@@ -268,20 +268,20 @@ def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> Tool
         "Everything else stays as it is."
     )
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
+    def outcome(state: DatabaseState, workspace: Path) -> None:
         for number in chosen:
-            world.database.execute("DELETE FROM order_items WHERE order_id = ?", (number,))
-            world.database.execute("DELETE FROM orders WHERE id = ?", (number,))
+            state.database.execute("DELETE FROM order_items WHERE order_id = ?", (number,))
+            state.database.execute("DELETE FROM orders WHERE id = ?", (number,))
 
     of_order = "DELETE FROM order_items WHERE order_id IN (SELECT id FROM orders WHERE"
     return ToolTask(goal, edited(f"{of_order} {where})", f"DELETE FROM orders WHERE {where}"), outcome)
 
 
-def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
-    customer = rng.choice(world.rows["customers"])
-    chosen = [(p, rng.randint(1, 5)) for p in rng.sample(world.rows["products"], difficulty)]
-    number = max(o["id"] for o in world.rows["orders"]) + 1
-    today = world.today.isoformat()
+def add_order(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
+    customer = rng.choice(state.rows["customers"])
+    chosen = [(p, rng.randint(1, 5)) for p in rng.sample(state.rows["products"], difficulty)]
+    number = max(o["id"] for o in state.rows["orders"]) + 1
+    today = state.today.isoformat()
     wishes = ", ".join(f"{quantity} x {product['name']}" for product, quantity in chosen)
     goal = (
         f"{customer['name']} ({customer['email']}) has ordered by telephone: {wishes}. Enter the order with the next "
@@ -297,9 +297,9 @@ def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
     return ToolTask(goal, (look, *edited(*statements)), executed(statements))
 
 
-def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTask:
+def mark_delivered(state: DatabaseState, rng: Random, difficulty: int) -> ToolTask:
     """Create a task; half of these orders do not exist or belong to another customer."""
-    orders, customers = world.rows["orders"], by_id(world.rows["customers"])
+    orders, customers = state.rows["orders"], by_id(state.rows["customers"])
     order, _ = rng.sample([order for order in orders if order["status"] != "delivered"], 2)
     feasible, by_owner = rng.random() < 0.5, rng.random() < 0.5
     number = order["id"]
@@ -325,13 +325,13 @@ def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolTa
     look, change = Call("read_query", {"query": query}), "UPDATE orders SET status = 'delivered' WHERE id ="
     if not feasible:
         reason = f"There is no such order {number}."
-        return ToolTask(goal, (look, ReportInfeasible(reason)), infeasible=True)
+        return ToolTask(goal, (look, InfeasibleReport(reason)), infeasible=True)
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
-        world.database.execute("UPDATE orders SET status = 'delivered' WHERE id = ?", (number,))
+    def outcome(state: DatabaseState, workspace: Path) -> None:
+        state.database.execute("UPDATE orders SET status = 'delivered' WHERE id = ?", (number,))
 
     right = Call("write_query", {"query": f"{change} {number}"})
-    return ToolTask(goal, (look, right, Answer()), outcome)
+    return ToolTask(goal, (look, right, FinalAnswer()), outcome)
 
 
 TEMPLATES = (

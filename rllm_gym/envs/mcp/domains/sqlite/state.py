@@ -1,4 +1,4 @@
-"""A backend that is one SQLite database: its server, its facts, and its initial rows for writing tasks."""
+"""A state that is one SQLite database: its server, its facts, and its initial rows for writing tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.envs.mcp.domains.sqlite.database import Database
 from rllm_gym.envs.mcp.serving import server
-from rllm_gym.envs.mcp.task import Answer, Call, Move, ToolWorld
-from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+from rllm_gym.envs.mcp.task import Call, DomainState, FinalAnswer, SolutionStep
 from rllm_gym.mcp.servers import InProcessServer
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-class DatabaseWorld(ToolWorld):
+class DatabaseState(DomainState):
     """One database.
 
     Attributes:
@@ -43,21 +43,21 @@ def database_server(database: Database) -> InProcessServer:
     )
 
 
-def asked(query: str, answer: str) -> tuple[Move, ...]:
+def asked(query: str, answer: str) -> tuple[SolutionStep, ...]:
     """Return the moves that look at the tables, run a query, and answer."""
-    return Call("list_tables"), Call("read_query", {"query": query}), Answer(answer)
+    return Call("list_tables"), Call("read_query", {"query": query}), FinalAnswer(answer)
 
 
-def edited(*statements: str) -> tuple[Move, ...]:
-    return (*(Call("write_query", {"query": statement}) for statement in statements), Answer())
+def edited(*statements: str) -> tuple[SolutionStep, ...]:
+    return (*(Call("write_query", {"query": statement}) for statement in statements), FinalAnswer())
 
 
-def executed(statements: Sequence[str]) -> Callable[[DatabaseWorld, Path], None]:
+def executed(statements: Sequence[str]) -> Callable[[DatabaseState, Path], None]:
     """Return the outcome in which these statements have been executed."""
 
-    def outcome(world: DatabaseWorld, workspace: Path) -> None:
+    def outcome(state: DatabaseState, workspace: Path) -> None:
         for statement in statements:
-            world.database.execute(statement)
+            state.database.execute(statement)
 
     return outcome
 

@@ -8,25 +8,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rllm_gym.envs.mcp.domains.calendar.state import OPENS, Meeting, OfficeCalendar, written
+from rllm_gym.envs.mcp.domains.calendar.tasks import a_title, next_monday
+from rllm_gym.envs.mcp.domains.files.folder import tree
+from rllm_gym.envs.mcp.domains.files.office import files_server
+from rllm_gym.envs.mcp.domains.multi_server.contacts import AddressBook, Contact
+from rllm_gym.envs.mcp.domains.sqlite.database import Database
+from rllm_gym.envs.mcp.domains.sqlite.state import database_server
 from rllm_gym.envs.mcp.serving import server
 from rllm_gym.envs.mcp.task import (
-    Answer,
     Call,
-    Move,
-    ReportInfeasible,
+    DomainState,
+    FinalAnswer,
+    InfeasibleReport,
+    SolutionStep,
     ToolTask,
     ToolTaskTemplate,
-    ToolWorld,
     called,
 )
 from rllm_gym.envs.mcp.wording import CITIES, FIRST_NAMES, LAST_NAMES, a_day, a_today, money, words
-from rllm_gym.envs.mcp.worlds.calendar.state import OPENS, Meeting, OfficeCalendar, written
-from rllm_gym.envs.mcp.worlds.calendar.tasks import a_title, next_monday
-from rllm_gym.envs.mcp.worlds.files.folder import tree
-from rllm_gym.envs.mcp.worlds.files.office import files_server
-from rllm_gym.envs.mcp.worlds.multi_server.contacts import AddressBook, Contact
-from rllm_gym.envs.mcp.worlds.sqlite.database import Database
-from rllm_gym.envs.mcp.worlds.sqlite.world import database_server
 from rllm_gym.mcp.servers import InProcessServer
 
 # Files and a database
@@ -38,7 +38,7 @@ CREATE TABLE invoices (number TEXT PRIMARY KEY, customer TEXT NOT NULL, city TEX
 _INVOICES = {1: 8, 2: 20, 3: 45}
 
 
-class Accounts(ToolWorld):
+class Accounts(DomainState):
     """Invoices in a database, and files from the bank.
 
     Attributes:
@@ -97,48 +97,48 @@ def accounts(seed: int, difficulty: int) -> Accounts:
     return Accounts(invoices, paid, today)
 
 
-def _statement(world: Accounts) -> Call:
-    return Call("read_text_file", {"path": f"bank/{world.today}.csv"})
+def _statement(state: Accounts) -> Call:
+    return Call("read_text_file", {"path": f"bank/{state.today}.csv"})
 
 
 def _write(statement: str) -> Call:
     return Call("write_query", {"query": statement})
 
 
-def reconcile(world: Accounts, rng: Random, difficulty: int) -> ToolTask:
-    due = {invoice["number"]: invoice["amount_cents"] for invoice in world.invoices}
-    full = [number for number, cents in world.paid if cents == due[number]]
-    part = [number for number, cents in world.paid if cents != due[number]]
+def reconcile(state: Accounts, rng: Random, difficulty: int) -> ToolTask:
+    due = {invoice["number"]: invoice["amount_cents"] for invoice in state.invoices}
+    full = [number for number, cents in state.paid if cents == due[number]]
+    part = [number for number, cents in state.paid if cents != due[number]]
     word = rng.choice(("paid", "settled", "closed"))
     goal = rng.choice(
         (
-            f"The file bank/{world.today}.csv lists payments that came in today. In the table invoices, set the status "
+            f"The file bank/{state.today}.csv lists payments that came in today. In the table invoices, set the status "
             f"of every invoice that was paid in full to '{word}'. Leave invoices that were paid with a different "
             "amount as they are, and answer with their numbers.",
-            f"Go through the payments in bank/{world.today}.csv: where the amount is exactly that of the invoice in "
+            f"Go through the payments in bank/{state.today}.csv: where the amount is exactly that of the invoice in "
             f"the database, its status becomes '{word}'. Where it is not, nothing changes. Answer with the numbers "
             "of the invoices whose payment differs.",
         )
     )
 
-    def outcome(world: Accounts, workspace: Path) -> None:
+    def outcome(state: Accounts, workspace: Path) -> None:
         for number in full:
-            world.database.execute("UPDATE invoices SET status = ? WHERE number = ?", (word, number))
+            state.database.execute("UPDATE invoices SET status = ? WHERE number = ?", (word, number))
 
     names = ", ".join(f"'{number}'" for number in full)
     update = _write(f"UPDATE invoices SET status = '{word}' WHERE number IN ({names})")
-    answer = Answer(", ".join(part))
+    answer = FinalAnswer(", ".join(part))
     return ToolTask(
         goal,
-        (_statement(world), Call("list_tables"), update, answer),
+        (_statement(state), Call("list_tables"), update, answer),
         outcome,
         {"type": "set", "value": part},
     )
 
 
-def export(world: Accounts, rng: Random, difficulty: int) -> ToolTask:
-    city = rng.choice(sorted({invoice["city"] for invoice in world.invoices if invoice["status"] == "open"}))
-    chosen = [i for i in world.invoices if i["city"] == city and i["status"] == "open"]
+def export(state: Accounts, rng: Random, difficulty: int) -> ToolTask:
+    city = rng.choice(sorted({invoice["city"] for invoice in state.invoices if invoice["status"] == "open"}))
+    chosen = [i for i in state.invoices if i["city"] == city and i["status"] == "open"]
     order, shown = rng.choice((("number", "number"), ("amount_cents", "amount, smallest first")))
     chosen.sort(key=lambda invoice: (invoice[order], invoice["number"]))
     target = rng.choice(("open.csv", f"{city.lower()}.csv", "bank/open.csv", "letters.csv"))
@@ -150,7 +150,7 @@ def export(world: Accounts, rng: Random, difficulty: int) -> ToolTask:
     lines = [f"{i['number']},{i['customer']},{i['amount_cents']}\n" for i in chosen]
     text = "number,customer,amount_cents\n" + "".join(lines)
 
-    def outcome(world: Accounts, workspace: Path) -> None:
+    def outcome(state: Accounts, workspace: Path) -> None:
         (workspace / target).write_text(text)
 
     look = Call(
@@ -160,7 +160,7 @@ def export(world: Accounts, rng: Random, difficulty: int) -> ToolTask:
             f"ORDER BY {order}, number"
         },
     )
-    return ToolTask(goal, (look, Call("write_file", {"path": target, "content": text}), Answer()), outcome)
+    return ToolTask(goal, (look, Call("write_file", {"path": target, "content": text}), FinalAnswer()), outcome)
 
 
 # A calendar and an address book
@@ -170,7 +170,7 @@ ROLES = words("accountant architect buyer designer director engineer lawyer plan
 _CONTACTS = {1: 8, 2: 16, 3: 30}
 
 
-class Secretariat(ToolWorld):
+class Secretariat(DomainState):
     """A calendar that identifies people only by their addresses, and an address book."""
 
     def __init__(self, calendar: OfficeCalendar, book: AddressBook, today: date) -> None:
@@ -234,9 +234,9 @@ def _who(contact: Contact) -> str:
     return f"{contact.name} of {contact.company}"
 
 
-def invite(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
-    guests = rng.sample(sorted(world.book.contacts.values(), key=lambda contact: contact.contact_id), difficulty)
-    day = next_monday(world.today) + timedelta(days=rng.randint(7, 11))
+def invite(state: Secretariat, rng: Random, difficulty: int) -> ToolTask:
+    guests = rng.sample(sorted(state.book.contacts.values(), key=lambda contact: contact.contact_id), difficulty)
+    day = next_monday(state.today) + timedelta(days=rng.randint(7, 11))
     start = datetime.combine(day, OPENS) + timedelta(minutes=30 * rng.randint(0, 12))
     minutes, title = rng.choice((30, 45, 60, 90)), a_title(rng)
     goal = (
@@ -252,15 +252,15 @@ def invite(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
     }
     right, looks = Call("create_event", arguments), [_find(contact) for contact in guests]
 
-    return ToolTask(goal, (*looks, right, Answer()), called([right], lambda world: world.calendar))
+    return ToolTask(goal, (*looks, right, FinalAnswer()), called([right], lambda state: state.calendar))
 
 
-def replace_guest(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
+def replace_guest(state: Secretariat, rng: Random, difficulty: int) -> ToolTask:
     calls: list[Call] = []
     looks: list[Call] = []
     wishes = []
-    by_address = {contact.email: contact for contact in world.book.contacts.values()}
-    for meeting in rng.sample(sorted(world.calendar.meetings.values(), key=lambda m: m.event_id), difficulty):
+    by_address = {contact.email: contact for contact in state.book.contacts.values()}
+    for meeting in rng.sample(sorted(state.calendar.meetings.values(), key=lambda m: m.event_id), difficulty):
         goes = by_address[rng.choice([address for address in meeting.attendees if address in by_address])]
         comes = by_address[rng.choice([address for address in by_address if address not in meeting.attendees])]
         for tool, contact in (("remove_attendee", goes), ("add_attendee", comes)):
@@ -269,16 +269,16 @@ def replace_guest(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
         wishes.append(f'"{meeting.title}": {_who(comes)} comes instead of {_who(goes)}')
     goal = f"Change who is invited to {'meetings' if difficulty > 1 else 'a meeting'}: {'; '.join(wishes)}."
 
-    return ToolTask(goal, (*looks, *calls, Answer()), called(calls, lambda world: world.calendar))
+    return ToolTask(goal, (*looks, *calls, FinalAnswer()), called(calls, lambda state: state.calendar))
 
 
 _IF_NOT = "If there is no such contact, this cannot be done."
 
 
-def new_number(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
-    contacts = sorted(world.book.contacts.values(), key=lambda contact: contact.contact_id)
+def new_number(state: Secretariat, rng: Random, difficulty: int) -> ToolTask:
+    contacts = sorted(state.book.contacts.values(), key=lambda contact: contact.contact_id)
     if difficulty > 1 and rng.random() < 0.3:
-        return _nobody(world, rng, contacts)
+        return _nobody(state, rng, contacts)
     calls, wishes = [], []
     for contact in rng.sample(contacts, difficulty):
         field, value = rng.choice(
@@ -292,10 +292,10 @@ def new_number(world: Secretariat, rng: Random, difficulty: int) -> ToolTask:
     goal = f"Please keep the address book up to date: {'; '.join(wishes)}. {_IF_NOT}"
     looks = [Call("search", {"query": wish.split(" of ")[1]}, server="contacts") for wish in wishes]
 
-    return ToolTask(goal, (*looks, *calls, Answer()), called(calls, lambda world: world.book))
+    return ToolTask(goal, (*looks, *calls, FinalAnswer()), called(calls, lambda state: state.book))
 
 
-def _nobody(world: Secretariat, rng: Random, contacts: Sequence[Contact]) -> ToolTask:
+def _nobody(state: Secretariat, rng: Random, contacts: Sequence[Contact]) -> ToolTask:
     """Create an infeasible task: people of that name exist, but none at that company."""
     contact = rng.choice(contacts)
     company = rng.choice([name for name in COMPANIES if all(other.company != name for other in contacts)])
@@ -303,9 +303,9 @@ def _nobody(world: Secretariat, rng: Random, contacts: Sequence[Contact]) -> Too
     goal = (
         f"Please keep the address book up to date: the phone of {contact.name} of {company} is now {value}. {_IF_NOT}"
     )
-    look: Move = _find(contact)
+    look: SolutionStep = _find(contact)
     reason = f"There is no {contact.name} of {company}."
-    return ToolTask(goal, (look, ReportInfeasible(reason)), infeasible=True)
+    return ToolTask(goal, (look, InfeasibleReport(reason)), infeasible=True)
 
 
 TEMPLATES = (
