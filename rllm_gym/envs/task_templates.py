@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from rllm_gym.core import TaskError
 from rllm_gym.data import ProceduralTaskset
-from rllm_gym.envs.built_in import difficulty_range
+from rllm_gym.envs.task_selection import difficulty_range
 
 _SEEDS = 2**32
 

@@ -1,4 +1,4 @@
-"""Sources of lakes: drawn from (split, seed, index) only, or given by the user. Splits are decided by content."""
+"""Tasks of FrozenLake: maps generated from (split, seed, index), or given by the user. Content decides the split."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def _text(cells: str, width: int) -> str:
     return "\n".join(cells[i : i + width] for i in range(0, len(cells), width))
 
 
-def drawn_lakes(rules: LakeRules, *, split: str | None, seed: int, size: int) -> ProceduralTaskset:
+def generated_tasks(rules: LakeRules, *, split: str | None, seed: int, size: int) -> ProceduralTaskset:
     """Return a task set whose maps are generated on access."""
     split = "train" if split is None else split
     return ProceduralTaskset(LakeGenerator(rules, split), name="frozen_lake", split=split, seed=seed, size=size)
 
 
-def lakes_of_tasks(source: Any, *, split: str | None) -> TaskSource:
+def tasks_from_maps(source: Any, *, split: str | None) -> TaskSource:
     """Return a task source of user-provided maps: rows ``{"map": [...]}``, bare maps, tasks, a file, or a task set.
 
     Raises:
