@@ -126,7 +126,7 @@ def _step(run: TrainingRun, step: int) -> None:
         with clock("rollout"):
             run.prefetcher.wait()
         with clock("weight_sync"):
-            run.publisher.publish(step + 1)
+            run.publisher.sync_weights(step + 1)
 
     row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples)
     row |= target_metrics_by_role(algorithm, samples, targets)

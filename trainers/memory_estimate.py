@@ -227,7 +227,7 @@ def _count_kept(model: Any, config: ModelConfig, batch: BatchShape) -> int:
             raise ModelUnusable(
                 f"{type(model).__name__} reads the values of its tensors, so its memory cannot be estimated: {error}"
             ) from error
-    return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
+    return sum(tensor.untyped_storage().nbytes() for pointer, tensor in kept.items() if pointer not in own)
 
 
 def _on_cpu(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:

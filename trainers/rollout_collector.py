@@ -209,9 +209,9 @@ class RolloutCollector:
             task = self.train_env.train[index]
             name = f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
             groups[name] = index
-            for member, request in enumerate(plan):
-                seed = stream_seed("episode", self._seed, step, position, member) % 2**32
-                specs.append(EpisodeSpec(task, seed, name, request.greedy, f"{name}#{member}"))
+            for repeat, request in enumerate(plan):
+                seed = stream_seed("episode", self._seed, step, position, repeat) % 2**32
+                specs.append(EpisodeSpec(task, seed, name, request.greedy, f"{name}#{repeat}"))
         return self._loop.start(self._run(self._train, specs, groups))
 
     def validate(
@@ -231,9 +231,9 @@ class RolloutCollector:
         for index in range(min(tasks, len(self.train_env.validation))) if span is None else span:
             task = self.train_env.validation[index]
             name = f"{task.task_id if isinstance(task, Task) else index}@validation{step}"
-            for member in range(samples + greedy):
-                seed = stream_seed("validation", self._seed, index, member) % 2**32
-                specs.append(EpisodeSpec(task, seed, name, member == samples, f"{name}#{member}"))
+            for repeat in range(samples + greedy):
+                seed = stream_seed("validation", self._seed, index, repeat) % 2**32
+                specs.append(EpisodeSpec(task, seed, name, repeat == samples, f"{name}#{repeat}"))
         return self._loop.run(self._run(self._validation, specs, {})).episodes
 
     def replace_sampler(self, make: Callable[[], Sampler]) -> None:

@@ -141,7 +141,7 @@ def test_what_a_backend_cannot_do_is_an_error_before_the_run(sections: dict[str,
 
 
 def test_adapters_that_a_backend_does_not_load_are_synced_merged(tmp_path: Path) -> None:
-    """Of DoRA, vLLM gets whole weights; of LoRA, adapters."""
+    """Of DoRA, vLLM gets full weights; of LoRA, adapters."""
     kinds = {}
     for variant in ("lora", "dora"):
         lora = {"tuning": "lora", "lora": {"rank": 2, "variant": variant}}

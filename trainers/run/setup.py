@@ -156,7 +156,7 @@ def open_run(
         notes = checkpoints.restore()
         ranks.broadcast(learners.parameters)
         with clock("weight_sync"):
-            publisher.publish(state.step)  # also after a resume: the sampler starts with the base model
+            publisher.sync_weights(state.step)  # also after a resume: the sampler starts with the base model
         state.end_step(state.step)
         if main:
             write_settings(config, sandbox_tier_of(train_env))

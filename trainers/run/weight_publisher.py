@@ -64,7 +64,7 @@ class WeightPublisher:
         """Return whether the sampler needs other weights after this many steps."""
         return self.version != self._learners.version or (self._opponents is not None and self._opponents.due(step))
 
-    def publish(self, step: int) -> None:
+    def sync_weights(self, step: int) -> None:
         """Sync the weights after this many steps, and add a copy of them to the opponents if one is due.
 
         Raises:
