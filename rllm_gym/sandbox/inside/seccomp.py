@@ -162,9 +162,7 @@ def _protect_the_user(
 ) -> None:
     """Add rules that protect other processes and files of the same user, for lack of a namespace or user id."""
     for name in _OF_THE_OWNER:
-        denied[name] = (
-            0  # reports success without effect: copying a file with its mode is common in ordinary programs
-        )
+        denied[name] = 0  # reports success without effect: copying a file with its mode is common in ordinary programs
     for name in _NUMBERS:
         if "xattr" in name:
             denied[name] = errno.ENOTSUP
