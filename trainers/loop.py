@@ -21,7 +21,7 @@ from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
-from trainers.rollout_collector import RolloutAbandoned, RolloutBatch
+from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, open_run

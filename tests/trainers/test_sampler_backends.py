@@ -21,9 +21,9 @@ from trainers.config import ConfigError, TrainConfig, validate
 from trainers.config.mapping import from_mapping
 from trainers.config_loading import load_yaml, read_command_line, write_yaml
 from trainers.model import Policy
+from trainers.rollouts.sampler_factory import make_sampler, weights_for
 from trainers.run.metrics import read_metrics
 from trainers.sampler_backends import SAMPLER_BACKENDS, SamplerBackend, SamplerOptions
-from trainers.sampler_factory import make_sampler, weights_for
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "samplers.md"

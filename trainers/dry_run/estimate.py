@@ -24,8 +24,8 @@ from trainers.batching.token_count import TokenCount
 from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
 from trainers.config.mapping import to_mapping
 from trainers.config.roles import BASE, check_role_assignment
-from trainers.empty_rollouts import collect_empty_rollouts
-from trainers.memory_estimate import (
+from trainers.dry_run.empty_rollouts import collect_empty_rollouts
+from trainers.dry_run.memory import (
     BatchShape,
     MemoryEstimate,
     SamplerShape,
@@ -34,9 +34,9 @@ from trainers.memory_estimate import (
     on_gpu,
     shares_prompts,
 )
+from trainers.learner.optimizers import check_library
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
-from trainers.optimizers import check_library
 from trainers.run.metrics import holds_run
 from trainers.sampler_backends import find_backend
 from trainers.train_env import TrainEnv, open_train_env

@@ -23,9 +23,9 @@ from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
+from trainers.learner.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
-from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
 
@@ -180,7 +180,7 @@ class Learner:
         return [parameter for _, parameter in self.policy.parameters_of(self.adapter)] + self._head
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of a step, counted from 0; see :func:`trainers.optimizers.learning_rate`."""
+        """Return the learning rate of a step, counted from 0; see :func:`trainers.learner.optimizers.learning_rate`."""
         return learning_rate(self.config, step, self.steps)
 
     @torch.no_grad()

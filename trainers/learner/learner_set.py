@@ -16,7 +16,7 @@ from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
-from trainers.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
+from trainers.learner.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
 from trainers.process_group import SINGLE_PROCESS, ProcessGroup

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from rllm_gym.samplers.protocol import Sampler, SamplerError, WeightUpdate
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.config.roles import BASE
-from trainers.learner_set import LearnerSet
+from trainers.learner import LearnerSet
 from trainers.model import Policy
-from trainers.opponents import OpponentPool
-from trainers.rollout_collector import RolloutCollector
-from trainers.sampler_factory import active_weights, base_weights, weights_for
+from trainers.rollouts.collector import RolloutCollector
+from trainers.rollouts.opponents import OpponentPool
+from trainers.rollouts.sampler_factory import active_weights, base_weights, weights_for
 
 _log = logging.getLogger(__name__)
 
