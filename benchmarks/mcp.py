@@ -43,10 +43,10 @@ COUNTING = ("-S", str(ROOT / "tests/mcp/counting_server.py"))
 FILESYSTEM = ROOT / ".mcp-servers/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
 ROUNDS, CALLS, SESSIONS = 3, 200, 16
 EPISODES, EPISODE_CALLS, EPISODE_PAUSE_S = 15, 8, 1.0
-WORLD_PROGRAM = """
+DOMAIN_PROGRAM = """
 from pathlib import Path
-from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, database_server
-from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+from rllm_gym.envs.mcp.domains.sqlite.state import DatabaseState, database_server
+from rllm_gym.envs.mcp.domains.sqlite.database import Database
 database = Database("create table t (n integer)", {"t": [{"n": 7}]})
 database_server(database).make(Path("."), 0).run("stdio")
 """
@@ -289,12 +289,14 @@ async def at_once(client: Any, server: Server, tool: tuple[str, dict[str, Any]],
 def episode_rows() -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Return a task and the calls of its episode for each kind of server."""
     answer = {"prompt": "Answer 7.", "answer": {"type": "number", "value": 7}}
-    world = StdioServer("{python}", ("-c", WORLD_PROGRAM), env={"PYTHONPATH": str(ROOT)}, prestart=True, timeout_s=120)
+    domain = StdioServer(
+        "{python}", ("-c", DOMAIN_PROGRAM), env={"PYTHONPATH": str(ROOT)}, prestart=True, timeout_s=120
+    )
     counting = StdioServer("{python}", COUNTING, prestart=True)
     query = {"name": "read_query", "arguments": {"query": "select 7"}}
     rows = {
         "standard library": ({**answer, "servers": [counting]}, [{"name": "total", "arguments": {}}] * EPISODE_CALLS),
-        "built-in world": ({**answer, "servers": [world]}, [{"name": "list_tables", "arguments": {}}, *[query] * 7]),
+        "built-in domain": ({**answer, "servers": [domain]}, [{"name": "list_tables", "arguments": {}}, *[query] * 7]),
     }
     if FILESYSTEM.exists():
         files = StdioServer("node", (str(FILESYSTEM), "{workspace}"), prestart=True)

@@ -25,11 +25,11 @@ from unittest import mock
 import torch
 
 from rllm_gym.samplers.protocol import Probe
-from trainers import sampler_factory
 from trainers.config import TrainConfig
 from trainers.config.mapping import from_mapping
 from trainers.loop import train
 from trainers.model import Policy
+from trainers.rollouts import sampler_factory
 from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
 

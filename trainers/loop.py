@@ -21,7 +21,7 @@ from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.learner import TrainingDiverged
-from trainers.rollout_collector import RolloutAbandoned, RolloutBatch
+from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, open_run
@@ -126,7 +126,7 @@ def _step(run: TrainingRun, step: int) -> None:
         with clock("rollout"):
             run.prefetcher.wait()
         with clock("weight_sync"):
-            run.publisher.publish(step + 1)
+            run.publisher.sync_weights(step + 1)
 
     row = episode_metrics(batch.episodes) | group_metrics(batch.episodes, samples)
     row |= target_metrics_by_role(algorithm, samples, targets)

@@ -111,8 +111,8 @@ class ChatRenderer:
         except ChatTemplateError:
             return None
         ids = self._encoder.encode(text, self._encoder.make_escaper([]), at_start=False)
-        place = self._first_control(ids)
-        return None if place is None else ids[place]
+        index = self._first_control(ids)
+        return None if index is None else ids[index]
 
     def extend(
         self,
@@ -272,15 +272,15 @@ class ChatRenderer:
         rendered, escaper = self._turn_text(messages, start, end, tools)
         ids = self._encoder.encode(rendered, escaper, at_start=False)
         # If the end-of-turn token was sampled, do not add the template's own as well.
-        place = self._first_control(ids)
-        if place is not None and ids[place] == last_id:
-            ids = ids[place + 1 :]
+        index = self._first_control(ids)
+        if index is not None and ids[index] == last_id:
+            ids = ids[index + 1 :]
         return ids
 
     def _first_control(self, ids: list[int]) -> int | None:
         """Return the position of the first control token if only white space precedes it, else ``None``."""
-        place = next((place for place, index in enumerate(ids) if index in self._encoder.control_ids), None)
-        return None if place and self.tokenizer.decode(ids[:place]).strip() else place
+        index = next((index for index, token in enumerate(ids) if token in self._encoder.control_ids), None)
+        return None if index and self.tokenizer.decode(ids[:index]).strip() else index
 
     # Rendering
 

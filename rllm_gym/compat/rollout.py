@@ -70,7 +70,7 @@ class RolloutEngine:
     single reply.
 
     Args:
-        sampler: Draws the replies; ``None`` if it is only used inside workflows that this package's engine runs.
+        sampler: Samples the replies; ``None`` if it is only used inside workflows that this package's engine runs.
         tokenizer: A Hugging Face tokenizer; ``None``: the sampler's.
         sampling_params: ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``stop``.
         max_prompt_length: Maximum tokens of the first prompt.

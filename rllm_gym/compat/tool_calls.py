@@ -84,13 +84,13 @@ def parser(name: str) -> QwenToolParser | R1ToolParser:
 
 def _between(text: str, begin: str, end: str) -> list[str]:
     pieces = []
-    place = text.find(begin)
-    while place >= 0:
-        stop = text.find(end, place + len(begin))
+    start = text.find(begin)
+    while start >= 0:
+        stop = text.find(end, start + len(begin))
         if stop < 0:
             break
-        pieces.append(text[place + len(begin) : stop])
-        place = text.find(begin, stop)
+        pieces.append(text[start + len(begin) : stop])
+        start = text.find(begin, stop)
     return pieces
 
 

@@ -1,7 +1,7 @@
 """The record of an episode: steps with their tokens, trajectories, and the token sequences to train on.
 
 An :class:`Episode` is the only object that ``rllm_gym`` passes to a trainer. The texts are for people and agents;
-training reads only :class:`TokenSequence`, which holds exactly the token ids that the sampler drew.
+training reads only :class:`TokenSequence`, which holds exactly the token ids that were sampled.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class SavedState:
             self.np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             self._end_episode()
-            raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
+            raise ValueError(f"the saved state of {name!r} is corrupt ({type(error).__name__}: {error})") from error
 
     def fork(self) -> Self:
         """Return an independent copy of this environment in the same state."""

@@ -277,7 +277,7 @@ def _parquet_rows(file: Any, path: str) -> Iterator[dict[str, Any]]:
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise TaskError(f"{path}: the Parquet file is damaged ({error!s:.300}); create it again") from error
+        raise TaskError(f"{path}: the Parquet file is corrupt ({error!s:.300}); create it again") from error
 
 
 class ParquetStore(RowStore):

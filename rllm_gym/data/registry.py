@@ -74,7 +74,7 @@ class DatasetRegistry:
         Raises:
             ValueError: The name or the split contains other characters.
             TaskError: A row cannot be stored as JSON; names the row.
-            RegistryError: The index is damaged, or the lock could not be acquired within 30 seconds.
+            RegistryError: The index is corrupt, or the lock could not be acquired within 30 seconds.
         """
         _check_names(name, split)
         folder = _folder(home, create=True)
@@ -108,7 +108,7 @@ class DatasetRegistry:
         """Load the rows under this name and split. Return ``None`` and log a warning if there are none.
 
         Raises:
-            RegistryError: The index or the file of the rows is damaged.
+            RegistryError: The index or the file of the rows is corrupt.
         """
         from rllm_gym.data.files import read_rows
 
@@ -240,7 +240,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
     try:
         index = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RegistryError(f"the registry {path} is damaged ({error}); {hint}") from error
+        raise RegistryError(f"the registry {path} is corrupt ({error}); {hint}") from error
     if not _is_index(index):
         raise RegistryError(f"{path} is not a registry of version {_VERSION}; {hint}")
     return dict(index)

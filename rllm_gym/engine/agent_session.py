@@ -72,7 +72,7 @@ class AgentSession:
 
     @property
     def weights(self) -> str:
-        """The name of the weights that draw its replies; ``""`` for the weights of the policy."""
+        """The name of the weights that sample its replies; ``""`` for the weights of the policy."""
         return self.sampler.weights
 
     async def generate(self, text: Any, info: Mapping[str, Any] | None = None) -> AgentReply:

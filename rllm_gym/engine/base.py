@@ -44,7 +44,7 @@ class BaseEngine(ABC):
 
     Args:
         env_id: The name of the environment in episodes and messages.
-        sampler: Draws the replies.
+        sampler: Samples the replies.
         options: The options of the engine.
         settle_turns: Number of event loop iterations that a deterministic round waits for tasks that may still request
             a reply.

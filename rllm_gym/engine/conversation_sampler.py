@@ -21,12 +21,12 @@ class ConversationSampler:
 
     Attributes:
         conversation: The tokens so far.
-        sample: Draws one reply.
+        sample: Samples one reply.
         params: Sampling parameters.
         name: Name of the conversation, for the sampler's cache.
         seed: Text from which, together with the turn number, the seed of each request is derived.
         returns_tokens: Whether replies come with ids and log-probs.
-        weights: Name of the weights that draw the replies.
+        weights: Name of the weights that sample the replies.
         messages: The messages of the latest request.
         prompt_tokens: Number of tokens appended to the context.
         sampled_tokens: Number of tokens sampled.

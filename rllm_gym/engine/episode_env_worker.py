@@ -51,12 +51,12 @@ class EpisodeEnvWorker(EnvWorker):
         self._env_made = env_made
         self._stats = stats
 
-    async def reset(self, seed: int | None, options: dict[str, Any] | None, member: str = "") -> Any:
+    async def reset(self, seed: int | None, options: dict[str, Any] | None, env_name: str = "") -> Any:
         """As :meth:`EnvWorker.reset`; create the environment first if there is none."""
         if not self.has_env():
             await self.remake()
             self._env_made.set()
-        return await super().reset(seed, options, member)
+        return await super().reset(seed, options, env_name)
 
     async def end_episode(self) -> None:
         """End an episode without a fault: close the environment, or keep it for the next episode.

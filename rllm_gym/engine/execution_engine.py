@@ -41,7 +41,7 @@ class AgentExecutionEngine(BaseEngine):
 
     Args:
         env: A Gymnasium id, an ``EnvSpec``, or a callable that returns an environment (a class or a function).
-        sampler: Draws the replies.
+        sampler: Samples the replies.
         env_kwargs: Keyword arguments of the environment.
         agent: An agent class or a factory without arguments; ``None`` selects one by the environment's family.
         **options: See :class:`~rllm_gym.engine.EngineOptions`.

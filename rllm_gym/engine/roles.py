@@ -13,8 +13,8 @@ class Role:
     """The configuration of the agents of a role.
 
     Attributes:
-        weights: Name of the sampler's weights that draw their replies: ``""`` for the policy's, or a name under which
-            weights were published. Of several names (a pool of opponents) one is chosen per episode, the same in all
+        weights: Name of the sampler's weights that sample their replies: ``""`` for the policy's, or a name under which
+            weights were synced. Of several names (a pool of opponents) one is chosen per episode, the same in all
             episodes of a group.
         trainable: Whether their tokens may be trained on.
         params: Their sampling parameters; ``None``: the engine's.

@@ -1,4 +1,4 @@
-"""The connection of one episode to the sampler: draws replies immediately, or in the rounds of a deterministic run."""
+"""The connection of one episode to the sampler: samples immediately, or in the rounds of a deterministic run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SamplerClient:
 
     Attributes:
         index: Position of the episode's spec.
-        sampler: Draws the replies.
+        sampler: Samples the replies.
         barrier: The rounds of a deterministic run, else ``None``.
     """
 

@@ -19,7 +19,7 @@ class SamplingBarrier:
     resumed by a reply or an environment the time to request its own reply.
 
     Args:
-        sampler: Draws the replies.
+        sampler: Samples the replies.
         settle_turns: Event loop iterations to wait; 0 if each episode loop is a single task, which needs no wait.
     """
 

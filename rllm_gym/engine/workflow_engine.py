@@ -53,7 +53,7 @@ class AgentWorkflowEngine(BaseEngine):
             all episodes, which must not store anything on itself.
         env: The default of ``context.env()`` and ``context.game()``: a Gymnasium id, the id of a PettingZoo game, an
             ``EnvSpec``, or a callable.
-        sampler: Draws the replies.
+        sampler: Samples the replies.
         workflow_kwargs: Keyword arguments of the workflow.
         env_kwargs: Keyword arguments of the environment.
         roles: Configuration by role. A role that is left out uses the policy's weights and is trained.

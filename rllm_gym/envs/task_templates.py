@@ -1,4 +1,4 @@
-"""Built-in tasks drawn from templates: a template, a difficulty and a seed. Nothing is created before the episode."""
+"""Built-in tasks generated from templates: a template, a difficulty and a seed. Nothing is created before the episode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from rllm_gym.core import TaskError
 from rllm_gym.data import ProceduralTaskset
-from rllm_gym.envs.built_in import difficulty_range
+from rllm_gym.envs.task_selection import difficulty_range
 
 _SEEDS = 2**32
 
@@ -18,7 +18,7 @@ TEMPLATE_KEYS = ("template", "seed", "difficulty")
 
 
 class TaskTemplate(Protocol):
-    """What a family of tasks is drawn by."""
+    """A family of tasks: its levels of difficulty, its initial state and its tasks."""
 
     @property
     def name(self) -> str: ...
@@ -145,6 +145,7 @@ class TemplateTaskGenerator:
 
 def template_task_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
     """Return content and data of a task; these three values define it completely."""
+    # A hash of this text decides the split: any change of its words would move tasks to other splits.
     content = f"{template}, difficulty {difficulty}, world {seed}"
     return content, {"template": template, "seed": seed, "difficulty": difficulty}
 

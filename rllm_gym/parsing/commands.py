@@ -75,9 +75,9 @@ def parse_command(reply: str) -> ShellCommand | FunctionCall:
     if not actions:
         actions = _unlabelled(text, begin, found)
     if len(actions) > 1:
-        places = ", ".join(str(item.start + 1) for item in actions[:8])
+        positions = ", ".join(str(item.start + 1) for item in actions[:8])
         raise InvalidAction(
-            f"The reply holds {len(actions)} actions, at positions {places}; nothing was run. Take one a turn: join "
+            f"The reply holds {len(actions)} actions, at positions {positions}; nothing was run. Take one a turn: join "
             "commands with && or newlines in one block, or wait for the first answer."
         )
     (chosen,) = actions

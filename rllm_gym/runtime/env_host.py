@@ -42,24 +42,24 @@ class EnvHost:
         self._env: gymnasium.Env[Any, Any] | None = None
         self._space: gymnasium.Space[Any] | None = None
 
-    def has_env(self, member: str) -> bool:
-        return member in self._envs
+    def has_env(self, env_name: str) -> bool:
+        return env_name in self._envs
 
-    def make(self, member: str = "") -> None:
+    def make(self, env_name: str = "") -> None:
         """Create an environment, unless it exists. Exceptions of its constructor are mostly the caller's mistake."""
-        env = self._envs.get(member)
+        env = self._envs.get(env_name)
         if env is None:
-            env = self._envs[member] = build_env(self._build_specs[member], limit_steps=self._limit_steps)
+            env = self._envs[env_name] = build_env(self._build_specs[env_name], limit_steps=self._limit_steps)
         if self._env is None:
             self._use(env)
 
-    def describe(self, member: str = "") -> EnvDescription:
-        env = self._envs[member]
+    def describe(self, env_name: str = "") -> EnvDescription:
+        env = self._envs[env_name]
         if not isinstance(env, gymnasium.Env):
             raise TypeError(f"a vector environment needs sub-environments that are a gymnasium.Env, not {env!r:.200}")
         return EnvDescription(env.observation_space, env.action_space, dict(env.metadata), env.render_mode)
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None, member: str = "") -> Any:
+    def reset(self, seed: int | None, options: dict[str, Any] | None, env_name: str = "") -> Any:
         """Reset an environment and use it from now on.
 
         Returns:
@@ -69,7 +69,7 @@ class EnvHost:
             TaskError: There is no such task.
             EnvironmentFault: The environment failed, or returned an invalid result.
         """
-        env = self.use(member)
+        env = self.use(env_name)
         try:
             result = env.reset(seed=seed, options=options)
         except BaseException as error:
@@ -124,9 +124,9 @@ class EnvHost:
 
     # In the process of the owner
 
-    def use(self, member: str = "") -> gymnasium.Env[Any, Any]:
+    def use(self, env_name: str = "") -> gymnasium.Env[Any, Any]:
         """Use an environment from now on, and return it."""
-        env = self._envs.get(member)
+        env = self._envs.get(env_name)
         if env is None:
             raise EnvironmentFault("the environment was closed", kind="closed")
         self._use(env)

@@ -88,36 +88,36 @@ class EnvWorker:
         self._made: set[str] = set()
         self._host: Any = None  # set while coroutines are awaited here
 
-    def has_env(self, member: str = "") -> bool:
+    def has_env(self, env_name: str = "") -> bool:
         """Return whether an environment exists."""
-        return member in self._made
+        return env_name in self._made
 
-    async def make(self, member: str = "") -> None:
+    async def make(self, env_name: str = "") -> None:
         """Create an environment, unless it exists.
 
         Raises:
             EnvironmentFault: No worker could be started, it died, or it exceeded the deadline.
             Exception: Raised by the constructor.
         """
-        if member in self._made:
+        if env_name in self._made:
             return
-        names = (member,) if member else ()
+        names = (env_name,) if env_name else ()
         if self._host is not None:
             with self._faults("make"):
                 await self._pool.arun(self._host.make, *names, timeout=self.deadlines.make)
-            self._host.use(member)
+            self._host.use(env_name)
             self._host.async_env()
         else:
             local = await self._start()
             await self._ask("make", "make", *names)
             if local is not None:
                 self._await_coroutines(local)
-        self._made.add(member)
+        self._made.add(env_name)
 
-    async def remake(self, member: str = "") -> None:
+    async def remake(self, env_name: str = "") -> None:
         """As :meth:`make`, but an exception of the constructor is a fault: it has succeeded before."""
         try:
-            await self.make(member)
+            await self.make(env_name)
         except EnvironmentFault:
             raise
         except Exception as error:
@@ -125,7 +125,7 @@ class EnvWorker:
                 f"creating the environment raised {type(error).__name__}: {error}", kind="make"
             ) from error
 
-    async def reset(self, seed: int | None, options: dict[str, Any] | None, member: str = "") -> Any:
+    async def reset(self, seed: int | None, options: dict[str, Any] | None, env_name: str = "") -> Any:
         """Reset an environment that exists.
 
         Raises:
@@ -133,8 +133,8 @@ class EnvWorker:
             TaskError: There is no such task.
         """
         if self._host is None:
-            return await self._ask("reset", "reset", seed, options, *((member,) if member else ()))
-        self._host.use(member)
+            return await self._ask("reset", "reset", seed, options, *((env_name,) if env_name else ()))
+        self._host.use(env_name)
         coroutine = self._host.async_env().async_reset(seed=seed, options=options)
         return self._host.checked_reset(await self._awaited("reset", coroutine))
 

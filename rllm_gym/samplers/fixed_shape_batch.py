@@ -4,7 +4,7 @@ Floating-point sums depend on the shapes they are computed in. Here all shapes a
 chunks of 64 tokens at fixed positions; every decoding step has the same number of rows, possibly most of them empty,
 and as many positions as the row's own length requires. Only whole chunks of prompts are kept between turns, which any
 other request would have computed identically; so the result does not depend on the cache, the order of arrival, or the
-rest of the batch. A check at the start confirms that rows do not depend on their place.
+rest of the batch. A check at the start confirms that rows do not depend on their position.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FixedShapeDecodeBatch(DecodeBatch):
         return True  # the rows are allocated whether they are occupied or not
 
     def _find_rows(self) -> int:
-        """Return a number of rows for which equal rows give equal results in any place; 1 in the worst case."""
+        """Return a number of rows for which equal rows give equal results at any position; 1 in the worst case."""
         # Multiples of 32: vector loops over whole tensors then have no remainder, which other code would compute.
         least = -(-self._max_batch // 32) * 32
         for rows in (least, -(-least // 64) * 64, -(-least // 128) * 128):

@@ -56,7 +56,7 @@ class ScriptedSampler:
         self.tokenizer = tokenizer
         self._per_conversation = per_conversation
         self._cycle = cycle
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self._closed = False
         self.returns_tokens = tokenizer is not None
         self.context_length = context_length
@@ -100,7 +100,7 @@ class ScriptedSampler:
         del self._versions[name]
 
     async def release(self, conversation: str) -> None:
-        self._places.pop(conversation, None)
+        self._positions.pop(conversation, None)
 
     async def close(self) -> None:
         self._closed = True
@@ -113,14 +113,14 @@ class ScriptedSampler:
 
     def _next(self, request: SamplingRequest) -> str:
         name = request.conversation if self._per_conversation else ""
-        place = self._places.get(name, 0)
-        self._places[name] = place + 1
-        if place >= len(self._list) and not self._cycle:
+        position = self._positions.get(name, 0)
+        self._positions[name] = position + 1
+        if position >= len(self._list) and not self._cycle:
             raise SamplerError(
-                f"the script has {len(self._list)} replies, and reply {place + 1} was requested; give more replies, or "
-                "cycle=True to start again"
+                f"the script has {len(self._list)} replies, and reply {position + 1} was requested; give more replies, "
+                "or cycle=True to start again"
             )
-        return self._list[place % len(self._list)]
+        return self._list[position % len(self._list)]
 
     def _complete(self, request: SamplingRequest, text: str) -> Completion:
         if not isinstance(text, str):

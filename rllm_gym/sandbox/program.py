@@ -15,7 +15,7 @@ class Limits:
         cpu_s: Seconds of CPU time of all processes together. This is the limit for the program's *work*: it does not
             depend on what else the machine is doing.
         wall_s: Seconds of wall-clock time. This limit ends a program that waits. Choose it well above ``cpu_s``, since
-            honest programs take longer on a busy machine. Time in which the program was ready to run and the machine
+            ordinary programs take longer on a busy machine. Time in which the program was ready to run and the machine
             gave it no processor does not count, up to nine times this limit.
         memory_mb: Memory of all processes together, including shared memory and scratch files, above what a bare Python
             with ``preload`` holds. The limit is enforced by monitoring, so a program may exceed it slightly for a
@@ -77,7 +77,7 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """The result of a program. It contains no judgement: an exit code of 0 is only the program's own claim.
+    """The result of a program. It contains no verdict: an exit code of 0 is only the program's own claim.
 
     Attributes:
         ended: Why it ended.

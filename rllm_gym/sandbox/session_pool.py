@@ -82,7 +82,7 @@ class SessionPool:
             host = ready.popleft() if ready else None
             if not self._starting and self.spares:
                 self._starting = True
-                threading.Thread(target=self._refill, args=(runtime,), name="session-stock", daemon=True).start()
+                threading.Thread(target=self._refill, args=(runtime,), name="spare-sessions", daemon=True).start()
         if host is not None and host.alive:
             return host
         host = SessionProcess(self.tier, runtime)

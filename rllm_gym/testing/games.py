@@ -204,12 +204,12 @@ class _GameChecker:
                 )
                 copy.set_state(saved)
                 self.expect(copy.get_state() == saved, "set_state() does not restore the state of get_state()")
-        for damaged in (b"", b"{}", b"[]", b"\xff", json.dumps({"schema": 1, "game": type(game).__name__}).encode()):
+        for corrupt in (b"", b"{}", b"[]", b"\xff", json.dumps({"schema": 1, "game": type(game).__name__}).encode()):
             try:
-                game.set_state(damaged)
+                game.set_state(corrupt)
             except ValueError:
                 continue
-            self.add_finding(f"set_state({damaged!r}) was accepted; it must raise ValueError")
+            self.add_finding(f"set_state({corrupt!r}) was accepted; it must raise ValueError")
 
     def check_parallel(self) -> None:
         game, source = self.make(), self.random("parallel")

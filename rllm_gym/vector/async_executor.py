@@ -31,9 +31,9 @@ class VectorEnvWorker(EnvWorker):
         super().__init__(pool, partial(EnvHost, build_specs), deadlines)
         self.settings: dict[str, Any] = {}
 
-    async def make(self, member: str = "") -> None:
-        if not self.has_env(member):
-            await super().make(member)
+    async def make(self, env_name: str = "") -> None:
+        if not self.has_env(env_name):
+            await super().make(env_name)
             for name, value in self.settings.items():
                 await self.call("set", name, value)
 
@@ -51,9 +51,9 @@ class CoroutineEnvWorker(VectorEnvWorker):
         self._limit: int | None = None
         self._elapsed = 0
 
-    async def reset(self, seed: int | None, options: dict[str, Any] | None, member: str = "") -> ResetResult:
-        result: ResetResult = await super().reset(seed, options, member)
-        self._limit, self._elapsed = self._limits[member], 0
+    async def reset(self, seed: int | None, options: dict[str, Any] | None, env_name: str = "") -> ResetResult:
+        result: ResetResult = await super().reset(seed, options, env_name)
+        self._limit, self._elapsed = self._limits[env_name], 0
         return result
 
     async def step(self, action: Any) -> StepResult:
@@ -164,9 +164,9 @@ class AsyncExecutor:
             command, call = following, None
         if command.op == "reset":
             return await self._reset(command, call)
-        await worker.make(command.member)
+        await worker.make(command.env_name)
         if command.op == "make":
-            return EnvResult(command.index, value=await worker.call("describe", command.member))
+            return EnvResult(command.index, value=await worker.call("describe", command.env_name))
         if command.op == "set":
             name, value = command.arguments
             worker.settings[name] = value
@@ -181,8 +181,8 @@ class AsyncExecutor:
                 if call is not None:
                     reset = await worker.finish("reset", call)
                 else:
-                    await worker.remake(command.member)
-                    reset = await worker.reset(command.effective_seed(), command.options, command.member)
+                    await worker.remake(command.env_name)
+                    reset = await worker.reset(command.effective_seed(), command.options, command.env_name)
                 return EnvResult(command.index, command.final, reset, replacements=command.replacements)
             except EnvironmentFault:
                 if command.replacements + 1 >= MAX_ATTEMPTS:

@@ -46,20 +46,20 @@ class EnvState:
     Attributes:
         observation: The last one.
         info: The last one.
-        member: Which environment is active, in a suite of several; ``retry`` is the one after it.
+        env_name: Name of the active environment, if the slot has several; ``retry`` is the one after it.
         episode: Number of episodes since the last seed.
         started: Whether an episode has begun.
         done: Whether it ended; a reset comes next.
         fault: Why an episode could not begin; reported at the next step.
         busy: The operation in progress or not yet fetched; else ``""``.
         seed: The last seed given.
-        seeded: Members whose random numbers already started from it.
+        seeded: Environments whose random numbers already started from it.
         replacements: Number of environments replaced since.
     """
 
     observation: Any = None
     info: dict[str, Any] = field(default_factory=dict)
-    member: str = ""
+    env_name: str = ""
     retry: str = ""
     episode: int = 0
     started: bool = False
@@ -70,11 +70,11 @@ class EnvState:
     seeded: set[str] = field(default_factory=set)
     replacements: int = 0
 
-    def seed_for(self, member: str) -> int | None:
+    def seed_for(self, env_name: str) -> int | None:
         """Return the seed for the next reset: ``None`` where the random numbers continue."""
-        if self.seed is None or member in self.seeded:
+        if self.seed is None or env_name in self.seeded:
             return None
-        return fresh_seed(self.seed, member, self.replacements)
+        return fresh_seed(self.seed, env_name, self.replacements)
 
     def root(self) -> tuple[int, int] | None:
         return None if self.seed is None else (self.seed, self.replacements)
@@ -83,16 +83,16 @@ class EnvState:
 class EnvSchedule:
     """Chooses the environment for the next episode of each slot: here always the only one."""
 
-    def next_member(self, index: int, state: EnvState) -> str:
-        """Return the member for the next episode of slot ``index``; calling it changes nothing."""
+    def next_env(self, index: int, state: EnvState) -> str:
+        """Return the name of the environment for the next episode of slot ``index``; calling it changes nothing."""
         return ""
 
-    def add_info(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
-        """Return the info of an episode of ``member``, with additional keys."""
+    def add_info(self, env_name: str, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the info of an episode of ``env_name``, with additional keys."""
         return info
 
-    def episode_ended(self, member: str, info: dict[str, Any]) -> None:
-        """Record that an episode of ``member`` ended by itself; not called for faults."""
+    def episode_ended(self, env_name: str, info: dict[str, Any]) -> None:
+        """Record that an episode of ``env_name`` ended by itself; not called for faults."""
 
 
 class Bookkeeping:
@@ -126,10 +126,10 @@ class Bookkeeping:
         if seed is not None:
             state.seed, state.replacements, state.episode = seed, 0, 0
             state.seeded.clear()
-        member = state.member = self._schedule.next_member(index, state)
+        env_name = state.env_name = self._schedule.next_env(index, state)
         if seed is None:
-            seed = state.seed_for(member)
-        return EnvCommand(index, "reset", member, seed, state.root(), options)
+            seed = state.seed_for(env_name)
+        return EnvCommand(index, "reset", env_name, seed, state.root(), options)
 
     def step_command(self, index: int, action: Any) -> EnvCommand | EnvResult:
         """Return the command to submit, or a result that is already known."""
@@ -138,23 +138,28 @@ class Bookkeeping:
             if state.fault is not None:
                 return self._reset_after(index, state.fault)
             state.busy = "step"
-            member = state.retry = self._schedule.next_member(index, state)
+            env_name = state.retry = self._schedule.next_env(index, state)
             return EnvCommand(
-                index, "step", state.member, root=state.root(), action=action, retry=(member, state.seed_for(member))
+                index,
+                "step",
+                state.env_name,
+                root=state.root(),
+                action=action,
+                retry=(env_name, state.seed_for(env_name)),
             )
         if state.done and self._next_step:
             return self.reset_command(index, None, None)
         state.busy = "step"
         if state.fault is not None:
             return EnvResult(index, fault=state.fault)
-        return EnvCommand(index, "step", state.member, action=action)
+        return EnvCommand(index, "step", state.env_name, action=action)
 
     def _reset_after(self, index: int, fault: EnvironmentFault) -> EnvCommand:
         """Reset after a fault with ``SAME_STEP``: the fault ends the episode, and the next begins in the same step."""
         state = self.states[index]
         final = (state.observation, 0.0, False, True, self._fault_info(state, fault))
         command = self.reset_command(index, None, None)
-        state.busy, state.retry = "step", command.member
+        state.busy, state.retry = "step", command.env_name
         command.final = final
         return command
 
@@ -196,7 +201,7 @@ class Bookkeeping:
     def _resolve_reset(self, state: EnvState, result: EnvResult, reported: bool) -> StepResult:
         state.started = True
         if result.reset is not None:
-            self._begin(state, result.reset, state.member)
+            self._begin(state, result.reset, state.env_name)
             return state.observation, 0.0, False, False, state.info
         assert result.fault is not None
         state.done = reported and not self._same_step
@@ -211,11 +216,11 @@ class Bookkeeping:
         observation, reward, terminated, truncated, info = result.step
         done = terminated or truncated
         if "fault_kind" not in info:
-            info = self._schedule.add_info(state.member, info)
+            info = self._schedule.add_info(state.env_name, info)
             self.stats.steps += 1
             self.stats.episodes += done
             if done:
-                self._schedule.episode_ended(state.member, info)
+                self._schedule.episode_ended(state.env_name, info)
         if not (done and self._same_step):
             state.observation, state.info, state.done = observation, info, done
             return observation, reward, terminated, truncated, info
@@ -228,12 +233,12 @@ class Bookkeeping:
         state.observation, state.info = observation, self._fault_info(state, result.fault)
         return observation, reward, terminated, truncated, ended | state.info
 
-    def _begin(self, state: EnvState, reset: tuple[Any, dict[str, Any]], member: str) -> None:
+    def _begin(self, state: EnvState, reset: tuple[Any, dict[str, Any]], env_name: str) -> None:
         self.stats.resets += 1
         state.observation = reset[0]
-        state.info = self._schedule.add_info(member, reset[1])
-        state.member = member
-        state.seeded.add(member)
+        state.info = self._schedule.add_info(env_name, reset[1])
+        state.env_name = env_name
+        state.seeded.add(env_name)
         state.episode += 1
         state.done, state.fault = False, None
 
@@ -254,4 +259,4 @@ class Bookkeeping:
         info: dict[str, Any] = {key: state.info[key] for key in ("task_id", "turn") if key in state.info}
         if "stop_reason" in state.info:
             info |= {"invalid_action": False, "success": False, "stop_reason": _FAULT, "reward_components": {}}
-        return self._schedule.add_info(state.member, info) | {"fault": str(fault), "fault_kind": fault.kind}
+        return self._schedule.add_info(state.env_name, info) | {"fault": str(fault), "fault_kind": fault.kind}

@@ -35,13 +35,13 @@ class EnvCommand:
         index: Which slot.
         op: ``"make"``, ``"reset"``, ``"step"``, ``"call"`` (a method, or the value of an attribute), ``"set"`` or
             ``"close"``.
-        member: Which environment of the slot, for ``make`` and ``reset``.
+        env_name: Which environment of the slot, for ``make`` and ``reset``.
         seed: For ``reset``; ``None`` continues the random numbers.
         root: Source of the seed of a new environment when ``seed`` is ``None``: the last seed given, and the number of
             environments replaced since.
         options: For ``reset``.
         action: For ``step``.
-        retry: Member and seed of the reset that follows at once if the step ends the episode.
+        retry: Name of the environment and seed of the reset that follows at once if the step ends the episode.
         arguments: For ``call`` name, args and kwargs; for ``set`` name and value.
         final: The last step of the episode, once its reset is in progress.
         replacements: Number of environments replaced for this command so far.
@@ -49,7 +49,7 @@ class EnvCommand:
 
     index: int
     op: str
-    member: str = ""
+    env_name: str = ""
     seed: int | None = None
     root: tuple[int, int] | None = None
     options: dict[str, Any] | None = None
@@ -63,20 +63,20 @@ class EnvCommand:
         """Return the reset that follows a step at once, if there is one."""
         if self.retry is None or not (stepped[2] or stepped[3]):
             return None
-        member, seed = self.retry
-        return replace(self, op="reset", member=member, seed=seed, final=stepped)
+        env_name, seed = self.retry
+        return replace(self, op="reset", env_name=env_name, seed=seed, final=stepped)
 
     def effective_seed(self) -> int | None:
         """Return the seed of this attempt: a given seed also gives the same episode on a replaced environment."""
         if self.seed is not None or self.root is None or self.replacements == 0:
             return self.seed
         seed, lost = self.root
-        return fresh_seed(seed, self.member, lost + self.replacements)
+        return fresh_seed(seed, self.env_name, lost + self.replacements)
 
 
-def fresh_seed(seed: int, member: str, replacements: int) -> int:
+def fresh_seed(seed: int, env_name: str, replacements: int) -> int:
     """Return the seed of an environment that replaces another, or is added."""
-    return stream_seed("vector", seed, member, replacements) >> 64
+    return stream_seed("vector", seed, env_name, replacements) >> 64
 
 
 @dataclass(slots=True)

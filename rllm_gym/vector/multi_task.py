@@ -21,8 +21,8 @@ from rllm_gym.vector.text_vector_env import TextVectorEnv
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One environment of a suite.
+class WeightedEnv:
+    """One environment of a :class:`MultiTaskVectorEnv`.
 
     Attributes:
         env_id: A registered id, a spec, or a callable that creates one.
@@ -47,7 +47,7 @@ class MultiTaskVectorEnv(TextVectorEnv):
 
     Args:
         num_envs: Number of sub-environments.
-        envs: The environments: ids, ids with weights, or any names with a :class:`Member` each.
+        envs: The environments: ids, ids with weights, or any names with a :class:`WeightedEnv` each.
         curriculum: Updates the weights after every episode; its weights are multiplied with those of ``envs``.
         workers: As for :class:`TextVectorEnv`, like all that follow.
 
@@ -60,21 +60,21 @@ class MultiTaskVectorEnv(TextVectorEnv):
         self,
         num_envs: int = 1,
         *,
-        envs: Mapping[str, float | Member] | Sequence[str],
+        envs: Mapping[str, float | WeightedEnv] | Sequence[str],
         curriculum: EnvCurriculum | None = None,
         workers: str = "thread",
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         env_wrappers: Sequence[Callable[[Any], Any]] = (),
         deadlines: Mapping[str, float] | EnvDeadlines | None = None,
     ) -> None:
-        members = _members(envs)
+        weighted = _weighted_envs(envs)
         wrappers = checked_wrappers(env_wrappers)
         build_specs = {
-            name: EnvBuildSpec(resolve(member.env_id), member.kwargs, wrappers, member.max_episode_steps)
-            for name, member in members.items()
+            name: EnvBuildSpec(resolve(env.env_id), env.kwargs, wrappers, env.max_episode_steps)
+            for name, env in weighted.items()
         }
         self.curriculum = curriculum
-        suite = _SuiteSchedule({name: member.weight for name, member in members.items()}, curriculum)
+        suite = _SuiteSchedule({name: env.weight for name, env in weighted.items()}, curriculum)
         self._open(num_envs, build_specs, suite, workers, autoreset_mode, EnvDeadlines.of(deadlines))
 
 
@@ -89,18 +89,18 @@ class _SuiteSchedule(EnvSchedule):
         self._limits: list[float] | None = None
         self._current_weights()
 
-    def next_member(self, index: int, state: EnvState) -> str:
+    def next_env(self, index: int, state: EnvState) -> str:
         root = self._root if state.seed is None else state.seed
         limits = self._limits or self._current_weights()
         point = (stream_seed("suite", root, index, state.episode) >> 75) / (1 << 53) * limits[-1]
         return self._names[min(bisect_right(limits, point), len(limits) - 1)]
 
-    def add_info(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
-        return {**info, "env_name": member}
+    def add_info(self, env_name: str, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, "env_name": env_name}
 
-    def episode_ended(self, member: str, info: dict[str, Any]) -> None:
+    def episode_ended(self, env_name: str, info: dict[str, Any]) -> None:
         if self._curriculum is not None:
-            self._curriculum.update(member, bool(info.get("success", False)))
+            self._curriculum.update(env_name, bool(info.get("success", False)))
             self._limits = None
 
     def _current_weights(self) -> list[float]:
@@ -112,11 +112,11 @@ class _SuiteSchedule(EnvSchedule):
         return self._limits
 
 
-def _members(envs: Mapping[str, float | Member] | Sequence[str]) -> dict[str, Member]:
+def _weighted_envs(envs: Mapping[str, float | WeightedEnv] | Sequence[str]) -> dict[str, WeightedEnv]:
     if isinstance(envs, str):
         raise TypeError(f"envs={envs!r} is a single id; use TextVectorEnv, or pass a list")
     if not isinstance(envs, Mapping):
         envs = dict.fromkeys(envs, 1.0)
     if not envs:
         raise ValueError("envs is empty; pass at least one environment")
-    return {name: member if isinstance(member, Member) else Member(name, member) for name, member in envs.items()}
+    return {name: env if isinstance(env, WeightedEnv) else WeightedEnv(name, env) for name, env in envs.items()}

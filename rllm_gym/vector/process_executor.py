@@ -109,8 +109,8 @@ class ProcessExecutor(AsyncExecutor):
         try:
             if command.op == "step":
                 call = worker.start("step", command.action)
-            elif command.op == "reset" and worker.has_env(command.member):
-                call = worker.start("reset", command.effective_seed(), command.options, command.member)
+            elif command.op == "reset" and worker.has_env(command.env_name):
+                call = worker.start("reset", command.effective_seed(), command.options, command.env_name)
         except (TypeError, ValueError):  # it cannot be pickled, which the event loop will report as the result
             return False
         if call is None:

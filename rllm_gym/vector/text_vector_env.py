@@ -264,7 +264,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Return a method's result in each environment, or the value of an attribute."""
         self._assert_free("call")
         commands = [
-            EnvCommand(index, "call", slot.member, arguments=(name, args, kwargs))
+            EnvCommand(index, "call", slot.env_name, arguments=(name, args, kwargs))
             for index, slot in enumerate(self._states)
         ]
         return tuple(outcome.value for outcome in self._run_commands(commands))
@@ -292,7 +292,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         self._run_commands(
             [
-                EnvCommand(index, "set", slot.member, arguments=(name, value))
+                EnvCommand(index, "set", slot.env_name, arguments=(name, value))
                 for (index, slot), value in zip(enumerate(self._states), listed)
             ]
         )
@@ -398,17 +398,17 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     # Used by both interfaces
 
-    def _make(self, members: list[str]) -> dict[str, EnvDescription]:
-        """Create an environment in every slot, and each member in at least one."""
+    def _make(self, env_names: list[str]) -> dict[str, EnvDescription]:
+        """Create an environment in every slot, and each of the named ones in at least one."""
         found: dict[str, EnvDescription] = {}
-        for first in range(0, max(self.num_envs, len(members)), self.num_envs):
+        for first in range(0, max(self.num_envs, len(env_names)), self.num_envs):
             commands = [
-                EnvCommand(index, "make", members[(first + index) % len(members)])
-                for index in range(min(self.num_envs, max(len(members), self.num_envs) - first))
+                EnvCommand(index, "make", env_names[(first + index) % len(env_names)])
+                for index in range(min(self.num_envs, max(len(env_names), self.num_envs) - first))
             ]
             for command, outcome in zip(commands, self._run_commands(commands)):
-                self._states[command.index].member = command.member
-                known = found.setdefault(command.member, outcome.value)
+                self._states[command.index].env_name = command.env_name
+                known = found.setdefault(command.env_name, outcome.value)
                 if (outcome.value.observation_space, outcome.value.action_space) != (
                     known.observation_space,
                     known.action_space,

@@ -66,8 +66,8 @@ class ThreadExecutor(AsyncExecutor):
         worker = self._workers[command.index]
         if command.op == "step":
             call = worker.prepare("step", command.action)
-        elif command.op == "reset" and worker.has_env(command.member):
-            call = worker.prepare("reset", command.effective_seed(), command.options, command.member)
+        elif command.op == "reset" and worker.has_env(command.env_name):
+            call = worker.prepare("reset", command.effective_seed(), command.options, command.env_name)
         else:
             return None
         if call is not None:

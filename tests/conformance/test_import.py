@@ -25,7 +25,7 @@ GAMES = tuple(
 )
 MODULES = (
     *("rllm_gym.data", "rllm_gym.envs.frozen_lake", "rllm_gym.testing", "rllm_gym.grading"),
-    *("rllm_gym.envs.mcp.worlds", "rllm_gym.envs.web.sites"),
+    *("rllm_gym.envs.mcp.domains", "rllm_gym.envs.web.sites"),
     *("rllm_gym.chat", "rllm_gym.samplers", "rllm_gym.agents", "rllm_gym.engine", "rllm_gym.compat"),
 )
 

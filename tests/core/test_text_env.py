@@ -208,7 +208,7 @@ def test_a_damaged_state_is_a_value_error_and_changes_nothing():
         del saved[part]
         error = outcome(env.set_state, json.dumps(saved).encode())
         after = outcome(env.step, "1")
-        if not (isinstance(error, ValueError) and re.search(f"damaged.*{part}", str(error), re.DOTALL)):
+        if not (isinstance(error, ValueError) and re.search(f"corrupt.*{part}", str(error), re.DOTALL)):
             wrong.append((part, error))
         if not isinstance(after, ResetNeeded):
             wrong.append((part, after))

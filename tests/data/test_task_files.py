@@ -1,4 +1,4 @@
-"""Task files: real ones, damaged ones, hostile ones, and files that change while they are read."""
+"""Task files: real ones, corrupt ones, hostile ones, and files that change while they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved episodes are read back unchanged, and an error about a damaged file names the place."""
+"""Saved episodes are read back unchanged, and an error about a corrupt file names the line."""
 
 from __future__ import annotations
 

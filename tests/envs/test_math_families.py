@@ -13,10 +13,10 @@ import pytest
 import sympy
 from sympy.parsing.sympy_parser import implicit_multiplication, parse_expr, standard_transformations
 
-from rllm_gym.envs.built_in import DIFFICULTIES
 from rllm_gym.envs.math import families
 from rllm_gym.envs.math.answer_form import form_of, is_finished
 from rllm_gym.envs.math.families import FAMILIES
+from rllm_gym.envs.task_selection import DIFFICULTIES
 
 x = sympy.Symbol("x")
 GENERATORS = {

@@ -129,7 +129,7 @@ def env():
 
 
 def test_only_the_solution_is_rewarded():
-    """One template per world; test_mcp_worlds.py has all."""
+    """One template per domain; test_mcp_domains.py has all."""
     templates = {name.partition("/")[0]: name for name in TEMPLATES}.values()
     assert [error for template in templates for error in find_errors(template)] == []
 
@@ -155,7 +155,7 @@ def find_errors(template: str) -> list[Any]:
 
 
 def test_the_prompt_states_the_goal_and_the_tools():
-    env = gymnasium.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)
+    env = gymnasium.make("rllm/MCP-v0", domains="sqlite", difficulty=1)
     observation, info = env.reset(seed=1)
     assert tool_task_of(env).goal in observation
     schemas = json.loads(info["tools"])
@@ -164,14 +164,14 @@ def test_the_prompt_states_the_goal_and_the_tools():
     assert all(f"- {name}(" in observation for name in names)
     assert all(schema["function"]["parameters"]["type"] == "object" for schema in schemas)
     assert env.reset(seed=1)[0] == observation
-    silent = MCPEnv(worlds="sqlite", difficulty=1, tools_in_prompt=False)
+    silent = MCPEnv(domains="sqlite", difficulty=1, tools_in_prompt=False)
     assert "- finish(" not in silent.reset(seed=1)[0]
     silent.close()
     env.close()
 
 
-def test_templates_worlds_and_difficulties_choose_the_tasks():
-    env = MCPEnv(worlds=["files"], difficulty=(2, 3), num_tasks=30)
+def test_templates_domains_and_difficulties_choose_the_tasks():
+    env = MCPEnv(domains=["files"], difficulty=(2, 3), num_tasks=30)
     assert {task.data["template"].partition("/")[0] for task in env.tasks} == {"files"}
     assert {task.data["difficulty"] for task in env.tasks} == {2, 3}
     row = MCPEnv(tasks=[{"template": "sqlite/count-orders", "seed": 7, "difficulty": 1}])
@@ -179,7 +179,7 @@ def test_templates_worlds_and_difficulties_choose_the_tasks():
     row.close()
     for options, output in (
         ({"templates": "sqlite/nothing"}, "unknown template 'sqlite/nothing'"),
-        ({"worlds": "moon"}, "unknown world 'moon'"),
+        ({"domains": "moon"}, "unknown domain 'moon'"),
         ({"difficulty": 9}, "difficulty=9"),
         ({"servers": shelf}, "servers= applies to your own rows"),
         ({"check": lambda state: True}, "check= applies to your own rows"),
@@ -195,8 +195,8 @@ def test_templates_worlds_and_difficulties_choose_the_tasks():
         with pytest.raises(TaskError, match=f"{option}= of the environment"):
             env.reset(options={"task": Task("t", "x", built_in)})
         env.close()
-    with pytest.raises(TaskError, match="worlds='files' selects built-in"):
-        make_env(worlds="files")
+    with pytest.raises(TaskError, match="domains='files' selects built-in"):
+        make_env(domains="files")
 
 
 # Calls

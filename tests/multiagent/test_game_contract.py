@@ -297,7 +297,7 @@ def test_states_of_other_games_and_damaged_states_are_errors():
         game.set_state(other.get_state())
     saved = json.loads(game.get_state())
     saved["_pending_text"] = {"nobody_0": []}
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="corrupt"):
         game.set_state(json.dumps(saved).encode())
     with pytest.raises(ResetNeeded):
         game.step("1")

@@ -9,9 +9,9 @@ import pytest
 
 from rllm_gym.envs.web.sites import TEMPLATES as SITE_TEMPLATES
 
-pytest.importorskip("mcp", reason="the tool worlds need the MCP SDK: pip install 'rllm-gym[mcp]'")
+pytest.importorskip("mcp", reason="the MCP domains need the MCP SDK: pip install 'rllm-gym[mcp]'")
 
-from rllm_gym.envs.mcp.worlds import TEMPLATES as TOOL_TEMPLATES  # after the check that it can be imported
+from rllm_gym.envs.mcp.domains import TEMPLATES as TOOL_TEMPLATES  # after the check that it can be imported
 
 SLIPS = {
     "a count of one with a plural": r"\b(?:1|one) (?:\w+ )?(?:invoices|issues|labels|customers|files|messages)\b",

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.config import CurriculumConfig, EntropyConfig
-from trainers.curriculum import TaskCurriculum, shuffled
 from trainers.entropy import EntropyBonus
+from trainers.rollouts.curriculum import TaskCurriculum, shuffled
 
 
 @given(size=st.integers(1, 300), key=st.integers(0, 2**128 - 1))

@@ -20,8 +20,8 @@ from trainers.config import ConfigError, TrainConfig
 from trainers.config.mapping import from_mapping, to_mapping
 from trainers.config_loading import write_yaml
 from trainers.dry_run import dry_run, report
+from trainers.dry_run.memory import model_shape, shares_prompts
 from trainers.loop import train
-from trainers.memory_estimate import model_shape, shares_prompts
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
 
@@ -111,7 +111,7 @@ def test_memory_saving_options_reduce_the_estimate(tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_fit_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.dry_run._available", lambda device: 1 << 20)
+    monkeypatch.setattr("trainers.dry_run.estimate._available", lambda device: 1 << 20)
     assert "WARNING" in report(dry_run(echo_config(tmp_path)))
     assert "gradient_checkpointing" in "".join(dry_run(echo_config(tmp_path)).warnings)
 

@@ -25,7 +25,7 @@ from trainers.config import (
 from trainers.config.mapping import from_mapping
 from trainers.learner import Learner
 from trainers.model import Policy
-from trainers.rollout_collector import RolloutBatch
+from trainers.rollouts.collector import RolloutBatch
 from trainers.sampler_backends import SAMPLER_BACKENDS
 from trainers.samples import Sample, samples_of
 from trainers.tiny_model import make_tiny_model

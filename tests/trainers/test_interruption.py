@@ -23,9 +23,9 @@ from trainers.config import ConfigError, TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import TrainingDiverged
 from trainers.loop import train
+from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
-from trainers.sampler_factory import make_sampler
 from trainers.train_env import TrainEnv, open_train_env
 
 HERE = Path(__file__).resolve().parent

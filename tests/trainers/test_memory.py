@@ -15,8 +15,8 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from trainers.batching import Row, make_micro_batches
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
+from trainers.dry_run.memory import BatchShape, activation_bytes, estimate_memory, model_shape
 from trainers.learner import Learner
-from trainers.memory_estimate import BatchShape, activation_bytes, estimate_memory, model_shape
 from trainers.model import ModelUnusable, Policy
 from trainers.tiny_model import make_tiny_model
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from trainers.config import ConfigError, LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
+from trainers.learner.optimizers import learning_rate, make_optimizer, parameter_groups, rate_warning, set_learning_rate
 from trainers.model import Policy
-from trainers.optimizers import learning_rate, make_optimizer, parameter_groups, rate_warning, set_learning_rate
 from trainers.run.checkpoint import load_checkpoint, save_checkpoint
 from trainers.tiny_model import make_tiny_model
 

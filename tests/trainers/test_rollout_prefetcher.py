@@ -25,11 +25,11 @@ from trainers.config import AsynchronyConfig, ConfigError, TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import Learner
 from trainers.loop import train
-from trainers.rollout_collector import RolloutBatch
+from trainers.rollouts.collector import RolloutBatch
+from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.metrics import read_metrics
 from trainers.run.rollout_prefetcher import RolloutPrefetcher
 from trainers.run.update_metrics import rollout_metrics
-from trainers.sampler_factory import make_sampler
 from trainers.train_env import open_train_env
 
 HERE = Path(__file__).resolve().parent

@@ -21,9 +21,9 @@ from trainers.config import ConfigError, TrainConfig, validate
 from trainers.config.mapping import from_mapping
 from trainers.config_loading import load_yaml, read_command_line, write_yaml
 from trainers.model import Policy
+from trainers.rollouts.sampler_factory import make_sampler, weights_for
 from trainers.run.metrics import read_metrics
 from trainers.sampler_backends import SAMPLER_BACKENDS, SamplerBackend, SamplerOptions
-from trainers.sampler_factory import make_sampler, weights_for
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "samplers.md"
@@ -141,7 +141,7 @@ def test_what_a_backend_cannot_do_is_an_error_before_the_run(sections: dict[str,
 
 
 def test_adapters_that_a_backend_does_not_load_are_synced_merged(tmp_path: Path) -> None:
-    """Of DoRA, vLLM gets whole weights; of LoRA, adapters."""
+    """Of DoRA, vLLM gets full weights; of LoRA, adapters."""
     kinds = {}
     for variant in ("lora", "dora"):
         lora = {"tuning": "lora", "lora": {"rank": 2, "variant": variant}}

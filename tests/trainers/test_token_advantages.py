@@ -139,7 +139,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
     samples = samples_of(sampled.episodes, penalty)
     config = algorithm_options("ppo", gamma=gamma, gae_lambda=lam)
     per_token = make_algorithm(config).targets(samples, sampled.signals(samples))
-    adv, goal, judged = {}, {}, set()
+    adv, goal, decisions = {}, {}, set()
     for episode, turns in streams(sampled, penalty):
         values = [sampled.value[ids[0]] for ids, _ in turns]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
@@ -147,12 +147,12 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
         for (ids, _), a, v in zip(
             turns, gae_sum([r for _, r in turns], values, final, gamma, lam), values, strict=True
         ):
-            judged.add(ids[0])
+            decisions.add(ids[0])
             adv |= dict.fromkeys(ids, a)
             goal |= dict.fromkeys(ids, a + v)
-    close(by_token(samples, per_token["adv"]), whitened(adv, list(judged)) if judged else {})
+    close(by_token(samples, per_token["adv"]), whitened(adv, list(decisions)) if decisions else {})
     close(by_token(samples, per_token["return"]), goal)
-    assert {token for token, yes in by_token(samples, per_token["decision"]).items() if yes} == judged
+    assert {token for token, yes in by_token(samples, per_token["decision"]).items() if yes} == decisions
 
 
 @settings(max_examples=60, deadline=None)

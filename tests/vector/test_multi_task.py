@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from vector_environments import Counting, Echo, Picture
 
-from rllm_gym.vector import LevelCurriculum, Member, MultiTaskVectorEnv, SuccessCurriculum
+from rllm_gym.vector import LevelCurriculum, MultiTaskVectorEnv, SuccessCurriculum, WeightedEnv
 
 LAKE, MATH = "rllm/FrozenLake-v0", "rllm/Math-v0"
-SUITE = {LAKE: 2.0, "large": Member("rllm/FrozenLake8x8-v0", 1.0, {"max_turns": 2}), MATH: 1.0}
+SUITE = {LAKE: 2.0, "large": WeightedEnv("rllm/FrozenLake8x8-v0", 1.0, {"max_turns": 2}), MATH: 1.0}
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_weights_determine_sampling_frequencies(suite):
     envs = suite(
         8,
         {
-            "a": Member(Counting, 3.0, {"length": 1}),
-            "b": Member(Counting, 1.0, {"length": 1}),
-            "c": Member(Counting, 0),
+            "a": WeightedEnv(Counting, 3.0, {"length": 1}),
+            "b": WeightedEnv(Counting, 1.0, {"length": 1}),
+            "c": WeightedEnv(Counting, 0),
         },
     )
     counts = Counter()
@@ -71,8 +71,8 @@ def test_each_episode_belongs_to_the_environment_in_its_info(suite):
     envs = suite(
         4,
         {
-            "one": Member(Counting, kwargs={"mark": "1:", "length": 2}),
-            "two": Member(Counting, kwargs={"mark": "2:", "length": 3}),
+            "one": WeightedEnv(Counting, kwargs={"mark": "1:", "length": 2}),
+            "two": WeightedEnv(Counting, kwargs={"mark": "2:", "length": 3}),
         },
         autoreset_mode="SameStep",
     )
@@ -90,12 +90,12 @@ def test_each_episode_belongs_to_the_environment_in_its_info(suite):
 
 
 def test_spaces_are_those_of_the_longest_texts(suite):
-    envs = suite(2, {"short": Member(Counting), "long": Member(Echo)})
+    envs = suite(2, {"short": WeightedEnv(Counting), "long": WeightedEnv(Echo)})
     assert envs.single_observation_space.max_length == 100_000
     observations, _ = envs.reset(seed=0)
     assert observations in envs.observation_space
     with pytest.raises(RuntimeError, match="are incompatible"):
-        MultiTaskVectorEnv(2, envs={"text": Member(Counting), "picture": Member(Picture)})
+        MultiTaskVectorEnv(2, envs={"text": WeightedEnv(Counting), "picture": WeightedEnv(Picture)})
 
 
 def test_more_environments_than_slots(suite):
@@ -108,7 +108,7 @@ def test_more_environments_than_slots(suite):
 
 def test_a_fault_names_its_environment_and_does_not_change_the_curriculum(suite):
     curriculum = SuccessCurriculum()
-    envs = suite(2, {"only": Member(Counting)}, curriculum=curriculum)
+    envs = suite(2, {"only": WeightedEnv(Counting)}, curriculum=curriculum)
     envs.reset(seed=0)
     *_, truncated, infos = envs.step(["fault", "done"])
     assert truncated.tolist() == [True, False]
@@ -120,9 +120,9 @@ def test_invalid_arguments_are_errors_that_name_them():
     with pytest.raises(ValueError, match="empty"):
         MultiTaskVectorEnv(2, envs={})
     with pytest.raises(ValueError, match=r"-1\.0"):
-        MultiTaskVectorEnv(2, envs={"a": Member(Counting, -1.0)})
+        MultiTaskVectorEnv(2, envs={"a": WeightedEnv(Counting, -1.0)})
     with pytest.raises(ValueError, match="every weight is 0"):
-        MultiTaskVectorEnv(2, envs={"a": Member(Counting, 0.0)})
+        MultiTaskVectorEnv(2, envs={"a": WeightedEnv(Counting, 0.0)})
     with pytest.raises(ValueError, match="nan"):
         MultiTaskVectorEnv(2, envs={LAKE: float("nan")})
 
@@ -183,7 +183,7 @@ def test_levels_are_unlocked_in_order():
 def test_a_curriculum_changes_the_sampled_tasks(suite):
     envs = suite(
         4,
-        {"easy": Member(Echo, kwargs={"max_turns": 2}), "hard": Member(Counting, kwargs={"length": 1})},
+        {"easy": WeightedEnv(Echo, kwargs={"max_turns": 2}), "hard": WeightedEnv(Counting, kwargs={"length": 1})},
         curriculum=LevelCurriculum(["easy", "hard"], window=8, review=0.0),
         autoreset_mode="SameStep",
     )

@@ -9,7 +9,7 @@ import gymnasium
 from vector_environments import until
 
 from rllm_gym.core import Text
-from rllm_gym.vector import Member, MultiTaskVectorEnv, TextVectorEnv
+from rllm_gym.vector import MultiTaskVectorEnv, TextVectorEnv, WeightedEnv
 
 
 class Ledger(gymnasium.Env):
@@ -58,7 +58,7 @@ def test_a_connection_opened_in_the_constructor_works_in_every_call():
 
 def test_a_suite_with_one_environment_of_a_user():
     closed = []
-    members = {"ours": Member("rllm/FrozenLake-v0"), "theirs": Member(Ledger, kwargs={"closed": closed})}
+    members = {"ours": WeightedEnv("rllm/FrozenLake-v0"), "theirs": WeightedEnv(Ledger, kwargs={"closed": closed})}
     envs = MultiTaskVectorEnv(4, envs=members)
     names = set()
     for seed in range(8):

@@ -110,7 +110,7 @@ class AlgorithmRun:
         version.
         """
         plan = self.rollout_plan()
-        without = [draw for draw in plan if not draw.greedy]
+        without = [request for request in plan if not request.greedy]
         greedy = self._greedy
         return [without if greedy is not None and greedy.has(task, version) else plan for task in tasks]
 
@@ -173,8 +173,8 @@ class AlgorithmRun:
             "advantages/max": float(np.abs(adv_N).max()),
         }
         if "value" in kept:
-            judged = kept["decision"] > 0
-            value_N, return_N = kept["value"][judged], kept["return"][judged]
+            is_decision_N = kept["decision"] > 0
+            value_N, return_N = kept["value"][is_decision_N], kept["return"][is_decision_N]
             numbers |= {
                 "value/mean": float(value_N.mean()),
                 "value/return_mean": float(return_N.mean()),

@@ -147,7 +147,7 @@ def _bundles(rows: Sequence[Row], tokens: int, costs: CostModel) -> list[PrefixF
         parts = max(2, -(-(bundle.length - shared) // max(1, tokens - shared)))
         goal, leeway = max(1, round(count * (parts // 2) / parts)), count // (4 * parts)
         near = range(max(1, goal - leeway), min(count, goal + leeway + 1))
-        middle = min(near, key=lambda place: (int(part.common[place]), abs(place - goal)))
+        middle = min(near, key=lambda split: (int(part.common[split]), abs(split - goal)))
         todo += [part.part(middle, count), part.part(0, middle)]
     return bundles
 

@@ -119,7 +119,7 @@ def build_micro_batches(
         1.0 / total if weighting == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked
     ]
     placed = (_padded(layout, rows) if isinstance(layout, Padded) else _packed(layout, rows) for layout in layouts)
-    return [_make(places, rows, marked, weight) for places in placed]
+    return [_make(tokens, rows, marked, weight) for tokens in placed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,10 @@ def _padded(layout: Padded, rows: Sequence[Row]) -> _PlacedTokens:
     ids_BT = np.zeros((len(layout.sequences), layout.length), dtype=np.int64)
     column_T = np.arange(layout.length)
     sequences = []
-    for place, index in enumerate(layout.sequences):
+    for row, index in enumerate(layout.sequences):
         ids = rows[index].sequence.ids
-        ids_BT[place, : len(ids)] = ids
-        sequences.append((index, place, column_T[: len(ids)]))
+        ids_BT[row, : len(ids)] = ids
+        sequences.append((index, row, column_T[: len(ids)]))
     return _PlacedTokens(ids_BT, sequences)
 
 

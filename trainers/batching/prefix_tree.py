@@ -118,7 +118,7 @@ def build_prefix_tree(rows: SortedRows, saves: Callable[[int], bool]) -> PrefixF
     Args:
         rows: The sequences.
         saves: Whether sharing this many columns is worth an additional node. Otherwise the tokens are repeated in
-            each branch, so that a few tokens that are equal by coincidence do not fragment a sequence.
+            each branch, so that a few tokens that are equal by chance do not fragment a sequence.
     """
     forest = PrefixForest()
     # Stack of the work left: (first, end, depth already stored, parent); an int closes that node.
@@ -140,8 +140,8 @@ def build_prefix_tree(rows: SortedRows, saves: Callable[[int], bool]) -> PrefixF
             forest.nodes.append(PrefixNode(start, start + shared - depth, 0, depth, int(rows.order[low]), parent))
             parent, depth = len(forest.nodes) - 1, shared
             todo.append(parent)
-            for place in range(low, inner):
-                forest.last[int(rows.order[place])] = parent
+            for index in range(low, inner):
+                forest.last[int(rows.order[index])] = parent
         elif ending:
             branches.insert(0, (low, inner))
         todo += [(first, last, depth, parent) for first, last in reversed(branches)]

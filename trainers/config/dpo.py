@@ -57,7 +57,7 @@ class DpoConfig:
     label_smoothing: float = 0.0
     """Assumed fraction of pairs with swapped labels (conservative DPO, Mitchell 2023)."""
     length_normalized: bool | None = None
-    """Use the mean log-prob of an answer's tokens in place of their sum; none for the mean with ``ipo`` and the sum
+    """Use the mean log-prob of an answer's tokens instead of their sum; none for the mean with ``ipo`` and the sum
     otherwise."""
     rpo_alpha: float = 0.0
     """Weight of the chosen answer's negative log-likelihood per token, added to the preference loss (Pang et al.

@@ -44,9 +44,11 @@ def check_optimizer(optimizer: OptimizerConfig, problems: list[str]) -> None:
 
 
 def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:
-    """Return warnings about unusual learning rates. Rates for full fine-tuning are checked in
-    :func:`trainers.optimizers.rate_warning`, where the model size is known: a tiny model learns at rates that would
-    degrade a large one."""
+    """Return warnings about unusual learning rates of LoRA.
+
+    Those of full fine-tuning are checked in :func:`trainers.learner.optimizers.rate_warning`, where the model size is
+    known: a tiny model learns at rates that would degrade a large one.
+    """
     if model.tuning != "full" and optimizer.lr < 1e-6:
         return [
             f"optimizer.lr={optimizer.lr:g} with LoRA is too low to have a visible effect; typical are 1e-5 to 1e-3"

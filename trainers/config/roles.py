@@ -235,6 +235,6 @@ def check_role_assignment(
     if several and not find_backend(sampler.backend).several_full_models:
         raise ConfigError(
             f"sampler.backend={sampler.backend} cannot serve several full models, which roles with different weights "
-            "require if whole weights are synced; use sampler.backend=torch, or let it load adapters "
+            "require if full weights are synced; use sampler.backend=torch, or let it load adapters "
             "(model.tuning=lora, model.lora.variant=lora, no sampler.merge_adapters)"
         )

@@ -9,7 +9,7 @@ from trainers.sampler_backends import SamplerOptions, find_backend
 
 
 def synced_weights(sampler: SamplerOptions, model: ModelConfig) -> Literal["full", "lora"]:
-    """Return what the sampler is sent: whole weights, or adapters."""
+    """Return what the sampler is sent: full weights, or adapters."""
     return find_backend(sampler.backend).sends(sampler, tuning=model.tuning, variant=lora_of(model).variant)
 
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from rllm_gym.core import stream_seed
 from trainers.config import DpoConfig, SftConfig
-from trainers.curriculum import shuffled
 from trainers.learner import Learner, UpdateStats
+from trainers.rollouts.curriculum import shuffled
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.display import Display
 from trainers.run.metrics import MetricsLog, PhaseClock

@@ -24,10 +24,10 @@ from trainers.fine_tuning.tokenized import LengthLimit, context_length
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy, TokenOutputs
 from trainers.process_group import limit_threads, open_process_group
-from trainers.rollout_collector import RolloutCollector
+from trainers.rollouts.collector import RolloutCollector
+from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.metrics import validation_metrics
 from trainers.run.run_folder import open_folder
-from trainers.sampler_factory import make_sampler
 from trainers.tiny_model import make_tiny_model
 from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 

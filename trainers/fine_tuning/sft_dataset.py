@@ -9,7 +9,6 @@ from itertools import count
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import stream_seed
 from trainers.config import ConfigError, DemonstrationConfig, Files, SftConfig
-from trainers.curriculum import shuffled
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
     DemonstrationCollector,
@@ -20,6 +19,7 @@ from trainers.fine_tuning.demonstrations import (
 from trainers.fine_tuning.offline_run import EpochOrder
 from trainers.fine_tuning.tokenized import LengthLimit, TokenizedSequence, fingerprint, split_held_out
 from trainers.option_checks import import_object
+from trainers.rollouts.curriculum import shuffled
 from trainers.train_env import TrainEnv
 
 SftExample = tuple[TokenizedSequence, ...]

@@ -79,7 +79,7 @@ def nodes_of(end_BT: Tensor) -> tuple[TreeSpan, ...]:
         starts = [0, *((end_T[1:] != end_T[:-1]).nonzero().flatten() + 1).tolist()]
         ends = end_T[starts].tolist()
         stops = [*starts[1:], len(end_T)]
-        nodes += [TreeSpan(row, *place) for place in zip(starts, stops, ends, strict=True)]
+        nodes += [TreeSpan(row, *span) for span in zip(starts, stops, ends, strict=True)]
     return tuple(nodes)
 
 

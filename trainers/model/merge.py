@@ -159,9 +159,9 @@ def _logits(model: Any) -> torch.Tensor:
 def _tokenizer(adapter: str, base: str) -> Any | None:
     from transformers import AutoTokenizer
 
-    for place in (adapter, base):
+    for folder in (adapter, base):
         try:
-            return AutoTokenizer.from_pretrained(place)
+            return AutoTokenizer.from_pretrained(folder)
         except (OSError, ValueError):
             continue
     return None

@@ -253,7 +253,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"it was written as step {seal['step']}")
     found = _fingerprint(path / "state.pt")
     if found["bytes"] != seal["bytes"]:
-        raise ValueError(f"state.pt has {found['bytes']} bytes, not {seal['bytes']}: it is truncated or damaged")
+        raise ValueError(f"state.pt has {found['bytes']} bytes, not {seal['bytes']}: it is truncated or corrupt")
     if found["sha256"] != seal["sha256"]:
         raise ValueError("state.pt does not match its checksum: it was modified")
     # weights_only: an untrusted checkpoint cannot run code.

@@ -14,9 +14,9 @@ from typing import Any
 from rllm_gym.samplers.protocol import SamplerError
 from trainers.algorithms import AlgorithmRun
 from trainers.config import RoleAssignment, TrainConfig
-from trainers.curriculum import TaskCurriculum
 from trainers.process_group import ProcessGroup
-from trainers.rollout_collector import RolloutAbandoned, RolloutBatch, RolloutCollector, concatenate
+from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch, RolloutCollector, concatenate
+from trainers.rollouts.curriculum import TaskCurriculum
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.samples import Sample, samples_of
 

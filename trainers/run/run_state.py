@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainers.algorithms import AlgorithmRun
-from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
-from trainers.learner import UpdateStats
-from trainers.learner_set import LearnerSet
-from trainers.opponents import OpponentPool
-from trainers.rollout_collector import RolloutBatch
+from trainers.learner import LearnerSet, UpdateStats
+from trainers.rollouts.collector import RolloutBatch
+from trainers.rollouts.curriculum import TaskCurriculum
+from trainers.rollouts.opponents import OpponentPool
 from trainers.run.metrics import success_by_group
 from trainers.run.resume import generator_states, set_generator_states
 from trainers.run.rollout_prefetcher import RolloutPrefetcher

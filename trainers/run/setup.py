@@ -15,13 +15,14 @@ from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
-from trainers.curriculum import TaskCurriculum
 from trainers.entropy import EntropyBonus
-from trainers.learner_set import LearnerSet
+from trainers.learner import LearnerSet
 from trainers.model import Policy
-from trainers.opponents import OpponentPool
 from trainers.process_group import ProcessGroup, limit_threads, open_process_group
-from trainers.rollout_collector import RolloutCollector
+from trainers.rollouts.collector import RolloutCollector
+from trainers.rollouts.curriculum import TaskCurriculum
+from trainers.rollouts.opponents import OpponentPool
+from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.metrics import PhaseClock
 from trainers.run.peak_memory import PeakMemory
@@ -34,7 +35,6 @@ from trainers.run.sigterm import on_sigterm
 from trainers.run.validation import Validation
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.sampler_backends import find_backend
-from trainers.sampler_factory import make_sampler
 from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def open_run(
 ) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
 
-    After SIGTERM, the parts raise :class:`~trainers.rollout_collector.RolloutAbandoned`.
+    After SIGTERM, the parts raise :class:`~trainers.rollouts.collector.RolloutAbandoned`.
 
     Args:
         config: All options.
@@ -143,7 +143,7 @@ def open_run(
         notes = checkpoints.restore()
         ranks.broadcast(learners.parameters)
         with clock("weight_sync"):
-            publisher.publish(state.step)  # also after a resume: the sampler starts with the base model
+            publisher.sync_weights(state.step)  # also after a resume: the sampler starts with the base model
         state.end_step(state.step)
         if main:
             write_settings(config, sandbox_tier_of(train_env))

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from trainers.algorithms import AlgorithmRun
 from trainers.config import AsynchronyConfig
 from trainers.entropy import EntropyBonus
-from trainers.learner import UpdateStats
-from trainers.learner_set import merge_updates
-from trainers.rollout_collector import RolloutBatch
+from trainers.learner import UpdateStats, merge_updates
+from trainers.rollouts.collector import RolloutBatch
 
 _OF_ROLES = {
     "entropy": "policy/entropy",

@@ -9,7 +9,7 @@ from rllm_gym.samplers.protocol import SamplerError
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig, ValidationConfig
 from trainers.process_group import ProcessGroup
-from trainers.rollout_collector import RolloutAbandoned, RolloutCollector
+from trainers.rollouts.collector import RolloutAbandoned, RolloutCollector
 from trainers.run.metrics import validation_metrics
 from trainers.run.run_log import RunLog
 from trainers.run.run_state import RunState

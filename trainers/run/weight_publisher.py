@@ -11,11 +11,11 @@ from collections.abc import Callable
 from rllm_gym.samplers.protocol import Sampler, SamplerError, WeightUpdate
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.config.roles import BASE
-from trainers.learner_set import LearnerSet
+from trainers.learner import LearnerSet
 from trainers.model import Policy
-from trainers.opponents import OpponentPool
-from trainers.rollout_collector import RolloutCollector
-from trainers.sampler_factory import active_weights, base_weights, weights_for
+from trainers.rollouts.collector import RolloutCollector
+from trainers.rollouts.opponents import OpponentPool
+from trainers.rollouts.sampler_factory import active_weights, base_weights, weights_for
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class WeightPublisher:
         """Return whether the sampler needs other weights after this many steps."""
         return self.version != self._learners.version or (self._opponents is not None and self._opponents.due(step))
 
-    def publish(self, step: int) -> None:
+    def sync_weights(self, step: int) -> None:
         """Sync the weights after this many steps, and add a copy of them to the opponents if one is due.
 
         Raises:

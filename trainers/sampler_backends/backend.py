@@ -25,7 +25,7 @@ class SamplerOptions:
 
     @property
     def merges(self) -> bool:
-        """Whether adapters are synced merged into the base, as whole weights, although the sampler can load them."""
+        """Whether adapters are synced merged into the base, as full weights, although the sampler can load them."""
         return False
 
     def check(self, problems: list[str], *, tuning: str) -> None:
@@ -54,7 +54,7 @@ class SamplerSetup:
         dtype: ``model.dtype``.
         seed: Seed of the run.
         deterministic: Whether replies must be the same, bit for bit, whenever their requests arrive.
-        lora_rank: Rank of the adapters that are synced; 0 if whole weights are.
+        lora_rank: Rank of the adapters that are synced; 0 if full weights are.
         max_adapters: Maximum number of adapters that are served at a time.
         output: Folder of the run.
     """
@@ -95,8 +95,8 @@ class SamplerBackend:
         options: A dataclass of its options.
         make: Called with the options and the setup of the run; returns a sampler with the base weights of the model.
             Called again if the sampler died.
-        updates: The weight updates that the sampler loads: ``"full"`` (whole weights), ``"lora"`` (LoRA and rsLoRA
-            adapters), ``"dora"``. Adapters that it does not load are merged and synced as whole weights. Without
+        updates: The weight updates that the sampler loads: ``"full"`` (full weights), ``"lora"`` (LoRA and rsLoRA
+            adapters), ``"dora"``. Adapters that it does not load are merged and synced as full weights. Without
             ``"full"``, its base is the unchanged model, which only ``model.tuning=lora`` trains.
         several_full_models: Whether it serves several full models, each under a name (``WeightUpdate.name``).
         needs_probe: Whether each update carries a text with its log-probs under the new weights, to be compared with
@@ -121,7 +121,7 @@ class SamplerBackend:
     cache_memory: Callable[[Any, bool, int], CacheMemory] | None = None
 
     def sends(self, options: SamplerOptions, *, tuning: str, variant: str) -> Literal["full", "lora"]:
-        """Return what is synced to the sampler: whole weights or adapters.
+        """Return what is synced to the sampler: full weights or adapters.
 
         Args:
             options: Its options.

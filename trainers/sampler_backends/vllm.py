@@ -22,7 +22,7 @@ class VllmOptions(SamplerOptions):
 
     backend: str = "vllm"
     merge_adapters: bool = False
-    """Sync adapters merged into the base, as whole weights: each weight sync is slower and each token faster. DoRA
+    """Sync adapters merged into the base, as full weights: each weight sync is slower and each token faster. DoRA
     adapters, which vLLM does not load, are always merged."""
     gpu_memory: float = 0.5
     """Fraction of a GPU's memory that vLLM uses for weights and cache."""

@@ -46,15 +46,15 @@ class Debate(RoleWorkflow):
         debaters = [self.env_agent(context, f"debater_{n}", "debater", judge_env) for n in range(self.debaters)]
         replies = await self._argue(debaters, observation, info)
         comparer = self.env_agent(context, "judge_0", "judge", judge_env)
-        judged = await act_until_done(comparer, judge_env, _judge_prompt(observation, debaters, replies), info)
-        context.metrics["judge_success"] = float(judged.success)
+        verdict = await act_until_done(comparer, judge_env, _judge_prompt(observation, debaters, replies), info)
+        context.metrics["judge_success"] = float(verdict.success)
         async with asyncio.TaskGroup() as group:
             graded = [
-                group.create_task(_grade(session, env, action, judged.reward))
+                group.create_task(_grade(session, env, action, verdict.reward))
                 for session, env, (_, action) in zip(debaters, envs, replies, strict=True)
             ]
         context.metrics["debater_success"] = sum(task.result() for task in graded) / self.debaters
-        return context.finish(reward=judged.reward, success=judged.success, stop_reason=judged.stop_reason)
+        return context.finish(reward=verdict.reward, success=verdict.success, stop_reason=verdict.stop_reason)
 
     async def _argue(
         self, debaters: list[AgentSession], observation: Any, info: dict[str, Any]

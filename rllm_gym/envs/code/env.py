@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
-from rllm_gym.envs.built_in import choose_tasks
 from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import error_feedback, error_without_tests, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
 from rllm_gym.envs.code.rows import code_task, row_to_code_task
 from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
 from rllm_gym.envs.question import QuestionEnv
+from rllm_gym.envs.task_selection import choose_tasks
 from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, TestOutcome, grade_program
 from rllm_gym.parsing.program import program_of
 from rllm_gym.sandbox import Ended, Limits, SandboxPool, shared_pool

@@ -2,8 +2,8 @@
 
 from rllm_gym.envs.frozen_lake.env import Advice, FrozenLakeEnv
 from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values, parse_map
+from rllm_gym.envs.frozen_lake.map_generation import default_max_turns, difficulty_bounds
 from rllm_gym.envs.frozen_lake.rendering import Symbols
-from rllm_gym.envs.frozen_lake.tasks import default_max_turns, difficulty_bounds
 
 __all__ = [
     "Advice",

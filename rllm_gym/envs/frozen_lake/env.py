@@ -12,15 +12,15 @@ from gymnasium.error import ResetNeeded
 from rllm_gym.core import Outcome, Task, TaskError, TaskSource, TextEnv
 from rllm_gym.envs.frozen_lake import rendering
 from rllm_gym.envs.frozen_lake.lake import Lake, OptimalValues, optimal_values
-from rllm_gym.envs.frozen_lake.tasks import (
+from rllm_gym.envs.frozen_lake.map_generation import (
     LakeRules,
     Placement,
     check_winnable,
     default_max_turns,
     difficulty_bounds,
-    drawn_lakes,
+    generated_tasks,
     lake_of,
-    lakes_of_tasks,
+    tasks_from_maps,
 )
 from rllm_gym.parsing.moves import Move, parse_move
 
@@ -160,7 +160,7 @@ class FrozenLakeEnv(TextEnv):
             )
             max_turns = lake_rules.max_turns
             _check_counts(num_tasks=num_tasks)
-            source = drawn_lakes(lake_rules, split=split, seed=task_seed, size=num_tasks)
+            source = generated_tasks(lake_rules, split=split, seed=task_seed, size=num_tasks)
         else:
             map_arguments = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
             if map_arguments != (0.8, "random", "random", None, None, None, 0, 10_000):
@@ -168,7 +168,7 @@ class FrozenLakeEnv(TextEnv):
                     "tasks= provides its own maps and cannot be combined with p_frozen, start, goal, difficulty, "
                     "min_path, max_path, task_seed or num_tasks"
                 )
-            source = lakes_of_tasks(tasks, split=split)
+            source = tasks_from_maps(tasks, split=split)
             max_turns = _turns_for(source, None if size == 4 else size, slip_probability, max_turns)
         super().__init__(
             tasks=source,

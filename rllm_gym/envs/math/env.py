@@ -11,7 +11,7 @@ from typing import Any
 
 from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.data import ProceduralTaskset
-from rllm_gym.envs.built_in import choose_tasks, difficulty_range, select_families
+from rllm_gym.envs.task_selection import choose_tasks, difficulty_range, select_families
 from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
 from rllm_gym.envs.math.families import FAMILIES, MathTaskMixture
@@ -251,4 +251,4 @@ def math_tasks(
 
 
 choose_math_tasks = functools.partial(choose_tasks, math_tasks, row_to_math_task, "math")
-"""Returns the task set described by an environment's arguments; see :func:`rllm_gym.envs.built_in.choose_tasks`."""
+"""Returns the task set described by an environment's arguments; see :func:`rllm_gym.envs.task_selection.choose_tasks`."""

@@ -66,7 +66,7 @@ def checked_arguments(
         work: Budget shared by the calls of a reply.
 
     Raises:
-        InvalidAction: The arguments do not fit the schema; the message names the place and what belongs there.
+        InvalidAction: The arguments do not fit the schema; the message names the position and the allowed value.
     """
     work = work or ValidationBudget()
     validator = _validator(json.dumps(tool.input_schema))
@@ -120,13 +120,13 @@ def _errors(validator: Any, value: Any, work: ValidationBudget) -> list[Any]:
 
 def _in_words(error: Any, arguments: dict[str, Any]) -> str:
     message = _short(error.message)
-    place = error.json_path
+    position = error.json_path
     if error.validator == "required" and isinstance(error.instance, dict):
         allowed = ", ".join(map(repr, error.instance)) or "nothing"
         message += f" (given: {_short(allowed)})"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         message += _nearest_property(error)
-    return message if place == "$" else f"at {_short(place)}: {message}"
+    return message if position == "$" else f"at {_short(position)}: {message}"
 
 
 def _nearest_property(error: Any) -> str:

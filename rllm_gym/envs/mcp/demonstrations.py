@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rllm_gym.envs.mcp.domains import Call, FinalAnswer, InfeasibleReport, ToolTask
 from rllm_gym.envs.mcp.env import MCPEnv
 from rllm_gym.envs.mcp.prompt import REPORT_INFEASIBLE
-from rllm_gym.envs.mcp.task import Move
+from rllm_gym.envs.mcp.task import SolutionStep
 from rllm_gym.envs.mcp.task_instance import BuiltinTaskInstance
-from rllm_gym.envs.mcp.worlds import Answer, Call, ReportInfeasible, ToolTask
 from rllm_gym.mcp import MCPTool
 
 
@@ -32,7 +32,7 @@ def next_reply(env: Any) -> str:
     return replies(tool_task_of(base).calls, list(base.available_tools.values()))[base.turn]
 
 
-def replies(moves: Iterable[Move], tools: Sequence[MCPTool]) -> list[str]:
+def replies(moves: Iterable[SolutionStep], tools: Sequence[MCPTool]) -> list[str]:
     """Convert moves to the replies of a model that is offered ``tools``.
 
     Raises:
@@ -41,10 +41,10 @@ def replies(moves: Iterable[Move], tools: Sequence[MCPTool]) -> list[str]:
     return [_reply(move, tools) for move in moves]
 
 
-def _reply(move: Move, tools: Sequence[MCPTool]) -> str:
-    if isinstance(move, Answer):
+def _reply(move: SolutionStep, tools: Sequence[MCPTool]) -> str:
+    if isinstance(move, FinalAnswer):
         return move.text
-    if isinstance(move, ReportInfeasible):
+    if isinstance(move, InfeasibleReport):
         return _call(REPORT_INFEASIBLE.name, {"reason": move.reason})
     return _call(_name_of(move, tools), dict(move.arguments))
 

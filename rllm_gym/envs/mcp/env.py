@@ -16,6 +16,7 @@ import numpy as np
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
+from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
 from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_observation, results_text
 from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
@@ -26,7 +27,6 @@ from rllm_gym.envs.mcp.task_instance import (
     ToolTaskInstance,
 )
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
-from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTaskTemplate
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
@@ -47,8 +47,8 @@ class MCPEnv(AsyncTextEnv):
     """Do a task with the tools of MCP servers.
 
     ## Description
-    The tools of a task come from servers that use the Model Context Protocol. Built-in backends
-    (:data:`rllm_gym.envs.mcp.worlds.TEMPLATES`: databases, files, a shop's back office, and more) provide unlimited
+    The tools of a task come from servers that use the Model Context Protocol. Built-in domains
+    (:data:`rllm_gym.envs.mcp.domains.TEMPLATES`: databases, files, a shop's back office, and more) provide unlimited
     tasks without a download. Rows can use other servers: programs, URLs, or servers created in this process. Each
     episode has its own servers and workspace (:mod:`rllm_gym.mcp`), which are removed when it ends.
 
@@ -66,10 +66,10 @@ class MCPEnv(AsyncTextEnv):
 
     ## Starting state
     One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server that takes
-    ``{seed}`` gets one drawn with the seed too; a built-in backend is a function of its task only.
+    ``{seed}`` gets one drawn with the seed too; the state of a built-in task is a function of the task only.
 
     ## Rewards
-    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares the complete end state of its backend
+    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state
     with that of a copy to which exactly the requested change was applied, so that a side effect costs the reward, and
     checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both. A task that
     cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
@@ -91,7 +91,7 @@ class MCPEnv(AsyncTextEnv):
     ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
-    >>> env = gym.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)        # doctest: +SKIP
+    >>> env = gym.make("rllm/MCP-v0", domains="sqlite", difficulty=1)        # doctest: +SKIP
     >>> observation, info = env.reset(seed=0)                               # doctest: +SKIP
 
     Args:
@@ -104,8 +104,8 @@ class MCPEnv(AsyncTextEnv):
             objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub may not run
             any.
         templates: Built-in tasks to draw from, by name, ``None`` for all; also your own
-            :class:`~rllm_gym.envs.mcp.worlds.ToolTaskTemplate` objects.
-        worlds: Built-in backends to draw from, ``None`` for all: the part before the ``/`` of a template's name.
+            :class:`~rllm_gym.envs.mcp.domains.ToolTaskTemplate` objects.
+        domains: Built-in domains to draw tasks from, ``None`` for all: the part before the ``/`` of a template's name.
         difficulty: Of built-in tasks: 1 (easy) to 3, a pair ``(lowest, highest)``, or ``None`` for all.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a task is decided by its content; no two
             splits share a task. ``None`` means ``"train"`` for built-in tasks and every row of a file.
@@ -145,7 +145,7 @@ class MCPEnv(AsyncTextEnv):
         *,
         tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
         templates: str | ToolTaskTemplate | Iterable[str | ToolTaskTemplate] | None = None,
-        worlds: str | Iterable[str] | None = None,
+        domains: str | Iterable[str] | None = None,
         difficulty: int | tuple[int, int] | None = None,
         split: str | None = None,
         task_seed: int = 0,
@@ -184,8 +184,8 @@ class MCPEnv(AsyncTextEnv):
             self._defaults["servers"] = servers_of(servers)
         self._templates = dict(TEMPLATES)
         if tasks is None:
-            self._templates = choose_templates(TEMPLATES, ToolTaskTemplate, templates, worlds, "world")
-        built_in = {"templates": templates, "worlds": worlds, "difficulty": difficulty}
+            self._templates = choose_templates(TEMPLATES, ToolTaskTemplate, templates, domains, "domain")
+        built_in = {"templates": templates, "domains": domains, "difficulty": difficulty}
         super().__init__(
             tasks=_built_in(self._templates, difficulty, split, task_seed, num_tasks, self._defaults)
             if tasks is None

@@ -99,13 +99,13 @@ def _in_thread(method: ToolMethod) -> ToolMethod:
 
 
 def _lock_of(method: ToolMethod) -> Any:
-    """Return one lock for all heavy tools of a backend: anyio's lock is acquired in the order of the requests."""
+    """Return one lock for all heavy tools of a state: anyio's lock is acquired in the order of the requests."""
     import anyio
 
-    env = method.__self__  # type: ignore[attr-defined]
-    if not hasattr(env, "_heavy_lock"):
-        env._heavy_lock = anyio.Lock()
-    return env._heavy_lock
+    state = method.__self__  # type: ignore[attr-defined]
+    if not hasattr(state, "_heavy_lock"):
+        state._heavy_lock = anyio.Lock()
+    return state._heavy_lock
 
 
 @cache

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rllm_gym.core import TaskError
+from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, wanted_facts
 from rllm_gym.envs.mcp.rows import ServerTaskRow
-from rllm_gym.envs.mcp.worlds import ToolTask, ToolTaskTemplate, ToolWorld, wanted_facts
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import run_check, run_in_thread
 from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
 from rllm_gym.runtime.scratch import scratch_root
 
-WORLD_DEADLINE_S = 60.0
-"""Deadline in seconds for creating a backend, or comparing it at the end."""
+STATE_DEADLINE_S = 60.0
+"""Deadline in seconds for creating the state of a built-in task, or comparing it at the end."""
 
 KEPT_CHARS = 32_000_000
 """Limit of the call results kept for an episode's check: characters, and bytes of images."""
@@ -128,7 +128,7 @@ def _answered_correctly(infeasible: bool, answer: Mapping[str, Any] | None, end:
 
 
 class BuiltinTaskInstance:
-    """A built-in task. Each episode has its own backend.
+    """A built-in task. Each episode has its own state.
 
     Raises:
         TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
@@ -136,9 +136,9 @@ class BuiltinTaskInstance:
 
     def __init__(self, template: ToolTaskTemplate, row: TemplateTaskRow) -> None:
         self._template, self._row = template, row
-        self.world: ToolWorld
+        self.state: DomainState
         self.task: ToolTask
-        self.world, self.task = build_template_task(template, row)
+        self.state, self.task = build_template_task(template, row)
         self.goal = self.task.goal
         self.servers: tuple[Server, ...] = ()
         self.tools: tuple[str, ...] | None = None
@@ -147,22 +147,22 @@ class BuiltinTaskInstance:
     @classmethod
     async def make(cls, template: ToolTaskTemplate, row: TemplateTaskRow) -> BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
-        return await run_in_thread(cls, template, row, timeout_s=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
+        return await run_in_thread(cls, template, row, timeout_s=STATE_DEADLINE_S)  # type: ignore[no-any-return]
 
     async def prepare(self, workspace: Path) -> Sequence[InProcessServer]:
-        await run_in_thread(self.world.prepare, workspace, timeout_s=WORLD_DEADLINE_S)
-        return self.world.servers(workspace)
+        await run_in_thread(self.state.prepare, workspace, timeout_s=STATE_DEADLINE_S)
+        return self.state.servers(workspace)
 
     async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
         if not _answered_correctly(self.task.infeasible, self.task.answer, end):
             return False
-        return await run_check(self._has_expected_state, session.workspace, timeout_s=WORLD_DEADLINE_S)
+        return await run_check(self._has_expected_state, session.workspace, timeout_s=STATE_DEADLINE_S)
 
     def _has_expected_state(self, workspace: Path) -> bool:
         row = self._row
         with tempfile.TemporaryDirectory(prefix="copy-", dir=scratch_root()) as folder:
             wanted = wanted_facts(self._template, self.task, row.seed, row.difficulty, Path(folder))
-        return bool(self.world.facts(workspace) == wanted)
+        return bool(self.state.facts(workspace) == wanted)
 
 
 class ServerTaskInstance:
@@ -175,7 +175,7 @@ class ServerTaskInstance:
 
     async def prepare(self, workspace: Path) -> Sequence[Server]:
         if self._row.workspace:
-            await run_in_thread(self._write, workspace, timeout_s=WORLD_DEADLINE_S)
+            await run_in_thread(self._write, workspace, timeout_s=STATE_DEADLINE_S)
         return self.servers
 
     def _write(self, workspace: Path) -> None:

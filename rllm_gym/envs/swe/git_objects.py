@@ -133,7 +133,7 @@ class GitSource:
                     data = _object(process.stdout, identity, path, self.name)
                     yield GitEntry(path, data, mode == "100755", mode == "120000")
         except BrokenPipeError as error:
-            raise TaskError(f"git stopped while {self.name!r} was read; is the repository damaged?") from error
+            raise TaskError(f"git stopped while {self.name!r} was read; is the repository corrupt?") from error
         finally:
             process.kill()
             process.stdin.close()
@@ -160,7 +160,7 @@ def _object(stream: IO[bytes], identity: str, path: str, name: str) -> bytes:
     head = stream.readline(300).split()
     if len(head) != 3 or head[1] != b"blob":
         raise TaskError(
-            f"{name!r} lacks the content of {path!r} ({identity}); is it a partial or damaged clone? Fetch it "
+            f"{name!r} lacks the content of {path!r} ({identity}); is it a partial or corrupt clone? Fetch it "
             "completely"
         )
     size = int(head[2])
@@ -169,7 +169,7 @@ def _object(stream: IO[bytes], identity: str, path: str, name: str) -> bytes:
     data = stream.read(size)
     stream.read(1)
     if len(data) != size:
-        raise TaskError(f"git stopped in the middle of {path!r} of {name!r}; is the repository damaged?")
+        raise TaskError(f"git stopped in the middle of {path!r} of {name!r}; is the repository corrupt?")
     return data
 
 
@@ -203,7 +203,7 @@ def open_bundle(path: Path) -> Iterator[GitSource]:
     """Unpack a bundle for the duration of the block, to read its commits.
 
     Raises:
-        TaskError: The bundle is damaged, or requires commits that it does not contain.
+        TaskError: The bundle is corrupt, or requires commits that it does not contain.
     """
     _need_git(f"{str(path)!r} is a git bundle")
     folder = scratch_directory("bundle-")

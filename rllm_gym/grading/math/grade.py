@@ -174,7 +174,7 @@ def _decimal_commas(
 #
 # There are two pools. Computing fifty digits is bounded work of milliseconds, so a few workers suffice and no answer
 # waits long for them. math-verify may take its whole deadline, so it has separate workers at low priority: sixty-four
-# hostile answers at once delay neither honest ones nor the trainer.
+# hostile answers at once delay neither ordinary ones nor the trainer.
 
 _lock = threading.Lock()
 _pools: tuple[WorkerPool, WorkerPool] | None = None

@@ -98,7 +98,7 @@ def allowed_changes(base: Path, changes: Changes, tests: RepositoryTests) -> All
     """Split an agent's changes into those to apply to a fresh base and those to drop.
 
     Args:
-        base: The pristine tree; trusted, except for symbolic links, which are never followed.
+        base: The original tree; trusted, except for symbolic links, which are never followed.
         changes: The differences of the agent's tree. May be hostile: paths, links, contents and sizes.
         tests: The hidden tests; their paths belong to the tests.
     """

@@ -5,7 +5,7 @@ several times, each in a fresh session over a fresh base. From inside, the runs 
 
 - the unchanged tests, with sentinels between them, which must fail;
 - the same files, where each hidden test either has its expected values withheld, which must be computed
-  (:mod:`rllm_gym.grading.swe.withheld_values`), or is mutated at one place, where it must fail
+  (:mod:`rllm_gym.grading.swe.withheld_values`), or is mutated at one location, where it must fail
   (:mod:`rllm_gym.grading.swe.mutated_tests`);
 - the files that only contain tests which must continue to pass;
 - a few of the tests that the agent could read before, also mutated.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllm_gym.grading.swe.change_filter import allowed_changes
-from rllm_gym.grading.swe.hidden_run import HiddenRun, HiddenRuns, Place
+from rllm_gym.grading.swe.hidden_run import HiddenRun, HiddenRuns, TestLocation
 from rllm_gym.grading.swe.log_parsers import find_parser
 from rllm_gym.grading.swe.mutated_tests import LineSpan
 from rllm_gym.grading.swe.test_run import HiddenTestOutcome, TestRun, TestRunner
@@ -56,7 +56,7 @@ async def grade_repository(
 
     Args:
         pool: The sandbox pool for sessions.
-        base: The pristine tree; must not change meanwhile.
+        base: The original tree; must not change meanwhile.
         changes: The differences of the agent's tree. May be hostile.
         tests: The hidden tests.
         runtime: The Python of the tests; ``None`` for the pool's default. It needs pytest, unless the task has its own
@@ -87,7 +87,7 @@ async def check_repository_task(
 
     Args:
         pool: The sandbox pool for sessions.
-        base: The pristine tree.
+        base: The original tree.
         gold: The reference solution, as changes to ``base``.
         tests: The hidden tests.
         runtime: As in :func:`grade_repository`.
@@ -220,7 +220,7 @@ class _Grading:
                 self.passed.add(test)
         if run.broken:
             return run.broken
-        if run.spoiled:
+        if run.tampered:
             return "the text of the test files was changed during the run"
         fixed = [test for test in self.tests.fail_to_pass if test in listed]
         for name, tests in (("fix", fixed), ("keep", [test for test in listed if test not in fixed])):
@@ -243,7 +243,7 @@ class _Grading:
             matching = {known: found for known, found in run.outcomes.items() if known.split(" ")[0] == wanted}
         if not matching:
             file = wanted.partition("::")[0]
-            reason = next((message for place, message in run.uncollected.items() if place == file), "")
+            reason = next((message for path, message in run.uncollected.items() if path == file), "")
             return f"its file could not be collected: {reason}" if reason else "it was not run: the test does not exist"
         for outcomes in matching.values():
             if len(outcomes) != 1:
@@ -264,26 +264,28 @@ class _Grading:
         run = run or await self.runner.run(mutated, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR)
         if run.broken:
             return f"a run with mutated tests did not complete like the original run: {run.broken}"
-        doubtful: list[Place] = []
-        for place, span in mutated.mutated.items():
-            outcomes = self._outcomes_at(run, place)
+        doubtful: list[TestLocation] = []
+        for location, span in mutated.mutated.items():
+            outcomes = self._outcomes_at(run, location)
             if any(outcome.passed for outcome in outcomes):
                 return "a mutated test passes"
-            if not self._fails_as_mutated(outcomes, span, self._outcomes_at(reference, place) if reference else None):
-                doubtful.append(place)
+            if not self._fails_as_mutated(
+                outcomes, span, self._outcomes_at(reference, location) if reference else None
+            ):
+                doubtful.append(location)
         return await self._recheck(mutated, doubtful) or await self._wrong_answers_in(mutated, run, reference)
 
     async def _wrong_answers_in(self, mutated: HiddenRun, run: TestRun, reference: TestRun | None) -> str:
         """Return the problem with the computed values; empty if each equals its withheld value."""
         answers = self._answers(mutated, run, reference)
-        wrong = [place for place, verdict in answers.items() if verdict == WRONG]
+        wrong = [location for location, verdict in answers.items() if verdict == WRONG]
         if wrong:
             # Mutated tests between them may leave behind state that makes others fail.
             alone = self.hidden_runs.mutate(self._unmutated(mutated), wrong, withhold=True)
             answers |= self._answers(
                 alone, await self.runner.run(alone, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR), None
             )
-        opaque = [place for place, verdict in answers.items() if verdict == OPAQUE]
+        opaque = [location for location, verdict in answers.items() if verdict == OPAQUE]
         if opaque and WRONG not in answers.values():
             # Only their own class can compare such values: have it select one of several literals.
             asked = self.hidden_runs.mutate(self._unmutated(mutated), opaque, withhold=True, choices=True)
@@ -292,33 +294,33 @@ class _Grading:
             )
         return "" if set(answers.values()) <= {RIGHT} else "a value computed for a test differs from the expected value"
 
-    def _answers(self, hidden_run: HiddenRun, run: TestRun, reference: TestRun | None) -> dict[Place, str]:
+    def _answers(self, hidden_run: HiddenRun, run: TestRun, reference: TestRun | None) -> dict[TestLocation, str]:
         """Return the verdict on each function's withheld values, over all its parameters."""
         found = {}
-        for place, withheld in hidden_run.withheld.items():
-            outcomes = self._outcomes_at(run, place)
-            true = self._outcomes_at(reference, place) if reference else []
+        for location, withheld in hidden_run.withheld.items():
+            outcomes = self._outcomes_at(run, location)
+            true = self._outcomes_at(reference, location) if reference else []
             if len(true) == len(outcomes):
                 wanted = [outcome for outcome, item in zip(outcomes, true) if item.passed]
             else:
                 wanted = [outcome for outcome in outcomes if not outcome.skipped] if reference is None else []
             verdicts = [check_answers(withheld, outcome.answers, hidden_run.choices) for outcome in wanted] or [WRONG]
-            found[place] = next(item for item in (WRONG, OPAQUE, RIGHT) if item in verdicts)
+            found[location] = next(item for item in (WRONG, OPAQUE, RIGHT) if item in verdicts)
         return found
 
-    async def _recheck(self, mutated: HiddenRun, doubtful: list[Place]) -> str:
-        """Repeat mutated tests that failed at another place.
+    async def _recheck(self, mutated: HiddenRun, doubtful: list[TestLocation]) -> str:
+        """Repeat mutated tests that failed at another line.
 
         Earlier failures may be the cause. Run alone they must fail at the mutation.
         """
-        for place in doubtful[:MAX_SINGLE_MUTATIONS]:
-            alone = self.hidden_runs.mutate(self._unmutated(mutated), [place])
+        for location in doubtful[:MAX_SINGLE_MUTATIONS]:
+            alone = self.hidden_runs.mutate(self._unmutated(mutated), [location])
             run = await self.runner.run(alone, timeout_factor=MUTATED_RUN_TIMEOUT_FACTOR)
-            outcomes = self._outcomes_at(run, place)
-            if run.broken or not self._fails_as_mutated(outcomes, alone.mutated[place], None):
+            outcomes = self._outcomes_at(run, location)
+            if run.broken or not self._fails_as_mutated(outcomes, alone.mutated[location], None):
                 return "a mutated test does not fail at its mutation"
         if len(doubtful) > MAX_SINGLE_MUTATIONS:
-            self.remarks.append(f"{len(doubtful)} mutated tests failed at another place when run together")
+            self.remarks.append(f"{len(doubtful)} mutated tests failed at another line when run together")
         return ""
 
     def _fails_as_mutated(
@@ -344,11 +346,11 @@ class _Grading:
             {**self.hidden_runs.main.texts, **(self.hidden_runs.others.texts if self.hidden_runs.others else {})},
         )
 
-    def _outcomes_at(self, run: TestRun, place: Place) -> list[HiddenTestOutcome]:
+    def _outcomes_at(self, run: TestRun, location: TestLocation) -> list[HiddenTestOutcome]:
         return [
             outcome
             for test, outcomes in run.outcomes.items()
-            if self.hidden_runs.is_at(test, place)
+            if self.hidden_runs.is_at(test, location)
             for outcome in outcomes
         ]
 

@@ -19,7 +19,7 @@ MAX_SEEN_TEST_FILES = 2
 
 _STOPS_EARLY = re.compile(r"(^|\s)(-x|-f|--exitfirst|--failfast|--maxfail)\b")
 
-Place = tuple[str, str]
+TestLocation = tuple[str, str]
 """A test function: its file and its key, ``("tests/test_a.py", "TestB::test_c")``."""
 
 
@@ -40,8 +40,8 @@ class HiddenRun:
     files: tuple[str, ...]
     texts: Mapping[str, str]
     sentinels: Mapping[str, LineSpan] = field(default_factory=dict)
-    mutated: Mapping[Place, LineSpan] = field(default_factory=dict)
-    withheld: Mapping[Place, WithheldValues] = field(default_factory=dict)
+    mutated: Mapping[TestLocation, LineSpan] = field(default_factory=dict)
+    withheld: Mapping[TestLocation, WithheldValues] = field(default_factory=dict)
     placeholder: str = ""
     choices: Mapping[str, list[str]] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class HiddenRuns:
     """All runs for a task, drawn again for each verdict.
 
     Args:
-        base: The pristine tree.
+        base: The original tree.
         tests: The hidden tests.
         node_ids: Whether the run identifies tests by pytest's node ids; otherwise by the names in the log.
         rng: The random generator. The code under test must not be able to predict it.
@@ -63,11 +63,11 @@ class HiddenRuns:
         self._rng = rng
         self._sources: dict[str, TestSource | None] = {}
         self._ids: dict[str, str] = {}
-        self._places: dict[str, Place] = {}
+        self._locations: dict[str, TestLocation] = {}
         for test in tests.listed:
             self._look_up(test)
-        to_fix = [self._places[test][0] for test in tests.fail_to_pass if test in self._places]
-        all_files = [self._places[test][0] for test in tests.listed if test in self._places]
+        to_fix = [self._locations[test][0] for test in tests.fail_to_pass if test in self._locations]
+        all_files = [self._locations[test][0] for test in tests.listed if test in self._locations]
         # A custom test command runs everything at once.
         first = list(dict.fromkeys(to_fix if to_fix and node_ids else all_files))
         others = [path for path in dict.fromkeys(all_files) if path not in first]
@@ -80,29 +80,32 @@ class HiddenRuns:
 
     def tests_of(self, run: HiddenRun) -> list[str]:
         """Return the listed tests that a run decides; the main run also decides those that are in no file."""
-        unplaced = [test for test in self._tests.listed if test not in self._places] if run is self.main else []
-        return unplaced + [test for test, (path, _) in self._places.items() if path in run.files]
+        not_located = [test for test in self._tests.listed if test not in self._locations] if run is self.main else []
+        return not_located + [test for test, (path, _) in self._locations.items() if path in run.files]
 
-    def is_at(self, reported: str, place: Place) -> bool:
+    def is_at(self, reported: str, location: TestLocation) -> bool:
         """Return whether a test of a run is this function, with any parameters."""
         if self._node_ids or "::" in reported:
-            return function_key(reported) == place
-        return any(self._ids[test] == reported and found == place for test, found in self._places.items())
+            return function_key(reported) == location
+        return any(self._ids[test] == reported and found == location for test, found in self._locations.items())
 
     def without_mutation(self, run: HiddenRun) -> list[str]:
         """Return the tests to fix that a run neither mutates nor withholds values from."""
         nothing_withheld = self.without_withheld(run)
-        return [test for test in nothing_withheld if self._places.get(test) not in run.mutated]
+        return [test for test in nothing_withheld if self._locations.get(test) not in run.mutated]
 
     def without_withheld(self, run: HiddenRun) -> list[str]:
         """Return the tests to fix that have no withheld values in a run."""
-        return [test for test in self._tests.fail_to_pass if self._places.get(test) not in run.withheld]
+        return [test for test in self._tests.fail_to_pass if self._locations.get(test) not in run.withheld]
 
     def mutated_run(self) -> HiddenRun:
         """Return the main run with withheld values or mutations in each test to fix or not seen by the agent."""
         to_fix = set(self._tests.fail_to_pass)
-        places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
-        return self.mutate(self.main, {place for place in places if place[0] in self.main.files}, withhold=True)
+        locations = {
+            location for test, location in self._locations.items() if test in to_fix or not self._seen(location)
+        }
+        wanted = {key for key in locations if key[0] in self.main.files}
+        return self.mutate(self.main, wanted, withhold=True)
 
     def visible_mutated_run(self) -> HiddenRun:
         """Return a few files with mutated tests that the agent could read before.
@@ -110,31 +113,31 @@ class HiddenRuns:
         They are run separately: code that knows a test can detect that it is mutated, and would thereby recognize the
         mutated run.
         """
-        to_fix = {self._places.get(test) for test in self._tests.fail_to_pass}
-        seen = {place for place in self._places.values() if place not in to_fix and self._seen(place)}
+        to_fix = {self._locations.get(test) for test in self._tests.fail_to_pass}
+        seen = {location for location in self._locations.values() if location not in to_fix and self._seen(location)}
         files = sorted({path for path, _ in seen})
         chosen = self._rng.sample(files, min(len(files), MAX_SEEN_TEST_FILES))
         texts = {**(self.others.texts if self.others else {}), **self.main.texts}
         run = HiddenRun(tuple(chosen), {path: text for path, text in texts.items() if path in chosen})
-        return self.mutate(run, {place for place in seen if place[0] in chosen})
+        return self.mutate(run, {location for location in seen if location[0] in chosen})
 
     def mutate(
-        self, run: HiddenRun, places: Iterable[Place], *, withhold: bool = False, choices: bool = False
+        self, run: HiddenRun, locations: Iterable[TestLocation], *, withhold: bool = False, choices: bool = False
     ) -> HiddenRun:
         """Return a run in which these functions are mutated to fail, where possible.
 
         Args:
             run: The original run.
-            places: The functions.
+            locations: The functions.
             withhold: Withhold expected values instead, where possible. Only our own pytest run can evaluate them.
             choices: Provide literals with the withheld values.
         """
         texts = dict(run.texts)
-        spans: dict[Place, LineSpan] = {}
-        withheld_by_place: dict[Place, WithheldValues] = {}
+        spans: dict[TestLocation, LineSpan] = {}
+        withheld_by_location: dict[TestLocation, WithheldValues] = {}
         name = f"_{self._rng.choice(('same', 'equals', 'expected', 'matches'))}_{self._rng.randrange(1 << 32):x}"
         keys: dict[str, list[str]] = {}
-        for path, key in sorted(places):
+        for path, key in sorted(locations):
             keys.setdefault(path, []).append(key)
         for path, of_file in keys.items():
             source = _source(texts[path]) if path in texts else self._source(path)
@@ -142,46 +145,50 @@ class HiddenRuns:
                 continue
             if withhold and self._node_ids:
                 found = {key: withhold_values(source, key, name, self._rng) for key in of_file}
-                withheld_by_place |= {(path, key): withheld for key, withheld in found.items() if withheld is not None}
+                withheld_by_location |= {
+                    (path, key): withheld for key, withheld in found.items() if withheld is not None
+                }
             edits = [
                 edit
                 for key in of_file
-                if (path, key) in withheld_by_place
-                for edit in withheld_by_place[path, key].edits
+                if (path, key) in withheld_by_location
+                for edit in withheld_by_location[path, key].edits
             ]
             mutated = mutate_tests(
-                source, [key for key in of_file if (path, key) not in withheld_by_place], self._rng, edits
+                source, [key for key in of_file if (path, key) not in withheld_by_location], self._rng, edits
             )
             texts[path] = mutated.text
             spans |= {(path, key): span for key, span in mutated.mutated.items()}
         offered = {}
         if choices:
             offered = {
-                key: few for item in withheld_by_place.values() for key, few in answer_choices(item, self._rng).items()
+                key: few
+                for item in withheld_by_location.values()
+                for key, few in answer_choices(item, self._rng).items()
             }
         return HiddenRun(
-            run.files, texts, run.sentinels, spans, withheld_by_place, name if withheld_by_place else "", offered
+            run.files, texts, run.sentinels, spans, withheld_by_location, name if withheld_by_location else "", offered
         )
 
     # Lookup
 
     def _look_up(self, test: str) -> None:
         if "::" in test:
-            place = function_key(test)
+            location = function_key(test)
             self._ids[test] = test
         else:
             found = self._dotted(canonical_id(test))
             self._ids[test] = canonical_id(test)
             if found is None:
                 return
-            place = found
+            location = found
             if self._node_ids:
-                self._ids[test] = "::".join(place)
-        if self._text(place[0]) is not None:
-            self._places[test] = place
+                self._ids[test] = "::".join(location)
+        if self._text(location[0]) is not None:
+            self._locations[test] = location
 
-    def _dotted(self, name: str) -> Place | None:
-        """Return the place of ``package.module.Class.test``, from the root or from a folder of tests."""
+    def _dotted(self, name: str) -> TestLocation | None:
+        """Return the location of ``package.module.Class.test``, from the root or from a folder of tests."""
         parts = name.split(".")
         for end in range(len(parts) - 1, 0, -1):
             path = "/".join(parts[:end]) + ".py"
@@ -210,9 +217,9 @@ class HiddenRuns:
             self._sources[path] = None if text is None or not path.endswith(".py") else _source(text)
         return self._sources[path]
 
-    def _seen(self, place: Place) -> bool:
+    def _seen(self, location: TestLocation) -> bool:
         """Return whether the agent can read the text of this test."""
-        path, key = place
+        path, key = location
         if path not in self._tests.hidden_tests:
             return True
         text, source = self._in_base(path), self._source(path)
@@ -227,11 +234,11 @@ class HiddenRuns:
             max_sentinels = 0
         for path in self._rng.sample(files, len(files)):
             source = self._source(path)
-            beside = [test for test, place in self._places.items() if place[0] == path]
+            beside = [test for test, location in self._locations.items() if location[0] == path]
             if source is None or not beside or len(sentinels) == max_sentinels:
                 continue
             test = self._rng.choice(beside)
-            key = self._places[test][1]
+            key = self._locations[test][1]
             sentinel = with_sentinel(source, key, self._rng)
             if sentinel is not None:
                 text, new_key, span = sentinel

@@ -52,7 +52,7 @@ class MutatedTests:
 class _Mutation:
     """One way to make a test fail.
 
-    ``span`` is where an honest run fails. It always does, since the statement is always reached.
+    ``span`` is where a legitimate run fails. It always does, since the statement is always reached.
     """
 
     edits: tuple[Edit, ...]
@@ -233,7 +233,7 @@ def _of_condition(
     source: TestSource, function: Function, test: ast.expr, span: LineSpan, rng: random.Random
 ) -> Iterator[_Mutation]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        # A conjunction is false as soon as one part is, and all parts are true in an honest run.
+        # A conjunction is false as soon as one part is, and all parts are true in a legitimate run.
         for part in test.values:
             yield from _of_condition(source, function, part, span, rng)
         return

@@ -70,7 +70,7 @@ class TestRun:
         uncollected: Files that could not be collected, with the reason.
         shadowing: Changes left out because they would shadow installed packages.
         code: The exit code of the command.
-        spoiled: Test files whose text had changed at the end of the run.
+        tampered: Test files whose text had changed at the end of the run.
     """
 
     outcomes: dict[str, list[HiddenTestOutcome]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class TestRun:
     uncollected: dict[str, str] = field(default_factory=dict)
     shadowing: tuple[str, ...] = ()
     code: int | None = None
-    spoiled: tuple[str, ...] = ()
+    tampered: tuple[str, ...] = ()
 
 
 class TestRunner:
@@ -86,7 +86,7 @@ class TestRunner:
 
     Args:
         pool: The sandbox pool for sessions.
-        base: The pristine tree.
+        base: The original tree.
         allowed: The changes to apply to it.
         tests: The tests of the task; its hidden tests are written over the changes.
         runtime: The Python of the tests.
@@ -129,7 +129,9 @@ class TestRunner:
                 _START.format(script=script, request=request), self._tests.timeout * timeout_factor
             )
             run = self._read_result(result, word)
-            run.spoiled = await _spoiled(session, {path: sent[path] for path in hidden_run.files if path in sent})
+            run.tampered = await _tampered_files(
+                session, {path: sent[path] for path in hidden_run.files if path in sent}
+            )
         return run
 
     def _request(self, word: str, hidden_run: HiddenRun, sent: Mapping[str, str]) -> dict[str, Any]:
@@ -191,8 +193,8 @@ def runs_our_pytest(tests: RepositoryTests) -> bool:
     return words[0] in ("pytest", "py.test") or words[:3] in (["python", "-m", "pytest"], ["python3", "-m", "pytest"])
 
 
-async def _spoiled(session: SandboxSession, sent: Mapping[str, str]) -> tuple[str, ...]:
-    spoiled = []
+async def _tampered_files(session: SandboxSession, sent: Mapping[str, str]) -> tuple[str, ...]:
+    tampered = []
     for path, text in sent.items():
         data = text.encode()
         try:
@@ -200,8 +202,8 @@ async def _spoiled(session: SandboxSession, sent: Mapping[str, str]) -> tuple[st
         except (OSError, TreeTooLarge):
             found = None
         if found != data:
-            spoiled.append(path)
-    return tuple(spoiled)
+            tampered.append(path)
+    return tuple(tampered)
 
 
 def _script() -> bytes:

@@ -1,6 +1,6 @@
 """Tests without their expected values: only code that computes the values can provide them.
 
-Code under test might recognize a test that must fail, by luck or by timing: code that forges one run and leaves the
+Code under test might recognize a test that must fail, by chance or by timing: code that forges one run and leaves the
 next one unchanged is detected only sometimes. It cannot, however, provide a value that does not exist in its process.
 Therefore ``assert total([1, 2]) == 3`` is also run as ``assert computed(7, total([1, 2]))``, and the answer is
 compared in this process.

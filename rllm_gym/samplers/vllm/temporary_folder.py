@@ -21,8 +21,8 @@ def private_folder() -> Path:
     root = Path(tempfile.gettempdir())
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _LEAST_FREE:
         root = _MEMORY
-    for place in {root, _MEMORY, Path(tempfile.gettempdir())}:
-        _sweep(place)
+    for parent in {root, _MEMORY, Path(tempfile.gettempdir())}:
+        _sweep(parent)
     return Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=root))
 
 
@@ -32,10 +32,10 @@ def remove_private_folder(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(place: Path) -> None:
-    if not place.is_dir():
+def _sweep(parent: Path) -> None:
+    if not parent.is_dir():
         return
-    for folder in place.glob(f"{_NAME}*"):
+    for folder in parent.glob(f"{_NAME}*"):
         match = re.fullmatch(rf"{_NAME}(\d+)-.*", folder.name)
         if match is None or Path(f"/proc/{match[1]}").exists() or not Path("/proc/self").exists():
             continue

@@ -123,7 +123,7 @@ class UnprivilegedConfinement:
         }
         return bool(self._confinement.exceeded(family, tasks, scratch))
 
-    def remaining_limits(self, limits: dict[str, Any], place: workspace.Workspace) -> dict[str, Any]:
+    def remaining_limits(self, limits: dict[str, Any], opened: workspace.Workspace) -> dict[str, Any]:
         """Return the limits of one command where disk use is only monitored.
 
         They allow the size of the base, plus what an earlier command has filled the workspace with: otherwise nothing
@@ -131,8 +131,8 @@ class UnprivilegedConfinement:
         """
         size, count = limits["workspace_mb"], limits["workspace_files"]
         allowed = dict(limits)
-        allowed["workspace_mb"] = size + place.filled_bytes // _MEGABYTE + 1
-        allowed["workspace_files"] = count + place.filled_files
+        allowed["workspace_mb"] = size + opened.filled_bytes // _MEGABYTE + 1
+        allowed["workspace_files"] = count + opened.filled_files
         while self.exceeded((), 0, allowed):
             allowed["workspace_mb"] += size // 4 + 1
             allowed["workspace_files"] += count // 4 + 1

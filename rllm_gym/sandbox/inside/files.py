@@ -157,11 +157,11 @@ def read_file(root: int, path: str, workdir: str, max_bytes: int) -> bytes:
         FileTooLarge: The file has more than ``max_bytes``.
         OSError: It does not exist, is not a regular file, or a link leads out of the root.
     """
-    with find(root, path, workdir) as place:
-        status = place.lstat()
+    with find(root, path, workdir) as found:
+        status = found.lstat()
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return _content(place.directory, place.name, path, max_bytes)
+        return _content(found.directory, found.name, path, max_bytes)
 
 
 def write_file(root: int, path: str, workdir: str, data: bytes, executable: bool | None) -> None:
@@ -177,15 +177,15 @@ def write_file(root: int, path: str, workdir: str, data: bytes, executable: bool
     Raises:
         OSError: No space is left, the path exists and is not a regular file, or a link leads out of the root.
     """
-    with find(root, path, workdir, create=True) as place:
-        old = _lstat(place.name, place.directory)
+    with find(root, path, workdir, create=True) as found:
+        old = _lstat(found.name, found.directory)
         if old is not None and not stat.S_ISREG(old.st_mode):
             what = errno.EISDIR if stat.S_ISDIR(old.st_mode) else errno.EINVAL
             raise OSError(what, "in the way, and not a regular file", path)
         mode = stat.S_IMODE(old.st_mode) & 0o777 if old is not None else 0o644
         if executable is not None:
             mode = (mode & ~0o111) | (0o111 if executable else 0)
-        _replace(place.directory, place.name, data, mode | 0o600)
+        _replace(found.directory, found.name, data, mode | 0o600)
 
 
 def _replace(directory: int, name: bytes, data: bytes, mode: int) -> None:

@@ -157,8 +157,10 @@ def _finish(code: int) -> NoReturn:
     Finalizing the whole interpreter costs as much as everything before it, and objects from before the program started
     need no finalization.
     """
-    # Private functions, because Python has no public way to wait for all threads and to run the exit handlers before
-    # os._exit. multiprocessing ends its processes with threading._shutdown() as well.
+    # Only the end of the whole interpreter (sys.exit, also after runpy) calls these two; no public function does.
+    # Joining the threads of threading.enumerate() instead would wait forever for idle workers of an executor: they end
+    # because threading._shutdown() first calls what concurrent.futures has registered. Forked processes of
+    # multiprocessing end with threading._shutdown() too, and atexit has no other way to run its handlers early.
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()

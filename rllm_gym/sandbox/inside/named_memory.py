@@ -60,10 +60,10 @@ def install() -> None:
     multiprocessing.heap.Arena._dir_candidates = []  # type: ignore[attr-defined]
 
 
-def begin(place: str) -> None:
+def begin(folder: str) -> None:
     """Set the directory of named objects and a new authentication key, in the fork that becomes a program."""
     global directory
-    directory = place
+    directory = folder
     multiprocessing.current_process().authkey = os.urandom(32)
 
 

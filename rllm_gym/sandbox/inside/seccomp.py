@@ -1,9 +1,9 @@
 """The seccomp filter with the system calls that a model-written program may not make.
 
-Sent in as source text: standard library only. The filter is a deny list, so that honest programs see the system they
+Sent in as source text: standard library only. The filter is a deny list, so that ordinary programs see the system they
 know. It is closed at the top: calls newer than this file do not exist (``ENOSYS``, for which every library has a
 fallback). A denied call fails as on a machine that lacks the feature. Only the calling convention of another
-architecture, which no honest program switches to, kills the process. Sources: seccomp(2); the kernel's syscall tables;
+architecture, which ordinary programs never use, kills the process. Sources: seccomp(2); the kernel's syscall tables;
 the default profile of moby/profiles for the families.
 """
 
@@ -162,7 +162,7 @@ def _protect_the_user(
 ) -> None:
     """Add rules that protect other processes and files of the same user, for lack of a namespace or user id."""
     for name in _OF_THE_OWNER:
-        denied[name] = 0  # reports success without effect: copying a file with its mode is common in honest programs
+        denied[name] = 0  # reports success without effect: copying a file with its mode is common in ordinary programs
     for name in _NUMBERS:
         if "xattr" in name:
             denied[name] = errno.ENOTSUP

@@ -195,7 +195,7 @@ class SessionServer:
     # Workspace
 
     @property
-    def _place(self) -> workspace.Workspace:
+    def _opened_workspace(self) -> workspace.Workspace:
         if self._workspace is None:
             raise OSError(errno.ENOENT, "the workspace was not prepared")
         return self._workspace
@@ -219,29 +219,29 @@ class SessionServer:
 
     def _do_fill(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         with self._agent.as_agent():
-            self._place.fill(header["entries"], body)
+            self._opened_workspace.fill(header["entries"], body)
         return ({},)
 
     def _do_read(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        place = self._place
-        return {}, files.read_file(place.root, header["path"], place.name, header["max_bytes"])
+        opened = self._opened_workspace
+        return {}, files.read_file(opened.root, header["path"], opened.name, header["max_bytes"])
 
     def _do_write(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
-        place = self._place
+        opened = self._opened_workspace
         with self._agent.as_agent():
-            files.write_file(place.root, header["path"], place.name, body, header["executable"])
+            files.write_file(opened.root, header["path"], opened.name, body, header["executable"])
         return ({},)
 
     def _do_read_tree(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
         budget = files.ReadBudget(header["max_bytes"], header["max_files"])
         with self._held_still():
-            found = list(files.walk(self._place.root, budget, frozenset(header["leave_out"])))
+            found = list(files.walk(self._opened_workspace.root, budget, frozenset(header["leave_out"])))
         return _entries({}, found)
 
     def _do_changes(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
         budget = files.ReadBudget(header["max_bytes"], header["max_files"])
         with self._held_still():
-            found = self._place.difference(budget, frozenset(header["leave_out"]))
+            found = self._opened_workspace.difference(budget, frozenset(header["leave_out"]))
         return _entries({"removed": found.removed}, found.written)
 
     @contextlib.contextmanager
@@ -266,8 +266,8 @@ class SessionServer:
             self._end_orphans()
             self._cap_use(processes.processes())
         if isinstance(self._agent, command_confinement.UnprivilegedConfinement):
-            self._place.renew(self._agent.as_agent())
-            self._allowed = self._agent.remaining_limits(self._limits, self._place)
+            self._opened_workspace.renew(self._agent.as_agent())
+            self._allowed = self._agent.remaining_limits(self._limits, self._opened_workspace)
         output_read, output_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         report_read, report_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(output_write, True)
@@ -319,9 +319,9 @@ class SessionServer:
             os.dup2(output, 2)
             self._agent.become_user(self._limits, 1 + len(self._commands) + 1)
             try:
-                os.chdir(self._place.name)
+                os.chdir(self._opened_workspace.name)
             except OSError as error:
-                os.write(2, f"{self._place.name}: {error.strerror}\n".encode())
+                os.write(2, f"{self._opened_workspace.name}: {error.strerror}\n".encode())
                 os.chdir("/")
             for number in (*_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)

@@ -255,20 +255,20 @@ class Execution:
 
     def _check_usage(self) -> float:
         """Check the resource use; return the seconds until the next check."""
-        place = self.worker.runner
+        runner = self.worker.runner
         table = processes.processes()
         family = processes.descendants([os.getpid()], table)
         cpu = sum(table[pid].cpu_s for pid in family)
         self.cpu_s = max(self.cpu_s, cpu)
         limit = self.limits["memory_mb"] << 20
-        with place.inspecting():
-            used = _memory(family, limit, place.scratch_used(family), self.before.resident)
+        with runner.inspecting():
+            used = _memory(family, limit, runner.scratch_used(family), self.before.resident)
         if cpu > self.limits["cpu_s"]:
             self.ended = "cpu limit"
         elif used > limit:
             self.ended = "memory limit"
         else:
-            self.ended = place.exceeded(family, table, self.limits)
+            self.ended = runner.exceeded(family, table, self.limits)
         headroom: float = (limit - used) / (_FILL_RATE * min(len(family) or 1, os.cpu_count() or 1))
         return min(max(headroom, 0.005), _WATCH_LAST_S)
 
@@ -375,8 +375,8 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
     while os.open("/dev/null", os.O_RDWR) <= 3:  # the low descriptor numbers are reserved for programs
         pass
     sock = socket.socket(fileno=control)
-    place = program.make_runner(settings)
-    worker = WarmWorker(sock, owner, place)
+    runner = program.make_runner(settings)
+    worker = WarmWorker(sock, owner, runner)
     try:
         sys.path[:] = [*(entry for entry in sys.path if entry), *settings["path"]]
         if sys.flags.no_site:
@@ -398,4 +398,4 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
         gc.freeze()
         worker.serve()
     except OwnerGone:
-        place.cleanup()
+        runner.cleanup()

@@ -20,7 +20,6 @@ from typing import Any
 from rllm_gym.core import Task, TaskError, split_of
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.data.taskset import check_split
-from rllm_gym.envs.built_in import difficulty_range, select_families
 from rllm_gym.envs.code.families import (
     arithmetic,
     dynamic,
@@ -35,6 +34,7 @@ from rllm_gym.envs.code.families import (
     words,
 )
 from rllm_gym.envs.code.families.building_blocks import KINDS, Op, Options, Source
+from rllm_gym.envs.task_selection import difficulty_range, select_families
 
 FAMILIES: dict[str, tuple[Source, ...]] = {
     **arithmetic.SOURCES,

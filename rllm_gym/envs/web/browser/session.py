@@ -56,7 +56,7 @@ RESPONSE_S = 10.0
 
 STOP_S = 20.0
 """Seconds a stopped script may take to end. If it does not, its tab is closed with everything in it. The limit is
-generous because on a busy machine an honest page may take a while."""
+generous because on a busy machine an ordinary page may take a while."""
 
 _OBSERVE_TRIES = 3
 _ISOLATED_WORLD = "rllm-gym checks"

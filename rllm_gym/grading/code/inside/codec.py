@@ -32,7 +32,7 @@ class Uncodable(Exception):
 
 
 class MalformedMessage(Exception):
-    """A message that an honest side never sends."""
+    """A message that a well-behaved side never sends."""
 
 
 class ObjectTable(Protocol):

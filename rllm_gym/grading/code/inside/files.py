@@ -24,7 +24,7 @@ _LOADS_CODE = re.compile(r"pickle|marshal|shelve|joblib|importlib|runpy|\bexec\(
 _NAME = re.compile(r"[\w +=,@()\[\]-][\w .+=,@()\[\]-]{0,200}")
 _CODE = re.compile(r"\.(?:py\w*|so|pth|ini|cfg|toml|egg|zip|whl)$|^(?:__\w+__|conftest.*|pytest.*)$", re.IGNORECASE)
 
-Place = tuple[str, str]
+Location = tuple[str, str]
 """``"work"`` or ``"tmp"``, and a path in it."""
 
 
@@ -38,9 +38,9 @@ class Files:
     def __init__(self, *, guarded: bool) -> None:
         self._guarded = guarded
         self._roots = {"work": os.path.realpath(os.getcwd()), "tmp": os.path.realpath(tempfile.gettempdir())}
-        self._named: set[Place] = set()
-        self._known: dict[Place, Any] = {}
-        self._here: Place = ("work", "")
+        self._named: set[Location] = set()
+        self._known: dict[Location, Any] = {}
+        self._here: Location = ("work", "")
 
     @staticmethod
     def needed(test: str) -> bool:
@@ -58,66 +58,66 @@ class Files:
         kind = type(value)
         if kind is str or isinstance(value, PurePath):
             text = str(value)
-            place = self._place(text) if 0 < len(text) < 1000 and "\0" not in text else None
+            location = self._locate(text) if 0 < len(text) < 1000 and "\0" not in text else None
             # The parent must exist; otherwise the text is not a path, or cannot be written. The root of the scratch
             # space is excluded.
-            if place is not None and place[1] and os.path.exists(os.path.dirname(self._path(place))):
-                self._named.add(place)
+            if location is not None and location[1] and os.path.exists(os.path.dirname(self._path(location))):
+                self._named.add(location)
         elif depth and kind in (list, tuple, dict):
             for item in list(value.items() if kind is dict else value)[:100]:
                 self.name(item, depth - 1)
         elif depth and type(getattr(value, "name", None)) is str and hasattr(value, "read"):
             self.name(value.name, 0)
 
-    def _place(self, text: str) -> Place | None:
+    def _locate(self, text: str) -> Location | None:
         path = os.path.realpath(text)
         for root, folder in self._roots.items():
             if path.startswith(folder + "/"):
                 return root, path[len(folder) + 1 :]
         return None
 
-    def _path(self, place: Place) -> str:
-        return os.path.join(self._roots[place[0]], place[1])
+    def _path(self, location: Location) -> str:
+        return os.path.join(self._roots[location[0]], location[1])
 
     def changes(self) -> dict[str, Any]:
         """Return the changes of the synchronized files, for a message."""
-        found: dict[Place, Any] = {}
-        for place in sorted(self._named):
-            self._look(place, found)
+        found: dict[Location, Any] = {}
+        for location in sorted(self._named):
+            self._look(location, found)
         items: list[Any] = []
         left = MAX_BYTES
-        for place, mark in found.items():
-            if self._known.get(place) == mark:
+        for location, mark in found.items():
+            if self._known.get(location) == mark:
                 continue
             data = None
             if mark != "folder":
                 if mark[1] > left or len(items) >= MAX_FILES:
                     continue
-                with open(self._path(place), "rb") as file:
+                with open(self._path(location), "rb") as file:
                     data = file.read(left)
                 left -= len(data)
-            items.append([*place, "folder" if data is None else to_base64(data)])
-        items += [[*place, None] for place in sorted(self._known, reverse=True) if place not in found]
+            items.append([*location, "folder" if data is None else to_base64(data)])
+        items += [[*location, None] for location in sorted(self._known, reverse=True) if location not in found]
         self._known = found
-        here = self._place(os.getcwd() + "/.") or ("work", "")
+        here = self._locate(os.getcwd() + "/.") or ("work", "")
         moved, self._here = here != self._here, here
         message: dict[str, Any] = {"files": items} if items else {}
         if not self._guarded:
             return message
         return message | {"named": sorted(self._named)} | ({"here": here} if moved else {})
 
-    def _look(self, place: Place, found: dict[Place, Any]) -> None:
+    def _look(self, location: Location, found: dict[Location, Any]) -> None:
         if len(found) >= MAX_FILES:
             return
         try:
-            path = self._path(place)
+            path = self._path(location)
             status = os.lstat(path)
             if stat.S_ISDIR(status.st_mode):
-                found[place] = "folder"
+                found[location] = "folder"
                 for name in sorted(os.listdir(path))[:MAX_FILES]:
-                    self._look((place[0], f"{place[1]}/{name}"), found)
+                    self._look((location[0], f"{location[1]}/{name}"), found)
             elif stat.S_ISREG(status.st_mode):
-                found[place] = (status.st_mtime_ns, status.st_size, status.st_ino)
+                found[location] = (status.st_mtime_ns, status.st_size, status.st_ino)
         except OSError:
             return
 
@@ -128,31 +128,31 @@ class Files:
         if not self._guarded:
             self._named |= {(root, name) for root, name in message.get("named", ())}
         for root, name, data in expect(message.get("files", []), list)[: 2 * MAX_FILES]:
-            place = (expect(root, str), expect(name, str))
-            if self._guarded and not self._is_harmless(place):
+            location = (expect(root, str), expect(name, str))
+            if self._guarded and not self._is_harmless(location):
                 continue
             try:
-                self._write(place, data)
+                self._write(location, data)
             except OSError:
                 continue
         here = message.get("here")
         if here is not None and not self._guarded and os.path.isdir(self._path((here[0], here[1]))):
             os.chdir(self._path((here[0], here[1])))
 
-    def _is_harmless(self, place: Place) -> bool:
-        root, name = place
+    def _is_harmless(self, location: Location) -> bool:
+        root, name = location
         for other, named in self._named:
             if root == other and f"{name}/".startswith(f"{named}/"):
                 parts = name[len(named) + 1 :].split("/") if name != named else [name.rpartition("/")[2]]
                 return all(_NAME.fullmatch(part) and not _CODE.search(part) for part in parts)
         return False
 
-    def _write(self, place: Place, data: Any) -> None:
-        path = self._path(place)
+    def _write(self, location: Location, data: Any) -> None:
+        path = self._path(location)
         if self._guarded and os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
             raise OSError("a way through a link")
         if data is None:
-            self._known.pop(place, None)
+            self._known.pop(location, None)
             os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
             return
         if data == "folder":
@@ -166,6 +166,6 @@ class Files:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
             with open(os.open(path, flags, 0o644), "wb") as file:
                 file.write(content)
-        marks: dict[Place, Any] = {}
-        self._look(place, marks)
-        self._known |= {place: marks[place]} if place in marks else {}
+        marks: dict[Location, Any] = {}
+        self._look(location, marks)
+        self._known |= {location: marks[location]} if location in marks else {}

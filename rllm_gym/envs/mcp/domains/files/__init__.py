@@ -1,0 +1,5 @@
+"""Tasks with text files in a folder."""
+
+from rllm_gym.envs.mcp.domains.files.tasks import TEMPLATES
+
+__all__ = ["TEMPLATES"]

@@ -1,5 +1,0 @@
-"""Tasks with text files in a folder."""
-
-from rllm_gym.envs.mcp.worlds.files.tasks import TEMPLATES
-
-__all__ = ["TEMPLATES"]

@@ -1,5 +1,0 @@
-"""Tasks with an SQLite database: questions and edits."""
-
-from rllm_gym.envs.mcp.worlds.sqlite import clinic, library, shop
-
-TEMPLATES = (*shop.TEMPLATES, *library.TEMPLATES, *clinic.TEMPLATES)

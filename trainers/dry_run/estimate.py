@@ -1,0 +1,351 @@
+"""Report what a run would do without running it: memory by part, batches, tasks and every option.
+
+No weights are read and nothing is written. Errors that would stop the run at its start are raised here as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, takewhile
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+
+from rllm_gym.chat import ChatRenderer
+from rllm_gym.core import TokenSequence
+from trainers.algorithms import make_algorithm
+from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
+from trainers.batching.token_count import TokenCount
+from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
+from trainers.config.mapping import to_mapping
+from trainers.config.roles import BASE, check_role_assignment
+from trainers.dry_run.empty_rollouts import collect_empty_rollouts
+from trainers.dry_run.memory import (
+    BatchShape,
+    MemoryEstimate,
+    SamplerShape,
+    estimate_memory,
+    model_shape,
+    on_gpu,
+    shares_prompts,
+)
+from trainers.learner.optimizers import check_library
+from trainers.model import ModelUnusable, choose_device, load_tokenizer
+from trainers.model.quantization import check_bitsandbytes
+from trainers.run.metrics import holds_run
+from trainers.sampler_backends import find_backend
+from trainers.train_env import TrainEnv, open_train_env
+
+# Number of training tasks whose lengths are measured.
+_TASKS = 8
+_WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One training step, assuming that every reply has its maximum length.
+
+    Attributes:
+        episodes: Number of episodes per step, including greedy ones.
+        turns: Largest number of turns of the measured episodes, whose replies are empty.
+        prompt: Minimum, mean and maximum number of tokens of the first prompts of the measured training tasks.
+        reply: Maximum number of sampled tokens per episode.
+        longest: Number of tokens of the longest conversation.
+        agents: Maximum number of agents per episode.
+        optimizer_steps: Number of optimizer steps per step, over all passes.
+        micro_batches: Number of microbatches per optimizer step, by layout.
+        count: Tokens of one optimizer step.
+        largest: Shape of the microbatch that needs most memory.
+    """
+
+    episodes: int
+    turns: int
+    prompt: tuple[int, float, int]
+    reply: int
+    longest: int
+    agents: int
+    optimizer_steps: int
+    micro_batches: dict[str, int]
+    count: TokenCount
+    largest: BatchShape
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Result of :func:`dry_run`.
+
+    Attributes:
+        config: Every resolved option.
+        device: The device of the model.
+        warnings: Choices that are allowed but rarely intended.
+        memory: Memory estimate.
+        available: Memory of the device in bytes.
+        plan: One training step.
+        train_tasks: Number of training tasks.
+        validation_tasks: Number of validation tasks; ``None`` if the environment has none.
+        roles: Description of the weights that each role of the workflow uses.
+    """
+
+    config: TrainConfig
+    device: torch.device
+    warnings: Sequence[str]
+    memory: MemoryEstimate
+    available: int
+    plan: BatchPlan
+    train_tasks: int
+    validation_tasks: int | None
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+
+def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
+    """Determine what a run would need and do.
+
+    Args:
+        config: As for :func:`trainers.train`.
+        env: As for :func:`trainers.train`.
+
+    Raises:
+        ConfigError: The run could not start.
+    """
+    if env is not None:
+        config = replace(config, env=env.named(config.env))
+    warnings = validate(config)
+    if not config.resume and holds_run(Path(config.output)):
+        raise ConfigError(
+            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
+        )
+    device = choose_device(config.model.device)
+    check_library(config.optimizer)
+    if config.model.tuning == "qlora":
+        check_bitsandbytes("model.tuning=qlora")
+    for package, install in find_backend(config.sampler.backend).packages.items():
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"sampler.backend={config.sampler.backend} needs {package}: {install}; or use torch")
+    _check_weights(config.model.path)
+    tokenizer = load_tokenizer(config.model.path)
+    env = env or open_train_env(config.env)
+    assignment = RoleAssignment(config.roles, config.opponents)
+    check_role_assignment(assignment, env.roles, config.sampler, config.model)
+    plan = _plan(config, assignment, env, ChatRenderer(tokenizer), device)
+    available = _available(device)
+    tokens = config.env.parallel * plan.agents * plan.longest
+    memory = estimate_memory(
+        config.model,
+        config.optimizer,
+        plan.largest,
+        reference=config.algorithm.needs_reference,
+        sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
+        adapters=assignment.adapters(env.roles) or ("",),
+        opponents=config.opponents.pool if config.opponents.role else 0,
+    )
+    if memory.peak > available:
+        warnings.append(
+            f"the estimated peak memory {_size(memory.peak)} exceeds the available {_size(available)}; the options "
+            "that reduce it most come first: model.gradient_checkpointing, a smaller optimizer.tokens_per_microbatch, "
+            "model.tuning=qlora, optimizer.name=adamw8bit, a smaller env.parallel"
+        )
+    if config.optimizer.name.startswith("paged") and not on_gpu(config.model.device):
+        warnings.append(f"optimizer.name={config.optimizer.name} on a CPU: paging has no effect without a GPU")
+    validation = None if env.validation is None else len(env.validation)
+    roles = {name: _served_as(assignment, name) for name in env.roles}
+    return DryRun(config, device, warnings, memory, available, plan, len(env.train), validation, roles)
+
+
+def report(found: DryRun) -> str:
+    """Format the result for people: memory, plan, tasks, then the options as YAML."""
+    return "\n".join([*_memory_lines(found), "", *_plan_lines(found), "", *_option_lines(found)])
+
+
+def _check_weights(path: str) -> None:
+    folder = Path(path)
+    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
+        raise ModelUnusable(f"model.path={path!r} contains no weights (*.safetensors)")
+
+
+def _plan(
+    config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv, renderer: ChatRenderer, device: torch.device
+) -> BatchPlan:
+    adapters = assignment.adapters(train_env.roles) or ("",)
+    model, options = model_shape(config.model, adapters), config.algorithm
+    requests = make_algorithm(options).rollout_plan()
+    episodes = collect_empty_rollouts(train_env, renderer, assignment, _TASKS)
+    turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
+    groups = -(-options.groups_per_step // options.minibatches)
+    rng = np.random.default_rng(0)
+    rows: dict[str, list[Row]] = {}
+    longest = 0
+    for group in range(groups):
+        for _ in range(sum(not request.greedy for request in requests)):
+            for part in episodes[group % len(episodes)]:
+                limits = replace(config.sampling, max_tokens=_max_reply_tokens(config, assignment, part.role))
+                sequences = list(_longest(part.sequences, limits, min(part.turns, turns), rng))
+                longest = max(longest, *(len(row.sequence) for row in sequences))
+                if part.trained:
+                    rows.setdefault(assignment.weights(part.role) if part.role else "", []).extend(sequences)
+    batches = [
+        batch
+        for own in rows.values()
+        for batch in make_micro_batches(
+            own,
+            tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
+            share_prompts=shares_prompts(model, config.model),
+            costs=CostModel.of(model.config, device, full=config.model.tuning == "full"),
+        )
+    ]
+    if not batches:
+        raise ConfigError("no trained role generated a reply in the previewed tasks: there is nothing to train on")
+    count, layouts = TokenCount(), dict[str, int]()
+    for batch in batches:
+        count.add(batch)
+        layout = _layout(batch)
+        layouts[layout] = layouts.get(layout, 0) + 1
+    largest = max(batches, key=lambda batch: batch.ids_BT.numel())
+    size, length = largest.ids_BT.shape
+    prompts = [part.sequences[0].mask.index(1) for episode in episodes for part in episode]
+    replies = [
+        sum(part.turns * _max_reply_tokens(config, assignment, part.role) for part in episode) for episode in episodes
+    ]
+    most = config.sampling.max_response_tokens
+    return BatchPlan(
+        episodes=options.groups_per_step * len(requests),
+        turns=turns,
+        prompt=(min(prompts), sum(prompts) / len(prompts), max(prompts)),
+        reply=min(max(replies), most * max(map(len, episodes)) if most else 1 << 30),
+        longest=longest,
+        agents=max(map(len, episodes)),
+        optimizer_steps=options.epochs * options.minibatches,
+        micro_batches=layouts,
+        count=count,
+        largest=BatchShape(size, length, len(largest.row_N)),
+    )
+
+
+def _max_reply_tokens(config: TrainConfig, assignment: RoleAssignment, role: str) -> int:
+    """Return the maximum number of tokens of a reply of the role."""
+    return assignment.role(role).max_tokens or config.sampling.max_tokens
+
+
+def _longest(
+    episode: Sequence[TokenSequence], sampling: SamplingConfig, turns: int, rng: np.random.Generator
+) -> Iterator[Row]:
+    """Yield an episode's rows with every reply at its maximum length. Only the first prompt is shared with other
+    episodes.
+    """
+    prompt = episode[0].ids[: episode[0].mask.index(1)]
+    left = sampling.max_response_tokens or turns * sampling.max_tokens
+    for sequence in episode:
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, sequence.ids, strict=False)))
+        ids, mask = list(sequence.ids[:same]), [0] * same
+        for marked, run in groupby(sequence.mask[same:]):
+            length = min(sampling.max_tokens, left) if marked else len(list(run))
+            left -= length if marked else 0
+            ids += rng.integers(0, 1 << 31, length).tolist()
+            mask += [marked] * length
+        n = min(len(ids), sampling.context_length or len(ids))
+        nothing, kept = (0.0,) * n, tuple(mask[:n])
+        if sampled := sum(kept):
+            row = TokenSequence(tuple(ids[:n]), kept, nothing, kept, nothing, kept)
+            yield Row(row, {"adv": np.ones(sampled)})
+
+
+def _layout(batch: MicroBatch) -> str:
+    if batch.end_BT is None:
+        return "padded"
+    count = TokenCount()
+    count.add(batch)
+    return "trie" if count.computed < count.sequences else "packed"
+
+
+def _available(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _num_weight_sets(config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv) -> int:
+    """Return the number of weight sets served at a time, without the base."""
+    served = [name for name in assignment.served(train_env.roles) if name != BASE] or [""]
+    return len(served) + (config.opponents.pool if config.opponents.role else 0)
+
+
+def _served_as(assignment: RoleAssignment, role: str) -> str:
+    if role == assignment.opponents.role:
+        options = assignment.opponents
+        return f"frozen copies, at most {options.pool}, a new one every {options.every} steps"
+    if assignment.role(role).adapter == "base":
+        return "the model before training"
+    served_by = "its own weights" if assignment.role(role).adapter == "own" else "the shared weights"
+    return served_by if assignment.trainable(role) else f"{served_by}, not trained on this role"
+
+
+def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
+    """Return what the sampler needs of the same memory."""
+    backend = find_backend(config.sampler.backend)
+    if backend.cache_memory is None:
+        return None
+    cache = backend.cache_memory(config.sampler, device.type == "cuda", available)
+    return SamplerShape(tokens, cache.limit, merges=not cache.preallocated, sets=sets)
+
+
+def _memory_lines(found: DryRun) -> Iterator[str]:
+    memory, shape = found.memory, found.plan.largest
+    yield f"maximum memory on {found.device} ({_size(found.available)} available), without interpreter and libraries"
+    parts = {
+        **memory.resident,
+        f"activations ({shape.rows} x {shape.columns} tokens)": memory.activations,
+        **{f"{name} (temporary)": size for name, size in memory.transient.items()},
+    }
+    for name, size in parts.items():
+        if size:
+            yield f"  {name:<44} {_size(size):>10}"
+    yield f"  {'peak':<44} {_size(memory.peak):>10}"
+    for warning in found.warnings:
+        yield f"  WARNING {warning}"
+
+
+def _plan_lines(found: DryRun) -> Iterator[str]:
+    plan, config = found.plan, found.config
+    algorithm = config.algorithm
+    low, mean, high = plan.prompt
+    yield "per step, if every reply has its maximum length; measured on some tasks with empty replies"
+    greedy = plan.episodes - algorithm.groups_per_step * algorithm.group_size
+    episodes = f"{algorithm.groups_per_step} tasks x {algorithm.group_size}" + (f" + {greedy} greedy" if greedy else "")
+    yield f"  episodes          {plan.episodes} ({episodes}), {plan.turns} turn{'s' * (plan.turns > 1)} each"
+    num_previewed = min(_TASKS, found.train_tasks)
+    yield f"  first prompts     {low} … {high} tokens, mean {mean:.0f} over {num_previewed} tasks"
+    yield f"  replies           at most {plan.reply} tokens per episode; the longest conversation has {plan.longest}"
+    passes = f"{algorithm.epochs} passes x {algorithm.minibatches}" if plan.optimizer_steps > 1 else "one pass"
+    yield f"  optimizer steps   {plan.optimizer_steps} ({passes})"
+    layouts = ", ".join(f"{number} {layout}" for layout, number in sorted(plan.micro_batches.items()))
+    budget = config.optimizer.tokens_per_microbatch
+    yield f"  micro-batches     {layouts} per optimizer step, of at most {budget:,} tokens"
+    numbers = plan.count.metrics()
+    yield (
+        f"  tokens            {plan.count.sequences:,} per optimizer step; "
+        f"{numbers['batch/shared_prefix_fraction']:.0%} saved by shared prefixes, "
+        f"{numbers['batch/padding_fraction']:.0%} padding"
+    )
+    for role, weights in found.roles.items():
+        yield f"  {'role ' + role:<17} {weights}"
+    validation = "none" if found.validation_tasks is None else f"{found.validation_tasks:,}"
+    yield f"  tasks             {found.train_tasks:,} for training, {validation} for validation"
+    tasks = config.steps * algorithm.groups_per_step
+    yield f"  total             {config.steps:,} steps, {tasks:,} tasks, {config.steps * plan.episodes:,} episodes"
+
+
+def _option_lines(found: DryRun) -> Iterator[str]:
+    yield "all options, as a file for --config"
+    yield yaml.safe_dump(to_mapping(found.config), sort_keys=False, allow_unicode=True).rstrip()
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"

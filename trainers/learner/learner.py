@@ -1,0 +1,518 @@
+"""``Learner``: from samples with advantages to new weights. It accumulates losses over microbatches and steps the
+optimizer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
+from trainers.algorithms.advantages import select
+from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
+from trainers.array_types import FloatArray
+from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
+from trainers.batching.microbatch import TokenWeighting
+from trainers.batching.token_count import TokenCount
+from trainers.config import OptimizerConfig
+from trainers.config.model import lora_of
+from trainers.learner.optimizers import learning_rate, make_optimizer, set_learning_rate
+from trainers.model import Policy, TokenOutputs
+from trainers.model.value_head import ValueHead
+from trainers.process_group import SINGLE_PROCESS, ProcessGroup
+from trainers.samples import Sample
+
+_log = logging.getLogger(__name__)
+
+
+# Additional optimizer steps of the value head alone on each batch, on the hidden states that the update has computed
+# anyway. They cost almost nothing; with only one step per batch the head lags behind a policy that is learning.
+_EXTRA_VALUE_STEPS = 10
+
+TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
+"""Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
+
+_ROLE_MEANS = ("entropy", "clipped_low", "clipped_high", "kl")
+
+
+class TrainingDiverged(RuntimeError):
+    """Loss or gradient were not finite in several consecutive steps."""
+
+
+@dataclass(slots=True)
+class UpdateStats:
+    """Statistics of one update, averaged over the sampled tokens that were trained on and all passes over them.
+
+    Attributes:
+        loss: The total loss, including KL and entropy terms.
+        entropy: Entropy of the policy in nats per token.
+        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's in the first optimizer step, before
+            the weights change; its negative estimates the KL divergence from the sampler to the trainer.
+        logprob_difference_max: Largest absolute value of this difference.
+        first_tokens: Number of sampled tokens in the first optimizer step.
+        importance_ratio_mean: Mean ratio of the trainer's probability to the sampler's over all optimizer steps.
+        importance_ratio_max: Largest such ratio.
+        clipped_low: Fraction of tokens whose gradient was removed or weight limited because their ratio was too small.
+        clipped_high: The same for ratios that were too large.
+        kl: KL divergence from the reference, if it is part of the loss.
+        grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
+        value_loss: Mean over the decisions with a value target, and over the optimizer steps.
+        value_grad_norm: Gradient norm of the value head before clipping.
+        tokens: Number of sampled tokens trained on, each counted once.
+        forward: Number of tokens in forward passes.
+        skipped: Number of optimizer steps skipped because loss or gradient were not finite.
+        roles: Statistics of each role's tokens, if there are roles.
+    """
+
+    loss: float = 0.0
+    entropy: float = 0.0
+    logprob_difference_mean: float = 0.0
+    logprob_difference_max: float = 0.0
+    first_tokens: int = 0
+    importance_ratio_mean: float = 0.0
+    importance_ratio_max: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
+    kl: float = 0.0
+    grad_norm: float = 0.0
+    value_loss: float = 0.0
+    value_grad_norm: float = 0.0
+    tokens: int = 0
+    skipped: int = 0
+    forward: TokenCount = field(default_factory=TokenCount)
+    roles: dict[str, RoleStats] = field(default_factory=dict)
+
+    def merge(self, parts: Sequence[UpdateStats]) -> None:
+        """Combine the statistics of the ranks' own microbatches, before averaging."""
+        for name in (*TOKEN_MEANS, "logprob_difference_mean", "first_tokens", "value_loss", "tokens"):
+            setattr(self, name, sum(getattr(part, name) for part in parts))
+        self.forward = sum((part.forward for part in parts), TokenCount())
+        names = sorted({name for part in parts for name in part.roles})
+        self.roles = {name: sum((part.roles.get(name, RoleStats()) for part in parts), RoleStats()) for name in names}
+        for name in ("logprob_difference_max", "importance_ratio_max"):
+            setattr(self, name, max(getattr(part, name) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStats:
+    """Sums over a role's tokens that were trained on; fields as in :class:`UpdateStats`."""
+
+    tokens: int = 0
+    first_tokens: int = 0
+    entropy: float = 0.0
+    logprob_difference_mean: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
+    kl: float = 0.0
+
+    def __add__(self, other: RoleStats) -> RoleStats:
+        return RoleStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def means(self) -> dict[str, float]:
+        """Return the means per token of all fields except the numbers of tokens."""
+        means = {name: getattr(self, name) / max(1, self.tokens) for name in _ROLE_MEANS}
+        return means | {"logprob_difference_mean": self.logprob_difference_mean / max(1, self.first_tokens)}
+
+    def per_pass(self, passes: int) -> RoleStats:
+        """Return the sums per pass over the batch."""
+        means = {name: getattr(self, name) / passes for name in _ROLE_MEANS}
+        return replace(self, tokens=self.tokens // passes, **means)
+
+
+class Learner:
+    """The optimizer of one set of weights: a model, or one of its adapters.
+
+    Args:
+        policy: The model. The adapter gets a value head if ``value`` is given.
+        optimizer: Options of the optimizer.
+        steps: Number of steps of the run, for the learning rate schedule.
+        value: Options of the value head, for algorithms that have one.
+        ranks: The ranks of data-parallel training. All get the same samples.
+        adapter: The adapter of the policy; by default its first.
+
+    Attributes:
+        version: Number of optimizer steps that changed the policy; unchanged as long as the weights are.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: OptimizerConfig,
+        steps: int,
+        value: ValueOptions | None = None,
+        ranks: ProcessGroup = SINGLE_PROCESS,
+        adapter: str | None = None,
+    ) -> None:
+        self.policy = policy
+        self.adapter = policy.adapters[0] if adapter is None else adapter
+        self.config = optimizer
+        self.steps = steps
+        self.value = value
+        self.ranks = ranks
+        self.version = 0
+        self._head: list[torch.nn.Parameter] = []
+        # The states with a value target of each microbatch of a pass, their values before the update, their returns.
+        self._value_targets: list[tuple[Tensor, Tensor, Tensor]] = []
+        further: list[dict[str, Any]] = []
+        if value is not None:
+            policy.activate(self.adapter)
+            self._head = list(policy.add_value_head(detach=value.value_weight == 0).parameters())
+            further = [{"params": self._head, "lr_scale": value.value_lr / optimizer.lr}]
+        self.optimizer = make_optimizer(
+            policy.model,
+            optimizer,
+            further,
+            trained=policy.parameters_of(self.adapter),
+            plus_ratio=lora_of(policy.config).plus_ratio,
+        )
+        self._bad_steps = 0
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """All trained parameters: those of the adapter and of its value head."""
+        return [parameter for _, parameter in self.policy.parameters_of(self.adapter)] + self._head
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0; see :func:`trainers.learner.optimizers.learning_rate`."""
+        return learning_rate(self.config, step, self.steps)
+
+    @torch.no_grad()
+    def signals(self, samples: Sequence[Sample], asked: Collection[str]) -> PerToken:
+        """Compute the signals that an algorithm requests of the samples before the update."""
+        if not asked:
+            return {}
+        self.policy.activate(self.adapter)
+        rows = rows_of(samples, {})
+        columns: dict[str, list[FloatArray]] = {
+            name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
+        }
+        for batch in self._own_micro_batches(rows, "token-mean"):
+            batch = batch.to(self.policy.device)
+            measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
+            if "values" in asked:
+                measured["values"] = self.policy.values(batch)
+            sequence_N, column_N = batch.sequence_N.cpu().numpy(), batch.column_N.cpu().numpy()
+            order = np.lexsort((column_N, sequence_N))
+            for name, value_N in measured.items():
+                sorted_N = value_N.double().cpu().numpy()[order]
+                begin = 0
+                for index, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
+                    row = rows[index]
+                    columns[name][row.sample][row.start : row.start + number] = sorted_N[begin : begin + number]
+                    begin += number
+        return {name: self.ranks.all_reduce(values) for name, values in columns.items()}
+
+    def update(
+        self,
+        step: int,
+        samples: Sequence[Sample],
+        targets: PerToken,
+        algorithm: AlgorithmRun,
+        entropy_weight: float,
+    ) -> UpdateStats:
+        """Train on the samples that the algorithm trains on: ``epochs`` passes of ``minibatches`` optimizer steps. If
+        there are none, only measure.
+
+        Raises:
+            TrainingDiverged: Too many consecutive steps were not finite.
+        """
+        self.policy.activate(self.adapter)
+        keep = np.flatnonzero(algorithm.trainable_mask(samples)).tolist()
+        if not keep:
+            return self.measure([sample for sample in samples if not sample.greedy])
+        kept = [samples[index] for index in keep]
+        per_token = select(targets, keep)
+        stats, options = UpdateStats(), algorithm.options
+        optimizer_steps = 0
+        for epoch in range(options.epochs):
+            self._value_targets.clear()
+            for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
+                shares = _LossNormalizer.of(rows, algorithm)
+                loss = 0.0
+                for batch in self._own_micro_batches(rows, shares.weighting):
+                    batch = batch.to(self.policy.device)
+                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
+                loss = sum(self.ranks.all_gather(loss))
+                self.ranks.all_reduce_gradients(self.parameters)
+                stats.loss += loss * shares.tokens
+                stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
+                optimizer_steps += 1
+                if epoch == 0 and part == 0:
+                    first = replace(stats, roles=dict(stats.roles))
+        self._fit_head(step, stats)
+        # Later optimizer steps move away from the sampler on purpose: the mismatch is measured in the first.
+        stats.logprob_difference_mean = first.logprob_difference_mean
+        stats.logprob_difference_max = first.logprob_difference_max
+        stats.first_tokens = first.tokens
+        for role, own in stats.roles.items():
+            was = first.roles.get(role, RoleStats())
+            gap = was.logprob_difference_mean
+            stats.roles[role] = replace(own, logprob_difference_mean=gap, first_tokens=was.tokens)
+        stats.merge(self.ranks.all_gather(stats))
+        stats.value_loss /= optimizer_steps
+        for name in ("loss", *TOKEN_MEANS):
+            setattr(stats, name, getattr(stats, name) / stats.tokens)
+        stats.tokens //= options.epochs
+        stats.roles = {role: own.per_pass(options.epochs) for role, own in stats.roles.items()}
+        return stats
+
+    @torch.no_grad()
+    def measure(self, samples: Sequence[Sample]) -> UpdateStats:
+        """Compute entropy and the difference to the sampler for samples that are not trained on."""
+        self.policy.activate(self.adapter)
+        rows = rows_of(samples, {})
+        sampled = sum(row.num_sampled for row in rows)
+        stats = UpdateStats()
+        for batch in make_micro_batches(rows, tokens_per_microbatch=self.config.tokens_per_microbatch):
+            batch = batch.to(self.policy.device)
+            outputs = self.policy.outputs(batch)
+            logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
+            gap_N = logp_N - batch.sampler_logp_N
+            stats.entropy += entropy_N.sum().item() / sampled
+            stats.logprob_difference_mean += gap_N.sum().item() / sampled
+            stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
+            stats.importance_ratio_mean += gap_N.exp().sum().item() / sampled
+            stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
+            stats.forward.add(batch)
+        return stats
+
+    def optimizer_step(
+        self, step: int, batches: Sequence[MicroBatch], loss_of: Callable[[TokenOutputs, MicroBatch], Tensor]
+    ) -> UpdateStats:
+        """Take one optimizer step on a loss that is a sum over microbatches, for example in fine-tuning on fixed
+        examples.
+
+        Args:
+            step: Step of the run, from 0.
+            batches: All microbatches of one optimizer step; each rank computes its share of them.
+            loss_of: Returns the loss of one microbatch, a scalar.
+
+        Raises:
+            TrainingDiverged: Too many consecutive steps were not finite.
+        """
+        self.policy.activate(self.adapter)
+        stats, loss = UpdateStats(), 0.0
+        for batch in self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches]):
+            batch = batch.to(self.policy.device)
+            outputs = self.policy.outputs(batch)
+            part = loss_of(outputs, batch)
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += part.item()
+            stats.entropy += (batch.weight_N * outputs.entropy_N.detach()).sum().item()
+            stats.tokens += len(outputs.logp_N)
+            stats.forward.add(batch)
+        stats.merge(self.ranks.all_gather(stats))
+        stats.loss = sum(self.ranks.all_gather(loss))
+        self.ranks.all_reduce_gradients(self.parameters)
+        stats.grad_norm = self._step(step, stats.loss, stats)
+        return stats
+
+    def microbatch_tokens(self, tokens: int) -> int:
+        """Return the padded tokens per microbatch for an optimizer step of ``tokens`` tokens. With several ranks it
+        is small enough for each rank to get some microbatches, and for an even split."""
+        if self.ranks.size == 1:
+            return self.config.tokens_per_microbatch
+        return min(self.config.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": {name: parameter.detach() for name, parameter in self.policy.parameters_of(self.adapter)},
+            "optimizer": self.optimizer.state_dict(),
+            "value_head": None if self._value_head is None else self._value_head.state_dict(),
+            "bad_steps": self._bad_steps,
+            "version": self.version,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state.
+
+        Raises:
+            ValueError: The state belongs to another model or other adapters.
+        """
+        own = dict(self.policy.parameters_of(self.adapter))
+        saved = state["parameters"]
+        if own.keys() != saved.keys() or any(own[name].shape != saved[name].shape for name in own):
+            raise ValueError(
+                "the checkpoint's trained weights are not this model's: resume with the same model options, or start "
+                "a new run in another output folder"
+            )
+        if (self._value_head is None) != (state["value_head"] is None):
+            raise ValueError(
+                "only one of the checkpoint and the run has a value head: resume with the same algorithm.name, or "
+                "start a new run in another output folder"
+            )
+        if self._value_head is not None:
+            self._value_head.load_state_dict(state["value_head"])
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(saved[name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._bad_steps = state["bad_steps"]
+        self.version = state["version"]
+
+    @property
+    def _value_head(self) -> ValueHead | None:
+        return self.policy.value_heads.get(self.adapter)
+
+    def _own_micro_batches(self, rows: Sequence[Row], weighting: TokenWeighting) -> list[MicroBatch]:
+        """Return this rank's share of the microbatches of one optimizer step; the weights are relative to the whole
+        step.
+        """
+        batches = make_micro_batches(
+            rows,
+            tokens_per_microbatch=self.microbatch_tokens(sum(len(row.sequence) for row in rows)),
+            weighting=weighting,
+            share_prompts=self.policy.shares_prompts,
+            costs=self.policy.costs,
+        )
+        return self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches])
+
+    def _accumulate(
+        self,
+        step: int,
+        batch: MicroBatch,
+        algorithm: AlgorithmRun,
+        entropy_weight: float,
+        shares: _LossNormalizer,
+        stats: UpdateStats,
+    ) -> float:
+        """Add the weighted gradient of one microbatch and return its part of the loss."""
+        kl_weight = algorithm.options.kl
+        outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
+        logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
+        loss_N, clipped_N = algorithm.loss(logp_N, batch)
+        gap_N = logp_N.detach() - batch.sampler_logp_N
+        seen = {
+            "entropy": entropy_N.detach(),
+            "logprob_difference_mean": gap_N,
+            "clipped_low": (clipped_N < 0).to(gap_N.dtype),
+            "clipped_high": (clipped_N > 0).to(gap_N.dtype),
+        }
+        if kl_weight:
+            kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch))
+            loss_N = loss_N + kl_weight * kl_N
+            stats.kl += kl_N.detach().sum().item()
+            seen["kl"] = kl_N.detach()
+        if entropy_weight:
+            loss_N = loss_N - entropy_weight * entropy_N
+        loss = shares.scale * (batch.weight_N * loss_N).sum()
+        if self.value is not None:
+            value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / shares.decisions
+            stats.value_loss += value_loss.item()
+            weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
+            loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
+            assert outputs.state_ND is not None
+            at_M = batch.targets["decision"].nonzero().squeeze(-1)
+            old_value_M, return_M = batch.targets["value"][at_M], batch.targets["return"][at_M]
+            self._value_targets.append((outputs.state_ND[at_M], old_value_M, return_M))
+        loss.backward()  # type: ignore[no-untyped-call]
+
+        stats.entropy += entropy_N.detach().sum().item()
+        stats.logprob_difference_mean += gap_N.sum().item() / shares.tokens
+        stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
+        stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
+        stats.importance_ratio_mean += gap_N.exp().sum().item()
+        stats.clipped_low += seen["clipped_low"].sum().item()
+        stats.clipped_high += seen["clipped_high"].sum().item()
+        stats.tokens += len(logp_N)
+        stats.forward.add(batch)
+        for role, number in shares.roles.items():
+            mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
+            sums: dict[str, Any] = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
+            stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(int(mine_N.sum()), **sums)
+        return loss.item()
+
+    def _fit_head(self, step: int, stats: UpdateStats) -> None:
+        """Take additional steps of the value head alone, on the states of the passes over the batch."""
+        if self.value is None:
+            return
+        head = self._value_head
+        assert head is not None
+        decisions = sum(self.ranks.all_gather(sum(len(return_M) for _, _, return_M in self._value_targets)))
+        for _ in range(_EXTRA_VALUE_STEPS):
+            loss = 0.0
+            for state_MD, old_value_M, return_M in self._value_targets:
+                error_M = clipped_value_loss(head(state_MD), old_value_M, return_M, clip=VALUE_CLIP)
+                part = error_M.sum() / decisions
+                part.backward()  # type: ignore[no-untyped-call]
+                loss += part.item()
+            self.ranks.all_reduce_gradients(self._head)
+            self._step(step, sum(self.ranks.all_gather(loss)), stats, extra=True)
+        self._value_targets.clear()
+
+    def _warming_up(self, step: int) -> bool:
+        return self.value is not None and step < self.value.value_warmup_steps
+
+    def _step(self, step: int, loss: float, stats: UpdateStats, *, extra: bool = False) -> float:
+        """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping.
+
+        ``extra`` is an additional step of the value head. It says nothing about the policy's loss, so that it is not
+        counted among the consecutive steps that were not finite, and does not end them either.
+        """
+        parameters = [parameter for _, parameter in self.policy.parameters_of(self.adapter)]
+        head_only = extra or self._warming_up(step)
+        if head_only:  # the value loss may have added gradients to the model
+            for parameter in parameters:
+                parameter.grad = None
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()
+        # Clipped separately: otherwise the large initial gradient of the value head would leave nothing for the
+        # policy.
+        value_norm = torch.nn.utils.clip_grad_norm_(self._head, self.config.max_grad_norm).item()
+        finite = math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss)
+        if finite:
+            set_learning_rate(self.optimizer, self.learning_rate(step))
+            self.optimizer.step()
+            self.version += not head_only
+            stats.value_grad_norm = max(stats.value_grad_norm, value_norm)
+        else:
+            stats.skipped += 1
+            _log.warning("step %d: loss %s, gradient norm %s: skipped", step, loss, norm)
+        self.optimizer.zero_grad(set_to_none=True)
+        if not extra:
+            self._bad_steps = 0 if finite else self._bad_steps + 1
+        if self._bad_steps >= self.config.max_bad_steps:
+            raise TrainingDiverged(
+                f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
+                f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
+            )
+        return norm if math.isfinite(norm) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _LossNormalizer:
+    """Normalization constants of one optimizer step. Only tokens that are trained on count.
+
+    Attributes:
+        tokens: Number of sampled tokens.
+        decisions: Number of decisions with a value target.
+        weighting: How the tokens are weighted in the microbatches.
+        scale: Factor of the loss of all microbatches.
+        roles: Number of each role, by name.
+        role_B: The number of each row's role.
+    """
+
+    tokens: int
+    decisions: float
+    weighting: TokenWeighting
+    scale: float
+    roles: dict[str, int]
+    role_B: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], algorithm: AlgorithmRun) -> _LossNormalizer:
+        tokens = sum(row.num_sampled for row in rows)
+        decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
+        roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
+        role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
+        weighting = algorithm.options.aggregation
+        if weighting == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
+            scale = tokens / (len(rows) * algorithm.max_tokens)
+            return cls(tokens, decisions, "token-mean", scale, roles, role_B)
+        return cls(tokens, decisions, weighting, 1.0, roles, role_B)
