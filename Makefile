@@ -43,10 +43,10 @@ test: setup ## lint, type check and all tests that are not long (REQUIRE=all: fa
 	@$(MAKE) --no-print-directory lint
 	$(PYTEST) -m 'not long'
 
-test-long: setup ## long tests (PART=2/5: every fifth of them, starting with the second)
+test-long: setup ## long tests, and random examples of hypothesis (PART=2/5: every fifth long test from the second)
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
 	@scripts/mcp_servers.sh
-	$(PYTEST) -m long $(if $(PART),--part=$(PART))
+	$(PYTEST) $(if $(PART),-m long --part=$(PART),-m 'long or hypothesis' --hypothesis-profile=random)
 
 test-integrations: setup ## tests with third-party libraries, each in its own environment under .integrations
 	@PROCESSES=$(PROCESSES) scripts/integrations.sh $(if $(REQUIRE),--require=$(REQUIRE)) $(LIBS)

@@ -58,7 +58,10 @@ make_environment() {
     "$PYTHON" -m venv "$venv" &&
         timeout $INSTALL_SECONDS "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
             $index -r "$requirements" --editable ".[${1//+/,}]" || return 1
-    ! grep 'does not provide the extra' "$ENVIRONMENTS/$1.log" >&2 || return 1
+    if grep -q 'does not provide the extra' "$ENVIRONMENTS/$1.log"; then
+        echo "rllm-gym does not provide the extra ${1//+/,}" >&2
+        return 1
+    fi
     echo "$want" >"$venv/.installed"
     log "$1: installed in $((SECONDS - began)) s"
 }

@@ -37,12 +37,12 @@ install_once() {
 from_npm() {
     command -v npm >/dev/null 2>&1 || { echo "npm is not installed"; return 1; }
     cp $LOCKS/package.json $LOCKS/package-lock.json "$1" &&
-        timeout 300 npm ci --prefix "$1" --no-audit --no-fund --ignore-scripts
+        timeout 900 npm ci --prefix "$1" --no-audit --no-fund --ignore-scripts --fetch-retries 5 --fetch-timeout 60000
 }
 
 from_pypi() {
     "$PYTHON" -m venv "$2" &&
-        timeout 300 "$2/bin/python" -m pip install --quiet --disable-pip-version-check -r "$LOCKS/$1"
+        timeout 900 "$2/bin/python" -m pip install --quiet --disable-pip-version-check -r "$LOCKS/$1"
 }
 
 install_once node package.json package-lock.json -- from_npm &

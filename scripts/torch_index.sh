@@ -8,10 +8,19 @@ set -euo pipefail
 
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 
+# Three attempts: after a lost one, pip would install the CUDA build, which is ten times larger.
 is_reachable() {
     "$1" - "$CPU_INDEX/torch/" 2>/dev/null <<'PROBE'
-import sys, urllib.request
-urllib.request.urlopen(urllib.request.Request(sys.argv[1], method="HEAD"), timeout=5)
+import sys, urllib.error, urllib.request
+for attempt in range(3):
+    try:
+        urllib.request.urlopen(urllib.request.Request(sys.argv[1], method="HEAD"), timeout=10)
+        sys.exit(0)
+    except urllib.error.HTTPError:
+        break
+    except OSError:
+        continue
+sys.exit(1)
 PROBE
 }
 

@@ -38,14 +38,19 @@ def lives(pid: int) -> bool:
     return False
 
 
+def command_line(process: psutil.Process) -> str:
+    """Return the words of its command line; nothing if it has ended."""
+    try:
+        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
+
+
 def browsers(parent: int | None = None) -> list[psutil.Process]:
     """Return the Chromium processes (not their renderers) below a process."""
     found = []
     for process in psutil.Process(parent).children(recursive=True):
-        try:
-            line = process.cmdline()
-        except psutil.Error:
-            continue
-        if any("--remote-debugging-pipe" in word for word in line) and not any("--type=" in word for word in line):
+        line = command_line(process)
+        if "--remote-debugging-pipe" in line and "--type=" not in line:
             found.append(process)
     return found

@@ -15,6 +15,7 @@ from rllm_gym.envs.web.browser.tabs import MAX_TABS
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.parsing.browser_actions import parse_browser_action
 from tests.browser.long_timeouts import use_long_timeouts
+from tests.browser.polling import command_line
 
 WELL_BEHAVED = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
 
@@ -160,14 +161,7 @@ def test_a_page_whose_renderer_dies_is_replaced(pool: BrowserPool) -> None:
 
 
 def renderers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if "--type=renderer" in _line(child)]
-
-
-def _line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+    return [child for child in psutil.Process().children(recursive=True) if "--type=renderer" in command_line(child)]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_concurrent_writers_lose_nothing(home: Path) -> None:
         for number in range(4)
     ]
     for writer in writers:
-        out, err = writer.communicate(timeout=120)
+        out, err = writer.communicate(timeout=240)
         assert (writer.returncode, out) == (0, b"done\n"), err.decode()
     assert DatasetRegistry.get_dataset_names() == ["own0", "own1", "own2", "own3", "shared"]
     for number in range(4):

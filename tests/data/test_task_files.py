@@ -67,7 +67,9 @@ def test_a_task_file_can_be_pickled_without_reading_the_file_again(tmp_path: Pat
         "import pickle, sys; t = pickle.load(sys.stdin.buffer); "
         "print(len(t), t[-1].task_id, t.find(t[0].task_id) == t[0])"
     )
-    out = subprocess.run([sys.executable, "-c", code], input=packed, capture_output=True, timeout=60, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], input=packed, capture_output=True, timeout=240, check=True
+    ).stdout
     mine = Taskset.from_file(path, split="test")
     assert out.decode().split() == [str(len(mine)), mine[-1].task_id, "True"]
 
@@ -208,7 +210,7 @@ for source in ({str(tmp_path / "t.parquet")!r}, "hf:openai/gsm8k"):
     except data.taskset.TaskError as error:
         print(error)
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True).stdout
     assert "pip install 'rllm-gym[parquet]'" in out
     assert "pip install 'rllm-gym[hub]'" in out
 

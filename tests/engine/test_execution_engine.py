@@ -109,8 +109,20 @@ def test_specs_can_be_an_async_iterator() -> None:
     assert len(asyncio.run(engine_of(n_parallel=3).run(specs()))) == 7
 
 
+class OpensAnother(threading.Event):
+    """A gate that opens another one when a step waits at it."""
+
+    def __init__(self, other: threading.Event) -> None:
+        super().__init__()
+        self._other = other
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._other.set()
+        return super().wait(timeout)
+
+
 def test_leaving_the_loop_early_cancels_running_episodes(gates: dict[int, threading.Event]) -> None:
-    gates[0].set()
+    gates[1] = OpensAnother(gates[0])  # the first episode ends when the step of the second one is running
     engine = engine_of(Gate, env_kwargs={"gates": gates}, n_parallel=4)
 
     async def scenario() -> None:

@@ -264,13 +264,13 @@ def test_a_reply_without_a_program_gets_feedback_and_starts_no_sandbox():
             ("```python\n\n```", "empty"),
             ("```python\nprint(4)", "never closed"),
         ):
-            before = len(psutil.Process().children(recursive=True))
+            before = set(psutil.Process().children(recursive=True))
             env = start(DOUBLE, sandbox=pool)
             observation, reward, terminated, truncated, info = env.step(reply)
             assert message in observation
             assert (reward, terminated, truncated) == (0.0, True, False)
             assert (info["invalid_action"], info["stop_reason"], info["program"]) == (True, "invalid_action", "")
-            assert len(psutil.Process().children(recursive=True)) == before
+            assert set(psutil.Process().children(recursive=True)) <= before  # those of earlier tests may end
     assert start(DOUBLE, invalid_action_penalty=0.25).step("print(4)")[1] == -0.25
 
 

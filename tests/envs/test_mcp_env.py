@@ -33,7 +33,7 @@ from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
-from tests.browser.polling import until
+from tests.browser.polling import command_line, until
 
 NUMBER = {"type": "number", "value": 5}
 
@@ -584,7 +584,8 @@ def test_a_server_that_ends_by_itself_is_a_fault_and_the_next_episode_works(prog
     env.reset(seed=0)
     assert env._session is not None
     connection = env._session._connections[0].connection
-    (pid,) = [child.pid for child in psutil.Process().children(recursive=True) if str(env.workspace) in child.cmdline()]
+    below = psutil.Process().children(recursive=True)
+    (pid,) = [child.pid for child in below if str(env.workspace) in command_line(child)]
     os.kill(pid, signal.SIGKILL)
     until(lambda: connection.broken)
     with pytest.raises(ServerFault) as caught:

@@ -1,9 +1,11 @@
-"""Fixtures of the attack tests: their pool, and a check that no process is left."""
+"""Fixtures: the pool of the attack tests, a check that no process is left, and a clock that a stall does not move."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -44,3 +46,26 @@ def nothing_left(pool: SandboxPool) -> Iterator[None]:
         assert until(lambda: len(here()) <= before), [(one.pid, one.ppid(), one.cmdline()) for one in here()]
     finally:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def clock_without_stalls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let deadlines of this process pass in the usual time, but by at most a second while the machine stalls.
+
+    Episodes that hang must reach their deadline, and working ones next to them must not.
+    """
+    real, over = time.monotonic, threading.Event()
+    now = last = real()
+
+    def tick() -> None:
+        nonlocal now, last
+        while not over.wait(0.05):
+            before, last = last, real()
+            now += min(last - before, 1.0)
+
+    ticking = threading.Thread(target=tick, name="clock-without-stalls")
+    ticking.start()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    yield
+    over.set()
+    ticking.join()

@@ -19,9 +19,12 @@ from broken_env import EPISODES, BreaksIn, BrokenEnv, check_episodes
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentExecutionEngine, Deadlines
 from rllm_gym.samplers import ScriptedSampler
+from tests.sandbox.waiting import until
 
-# Long enough that working episodes are never late, even on a machine that stalls for ten seconds. As many episodes run
-# concurrently as hang in total, so that all of these time out at the same time.
+pytestmark = pytest.mark.usefixtures("clock_without_stalls")
+
+# Long enough that working episodes are never late. As many episodes run concurrently as hang in total, so that all of
+# these time out at the same time.
 DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
 AT_A_TIME = 100
 
@@ -57,8 +60,8 @@ def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
     each = check_episodes(engine, episodes, broken_env.KINDS, retries=1, turns=3)
     assert engine.stats.killed_processes == 3 * each  # it hangs in step() or close(), or dies
 
-    assert processes() <= before
-    assert set(threading.enumerate()) <= threads
+    assert until(lambda: processes() <= before)
+    assert until(lambda: set(threading.enumerate()) <= threads)
 
 
 @pytest.mark.usefixtures("forever")
@@ -106,7 +109,7 @@ def test_every_phase_has_its_deadline_and_its_kind(workers: str) -> None:
     with ThreadPoolExecutor(len(PHASES)) as threads:
         found = dict(zip(PHASES, threads.map(run, PHASES), strict=True))
     assert found == {case: (True, StopReason.FAULT, False, {kind: 1}) for case, kind in PHASES.items()}
-    assert processes() <= before
+    assert until(lambda: processes() <= before)
 
 
 @pytest.mark.usefixtures("forever")

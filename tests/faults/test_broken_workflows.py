@@ -17,7 +17,9 @@ from rllm_gym.engine.workflows import SolverJudge
 from rllm_gym.samplers import ScriptedSampler
 from tests.sandbox.waiting import until
 
-# Long enough that working episodes are never late, even on a machine that stalls for ten seconds.
+pytestmark = pytest.mark.usefixtures("clock_without_stalls")
+
+# Long enough that working episodes are never late.
 DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
 
 
@@ -49,4 +51,4 @@ def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
     before = set(psutil.Process().children(recursive=True))
     engine, episodes = run("process", broken_env.KINDS, retries=1)
     check_episodes(engine, episodes, broken_env.KINDS, retries=1, turns=7)
-    assert set(psutil.Process().children(recursive=True)) <= before
+    assert until(lambda: set(psutil.Process().children(recursive=True)) <= before)

@@ -48,7 +48,7 @@ def pool() -> Iterator[WorkerPool]:
 
 @pytest.fixture
 def actor(pool: WorkerPool) -> Iterator[Actor]:
-    actor = pool.actor(Located, timeout=60)
+    actor = pool.actor(Located, timeout=120)
     yield actor
     actor.kill()
 
@@ -69,8 +69,8 @@ def gone(pid: int | None) -> bool:
 
 
 def test_actors_are_spread_over_both_nodes_in_processes_of_their_own(pool: WorkerPool) -> None:
-    actors = [pool.actor(Located, timeout=60) for _ in range(4)]
-    places = [actor.call("where", timeout=60) for actor in actors]
+    actors = [pool.actor(Located, timeout=120) for _ in range(4)]
+    places = [actor.call("where", timeout=120) for actor in actors]
     assert {node for node, _ in places} == {node["NodeID"] for node in ray.nodes()}
     assert len({pid for _, pid in places} | {os.getpid()}) == 5
     assert [actor.pid for actor in actors] == [pid for _, pid in places]
@@ -80,10 +80,10 @@ def test_actors_are_spread_over_both_nodes_in_processes_of_their_own(pool: Worke
 
 
 def test_an_exception_of_a_remote_function_is_raised_in_the_caller(pool: WorkerPool, actor: Actor) -> None:
-    assert pool.run(divmod, 17, 5, timeout=60) == (3, 2)
-    assert asyncio.run(pool.arun(lambda: "not importable", timeout=60)) == "not importable"
+    assert pool.run(divmod, 17, 5, timeout=120) == (3, 2)
+    assert asyncio.run(pool.arun(lambda: "not importable", timeout=120)) == "not importable"
     with pytest.raises(LookupError, match="nothing there") as raised:
-        actor.call("raises", timeout=60)
+        actor.call("raises", timeout=120)
     assert "raised in a worker process" in raised.value.__notes__[0]
     assert actor.alive
 
@@ -98,7 +98,7 @@ def test_a_call_past_its_deadline_is_killed_even_if_it_holds_the_gil(actor: Acto
 
 def test_a_cancelled_wait_kills_the_worker(pool: WorkerPool) -> None:
     async def cancel() -> Actor:
-        actor = await pool.aactor(Located, timeout=60)
+        actor = await pool.aactor(Located, timeout=120)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await actor.acall("sleep", 600, timeout=600)
@@ -110,32 +110,32 @@ def test_a_cancelled_wait_kills_the_worker(pool: WorkerPool) -> None:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_worker_that_exits_is_reported_immediately_with_the_reason(pool: WorkerPool, asynchronous: bool) -> None:
     async def leave(actor: Actor) -> None:
-        await actor.acall("leaves", timeout=60)
+        await actor.acall("leaves", timeout=120)
 
-    actor = pool.actor(Located, timeout=60)
+    actor = pool.actor(Located, timeout=120)
     killed = pool.killed
     with pytest.raises(WorkerDied, match=f"ended during 'leaves' .*{actor.pid}"):
-        asyncio.run(leave(actor)) if asynchronous else actor.call("leaves", timeout=60)
+        asyncio.run(leave(actor)) if asynchronous else actor.call("leaves", timeout=120)
     with pytest.raises(WorkerDied, match="create a new actor"):
-        actor.call("where", timeout=60)
+        actor.call("where", timeout=120)
     assert pool.killed == killed + 1
 
 
 def test_memory_is_capped() -> None:
     with WorkerPool("ray", max_workers=1, memory_mb=256) as pool:
-        actor = pool.actor(Located, timeout=60)
+        actor = pool.actor(Located, timeout=120)
         with pytest.raises(MemoryExceeded, match="256 MB"):
-            actor.call("hoard", timeout=60)
+            actor.call("hoard", timeout=120)
         assert gone(actor.pid)
 
 
 def test_closing_the_pool_ends_every_actor() -> None:
     with WorkerPool("ray", max_workers=3) as pool:
-        actors = [pool.actor(Located, timeout=60) for _ in range(2)]
-        pool.run(os.getpid, timeout=60)
+        actors = [pool.actor(Located, timeout=120) for _ in range(2)]
+        pool.run(os.getpid, timeout=120)
     assert all(gone(actor.pid) for actor in actors)
     with pytest.raises(RuntimeError, match="is closed"):
-        pool.run(os.getpid, timeout=60)
+        pool.run(os.getpid, timeout=120)
 
 
 # Engines and vector environments
@@ -224,7 +224,7 @@ def test_without_a_cluster_the_error_names_the_command_to_start_one() -> None:
     program = "from rllm_gym.runtime import WorkerPool; WorkerPool('ray', max_workers=1)"
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, env=environment
     )
     assert result.returncode == 1
     assert "call ray.init()" in result.stderr
@@ -234,11 +234,11 @@ def test_the_cluster_at_ray_address_is_joined() -> None:
     program = """
 import os
 from rllm_gym.runtime import WorkerPool
-print(WorkerPool("ray", max_workers=1).run(os.getppid, timeout=60))
+print(WorkerPool("ray", max_workers=1).run(os.getppid, timeout=120))
 """
     environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, env=environment
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, env=environment
     )
     assert result.returncode == 0, result.stderr
     assert "raylet" in psutil.Process(int(result.stdout.split()[-1])).name()
@@ -252,7 +252,7 @@ ray.init(address={ray.get_runtime_context().gcs_address!r}, log_to_driver=False)
 from ray_environments import Located
 from rllm_gym.runtime import WorkerPool
 pool = WorkerPool("ray", max_workers=1)
-actor = pool.actor(Located, timeout=60)
+actor = pool.actor(Located, timeout=120)
 print("pid", actor.pid, flush=True)
 sys.stdin.read()
 """

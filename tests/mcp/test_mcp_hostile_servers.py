@@ -24,11 +24,11 @@ from tests.browser.polling import auntil
 COUNTING = Path(__file__).parent / "counting_server.py"
 
 
-def counting(*args: str, **options) -> StdioServer:
-    return StdioServer("{python}", ("-S", str(COUNTING), *args), **options)
+def counting(*args: str, timeout_s: float = 120.0, **options) -> StdioServer:
+    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout_s=timeout_s, **options)
 
 
-def server_running(code: str, **options) -> StdioServer:
+def server_running(code: str) -> StdioServer:
     """Return a server defined by what it does after it has read a line; ``reply`` answers the line."""
     head = (
         "import json, sys, time\n"
@@ -41,7 +41,7 @@ def server_running(code: str, **options) -> StdioServer:
         "    method, id = m.get('method'), m.get('id')\n"
     )
     body = "".join(f"    {line}\n" for line in code.strip().splitlines())
-    return StdioServer("{python}", ("-S", "-c", head + body), **options)
+    return StdioServer("{python}", ("-S", "-c", head + body), timeout_s=120.0)
 
 
 STARTS = """
@@ -85,7 +85,7 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
     """A model can break a server at will: this must not end its episode without a reward. The reason is in the log."""
 
     async def results(tool: str, arguments: dict, limit: float | None) -> list[tuple[bool, str]]:
-        session = await shared_pool().open([counting(timeout_s=120)], workspace=tmp_path)
+        session = await shared_pool().open([counting()], workspace=tmp_path)
         try:
             broken = await session.call(tool, arguments, timeout_s=limit)
             answers = [broken, await session.call("add", {"n": 5}), await session.call("total", {})]
@@ -94,7 +94,7 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
         return [(answer.is_error, answer.text) for answer in answers]
 
     async def scenario() -> list[list[tuple[bool, str]]]:
-        neighbour = await shared_pool().open([counting(timeout_s=120)], workspace=tmp_path)
+        neighbour = await shared_pool().open([counting()], workspace=tmp_path)
         try:
             breaking = asyncio.gather(*(results(*case[:3]) for case in BREAKING))
             while not breaking.done():
@@ -286,7 +286,7 @@ START_FAILURES = (
 def test_a_server_that_does_not_start_is_reported_with_the_reason(tmp_path: Path) -> None:
     async def start_fault_problems(server: StdioServer, kind: str, expected: str) -> list[str]:
         # A working server next to it is ended too.
-        fault = await fault_of(shared_pool().open([counting(timeout_s=120), server], workspace=tmp_path))
+        fault = await fault_of(shared_pool().open([counting(), server], workspace=tmp_path))
         right = fault.kind == kind and expected in str(fault)
         return [] if right else [f"{server.command} {server.args}: {fault.kind}: {fault}"]
 

@@ -340,7 +340,12 @@ MISBEHAVING = (
 )
 
 
-def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostile: str, caplog) -> None:
+def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostile: str, caplog, monkeypatch) -> None:
+    # No server here keeps a notice or the list of tools waiting; this process may.
+    monkeypatch.setattr("rllm_gym.mcp.streamable_http._NOTICE_S", 120.0)
+    monkeypatch.setattr("rllm_gym.mcp.connection._NOTICES_S", 120.0)
+    monkeypatch.setattr("rllm_gym.mcp.session._PROBE_S", 120.0)
+
     async def result(mode: str) -> ToolResult:
         server = HttpServer(f"{hostile}/{mode}", headers={"authorization": "Bearer key"}, name=mode)
         session = await shared_pool().open([server], workspace=tmp_path)

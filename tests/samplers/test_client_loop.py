@@ -44,7 +44,7 @@ def test_a_disconnection_that_does_not_end_is_an_error_within_the_limit(monkeypa
     owner, loop = loop_of(hang)
     with pytest.raises(SamplerError, match=r"did not close within 0\.1 s"):
         loop.close()
-    assert cancelled.wait(60)
+    assert cancelled.wait(120)
     loop.close()
     assert loop.closed
     del owner
@@ -71,10 +71,10 @@ def test_a_call_that_ignores_its_cancellation_does_not_keep_the_connections_open
     owner, loop = loop_of(disconnect)
     caller = threading.Thread(target=lambda: loop.wait(stubborn()), daemon=True)
     caller.start()
-    assert began.wait(60)
+    assert began.wait(120)
     with pytest.raises(SamplerError, match="did not close"):
         loop.close()
-    assert disconnected.is_set()
+    assert disconnected.wait(120)
     del owner
 
 

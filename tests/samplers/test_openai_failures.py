@@ -453,9 +453,10 @@ def test_one_refusal_ends_the_other_requests_of_the_call() -> None:
 
 
 def test_an_unreachable_server_is_reported_with_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    sampler = OpenAISampler(model="m", base_url=f"http://127.0.0.1:{port}/v1", api_key="", retries=1)
-    with pytest.raises(SamplerError, match=rf"127\.0\.0\.1:{port}/v1: ConnectionRefusedError"):
-        asyncio.run(sampler.sample([ASK]))
-    asyncio.run(sampler.close())
+    with socket.socket() as reserved:  # nothing listens on its port, and no other process can
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        sampler = OpenAISampler(model="m", base_url=f"http://127.0.0.1:{port}/v1", api_key="", retries=1)
+        with pytest.raises(SamplerError, match=rf"127\.0\.0\.1:{port}/v1: ConnectionRefusedError"):
+            asyncio.run(sampler.sample([ASK]))
+        asyncio.run(sampler.close())

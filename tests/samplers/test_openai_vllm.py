@@ -168,8 +168,11 @@ KEY = "sk-loopback-0123456789"
 @contextlib.contextmanager
 def plain_server(folder: Path, log: Path) -> Iterator[str]:
     """vLLM's own server on loopback, started by its own command."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # Kept open, so that no other process gets the port before vLLM, which may share it: both set SO_REUSEADDR.
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = reserved.getsockname()[1]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--served-model-name", "base", "--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
     command += ["--max-model-len", str(CONTEXT), "--dtype", "float32", "--enforce-eager"]
@@ -202,6 +205,7 @@ def plain_server(folder: Path, log: Path) -> Iterator[str]:
                 os.killpg(process.pid, kill_signal)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
+        reserved.close()
 
 
 def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(url: str, run: Run) -> None:

@@ -119,7 +119,7 @@ class Trainer:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(120)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

@@ -101,7 +101,7 @@ class TestEngine:
 
     def test_the_real_client_without_an_engine(self) -> None:
         try:
-            answer = subprocess.run(["docker", "version"], capture_output=True, timeout=60)
+            answer = subprocess.run(["docker", "version"], capture_output=True, timeout=240)
         except FileNotFoundError:
             pytest.skip("no docker client is installed")
         if answer.returncode == 0:

@@ -36,7 +36,7 @@ landlock.restrict(rules)
 
 def behind(source: str, place: Path, *args: str) -> dict[str, str]:
     command = [sys.executable, "-c", PREFACE + source + "\nprint(json.dumps(said))", str(place), *args]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)  # type: ignore[no-any-return]
 

@@ -37,7 +37,7 @@ def system_call(name, *arguments):
 
 def under_filter(source: str, **settings: object) -> dict[str, str]:
     command = [sys.executable, "-c", PREFACE + source + "\nprint(json.dumps(said))", json.dumps(settings)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, (ended.returncode, ended.stderr)
     return json.loads(ended.stdout)  # type: ignore[no-any-return]
 
@@ -180,7 +180,7 @@ memory.write(bytes.fromhex("b814000000cd80c3"))
 at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 ctypes.CFUNCTYPE(ctypes.c_int)(at)()
 print("lived")
-""", "{}"], capture_output=True, text=True, timeout=60)  # fmt: skip
+""", "{}"], capture_output=True, text=True, timeout=240)  # fmt: skip
     assert ended.returncode == -31  # SIGSYS
     assert "lived" not in ended.stdout
 

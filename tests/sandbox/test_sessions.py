@@ -134,7 +134,7 @@ class TestCommands:
             assert session.exec_sync("sleep 60", 0.3).timed_out  # another command's timeout does not end them
             first = say(session, "cat beat")
             assert say(session, f"while [ \"$(cat beat)\" = '{first}' ]; do sleep 0.02; done; echo beats") == "beats"
-            assert len(running(seconds)) == 2
+            assert until(lambda: len(running(seconds)) == 2)
         assert not running(seconds)
 
     def test_a_server_answers_the_next_commands(self, namespaces: SandboxPool) -> None:
@@ -282,6 +282,7 @@ class TestHostile:
     def test_sessions_do_not_share_processes_or_ports(self, namespaces: SandboxPool) -> None:
         with namespaces.open_session_sync() as a, namespaces.open_session_sync() as b:
             a.exec_sync(f"echo 1 > /tmp/left; echo 1 > here; sleep {mark(4848)} &")
+            assert until(lambda: len(running(mark(4848))) == 1)  # the shell's child has become sleep
             assert say(b, "cat /tmp/left here 2>&1 | grep -c 'No such file'") == "2"
             b.exec_sync("kill -9 -1; pkill sleep")
             assert len(running(mark(4848))) == 1

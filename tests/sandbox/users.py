@@ -18,8 +18,12 @@ from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ORDINARY_UID = 61234
-"""No account has it, so it owns nothing on the machine."""
+ORDINARY_UID = 40_000 + os.getpid() % 10_000
+"""No account has it, so it owns nothing on the machine, and no worker of a sandbox gets it.
+
+Each test process has its own: the kernel counts all processes of a user together, and those of others could be too
+many.
+"""
 
 USERS = ("this user", "an ordinary user") if os.geteuid() == 0 else ("this user",)
 """If this user is an ordinary one, there is no other to test."""

@@ -16,6 +16,7 @@ from gymnasium.error import ClosedEnvironmentError
 from vector_environments import LONG, AsyncEcho, ClosesSlowly, Counting, Gate, until
 
 from rllm_gym.vector import TextVectorEnv
+from tests.browser.polling import lives
 
 HERE = Path(__file__).parent
 
@@ -27,6 +28,11 @@ def settled(count, *, of):
 
 def children():
     return len(psutil.Process().children(recursive=True))
+
+
+def threads_and_processes():
+    """Return a set: while those of earlier tests end, a count may not grow."""
+    return {*threading.enumerate(), *psutil.Process().children(recursive=True)}
 
 
 def descriptors():
@@ -73,10 +79,11 @@ def test_an_environment_with_a_fault_is_closed_even_if_all_are_closed_immediatel
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
 def test_garbage_collection_closes_the_environments(kind):
     threads, processes = threading.active_count(), children()
+    before = threads_and_processes()
     envs = TextVectorEnv(3, env_id=AsyncEcho if kind == "asyncio" else Counting, workers=kind)
     envs.reset(seed=0)
     envs.step(["a"] * 3)
-    assert threading.active_count() + children() > threads + processes
+    assert threads_and_processes() - before
     del envs
     gc.collect()
     assert settled(threads, of=threading.active_count)
@@ -168,7 +175,16 @@ def test_workers_end_when_their_program_is_killed(tmp_path):
         pids = [int(pid) for pid in process.stdout.readline().split()]
         process.kill()
         process.wait(LONG)
-    assert settled(0, of=lambda: sum(psutil.pid_exists(pid) for pid in pids))
+    assert settled(0, of=lambda: sum(map(lives, pids)))
+
+
+def all_threads_sleep(pid):
+    """Return whether no thread of the process runs: a thread that waits for the interpreter's lock sleeps, too."""
+    try:
+        tasks = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:  # one of them ended meanwhile
+        return False
+    return {stat.rpartition(")")[2].split()[0] for stat in tasks} == {"S"}
 
 
 @pytest.mark.parametrize("waiting", [0, 1])
@@ -189,7 +205,7 @@ print(envs.step_wait()[1].tolist(), flush=True)
     with script(kind, then, tmp_path / "closed") as process:
         assert process.stdout.readline() == "waiting\n"
         with gate:
-            assert until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
+            assert until(lambda: all_threads_sleep(process.pid))
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
         out, error = process.communicate(timeout=LONG)

@@ -37,7 +37,7 @@ def family():
     child.wait()
 
 pool = WorkerPool(max_workers=3)
-tell(pool.run(os.getpid, timeout=60))
+tell(pool.run(os.getpid, timeout=120))
 for work in (deaf, family):
     threading.Thread(target=lambda work=work: pool.run(work, timeout=600), daemon=True).start()
 """
@@ -125,10 +125,10 @@ PLAIN = """
             return 2 * x
 
     pool = WorkerPool(max_workers=2)
-    print(pool.run(lambda x: Thing().twice(x), 21, timeout=60))
-    actor = pool.actor(Thing, timeout=60)
+    print(pool.run(lambda x: Thing().twice(x), 21, timeout=120))
+    actor = pool.actor(Thing, timeout=120)
     try:
-        actor.call("twice", -1, timeout=60)
+        actor.call("twice", -1, timeout=120)
     except Mine as error:
         print("caught", error)
 """
@@ -150,11 +150,11 @@ def test_a_fork_that_exits_does_not_affect_the_owner(tmp_path):
         from pathlib import Path
         from rllm_gym.runtime import WorkerPool
         pool = WorkerPool(max_workers=2)
-        actor = pool.actor(dict, timeout=60)
-        pool.run(abs, -1, timeout=60)
+        actor = pool.actor(dict, timeout=120)
+        pool.run(abs, -1, timeout=120)
         results = []
         work = Path(sys.argv[1]).read_text
-        thread = threading.Thread(target=lambda: results.append(pool.run(work, timeout=60)))
+        thread = threading.Thread(target=lambda: results.append(pool.run(work, timeout=120)))
         thread.start()
         with open(sys.argv[1], "w") as fifo:  # opens when the work has opened it: the call is running
             child = os.fork()
@@ -163,7 +163,7 @@ def test_a_fork_that_exits_does_not_affect_the_owner(tmp_path):
             os.waitpid(child, 0)
             fifo.write("done")
         thread.join()
-        print(results, actor.call("get", 1, timeout=60), pool.killed)
+        print(results, actor.call("get", 1, timeout=120), pool.killed)
         """,
         str(tmp_path / "fifo"),
     )
@@ -191,7 +191,7 @@ def test_a_python_that_does_not_start_is_reported_at_once():
             sys.executable = broken
             with WorkerPool(max_workers=1) as pool:
                 try:
-                    pool.run(abs, -1, timeout=60)
+                    pool.run(abs, -1, timeout=120)
                 except WorkerStartFailed as error:
                     print("reported")
     """)

@@ -135,7 +135,7 @@ TESTS = RepositoryTests(
         "tests/test_pricing.py::test_discounts[10.0-0-10.0]",
         "tests/test_stock.py::test_take",
     ),
-    timeout=60,
+    timeout=240,
 )
 
 

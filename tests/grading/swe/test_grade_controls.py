@@ -158,7 +158,7 @@ def test_test_settings_are_restored_and_the_rest_of_pyproject_is_kept(pool: Sand
         "    table = tomllib.loads(pathlib.Path('pyproject.toml').read_text())\n"
         "    assert table['project']['version'] == '1.1'\n"
     }
-    tests = RepositoryTests(hidden_tests=hidden, fail_to_pass=("tests/test_version.py::test_version",), timeout=60)
+    tests = RepositoryTests(hidden_tests=hidden, fail_to_pass=("tests/test_version.py::test_version",), timeout=240)
     text = FILES["pyproject.toml"].replace('"1.0"', '"1.1"').replace("-q --maxfail=1", "--collect-only")
     verdict = grade_repository_sync(pool, write(tmp_path), changes({"pyproject.toml": text}), tests)
     assert verdict.correct, verdict
@@ -322,7 +322,7 @@ def test_tests_of_every_shape_are_graded(pool: SandboxPool, tmp_path: Path, fold
     tests = RepositoryTests(
         hidden_tests={"tests/unit/test_core.py": SHAPES},
         fail_to_pass=tuple(f"tests/unit/test_core.py::{name}" for name in SHAPE_NAMES),
-        timeout=60,
+        timeout=240,
     )
     gold = changes({f"{folder}pack/core.py": CORE})
     for _ in range(verdicts):
@@ -367,7 +367,7 @@ def test_commands_and_ids_of_other_kinds(
         pass_to_pass=(style.format("test_of_nothing"),),
         test_command=command,
         log_parser=parser,
-        timeout=60,
+        timeout=240,
     )
     files = {path: text for path, text in FILES.items() if not path.startswith("tests/")}
     base = write(tmp_path, files)

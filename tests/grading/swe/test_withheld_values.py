@@ -254,7 +254,7 @@ def test_an_emptied_helper_of_the_product_is_detected(pool: SandboxPool, base: P
     write(base, MORE)
     text = "from shop.pricing import discounted\nfrom shop.testing import assert_same\n\n\n"
     text += "def test_discount():\n    assert_same(discounted(200, 10), 180)\n"
-    tests = RepositoryTests({"tests/test_new.py": text}, ("tests/test_new.py::test_discount",), timeout=60)
+    tests = RepositoryTests({"tests/test_new.py": text}, ("tests/test_new.py::test_discount",), timeout=240)
     emptied = changes({"shop/testing.py": "def assert_same(one, other): pass\n"})
     assert grade_repository_sync(pool, base, emptied, tests).reason == "a mutated test passes"
     assert grade_repository_sync(pool, base, changes({"shop/pricing.py": FIXED}), tests).correct
