@@ -74,9 +74,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     environment replaces it at the next reset; the others are not affected. A reset is tried three times; an episode
     that cannot begin is reported the same way.
 
-    **Ctrl-C** while a call waits loses nothing: :meth:`reset_wait`, :meth:`step_wait` or :meth:`recv` returns the
-    results. At any other instant it may lose some, and then all later calls but ``close`` raise
-    ``ClosedEnvironmentError``.
+    **Ctrl-C** while :meth:`reset`, :meth:`step` or :meth:`recv` waits loses nothing: :meth:`reset_wait`,
+    :meth:`step_wait` or :meth:`recv` returns the results. At any other instant, and in :meth:`call`, :meth:`render`,
+    :meth:`get_attr` and :meth:`set_attr` also while they wait, it may lose some; then every later call but ``close``
+    raises ``ClosedEnvironmentError``.
 
     Args:
         num_envs: Number of environments.
@@ -308,22 +309,27 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self.get_attr("np_random_seed")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close every environment and end every worker.
+        """Close every environment and end every worker. A call that waits in another thread raises at once.
 
         Args:
             timeout: Seconds that environments in progress get to finish; ``None`` for the deadline of ``close``.
             terminate: Do not wait for them.
         """
+        self.closed = True  # from here on, calls in other threads are refused
         busy = [slot for slot in self._states if slot.busy]
         wait = busy and not terminate and not self._interrupted and self._finalizer.alive and os.getpid() == self._pid
-        if wait and not self._receiving.locked():  # otherwise another thread takes the results
-            give_up = time.monotonic() + (self._deadlines.close if timeout is None else timeout)
-            missing = len(busy) - len(self._arrived) - len(self._unresolved)
-            with self._receiving:
-                while missing > 0 and (left := give_up - time.monotonic()) > 0:
-                    self._executor.wait(missing, left)
-                    missing -= len(self._executor.take())
-        self._finalizer()
+        try:
+            if wait and self._receiving.acquire(blocking=False):  # otherwise another thread waits for the results
+                give_up = time.monotonic() + (self._deadlines.close if timeout is None else timeout)
+                missing = len(busy) - len(self._arrived) - len(self._unresolved)
+                try:
+                    while missing > 0 and (left := give_up - time.monotonic()) > 0:
+                        self._executor.wait(missing, left)
+                        missing -= len(self._executor.take())
+                finally:
+                    self._receiving.release()
+        finally:
+            self._finalizer()
 
     # Asynchronous interface
 
@@ -379,10 +385,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
             raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
-        if self._receiving.locked():
-            raise AlreadyPendingCallError(
-                "`recv` is already running in another thread; call it from one thread at a time", "recv"
-            )
+        self._assert_only_reader("recv")
         with self._receiving:
             in_progress = sum(1 for slot in self._states if slot.busy)
             if in_progress < min_envs:
@@ -455,9 +458,11 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _finish(self, what: str, timeout: float | None) -> list[StepResult]:
         """Wait for the requested results, and return them in the requested order."""
-        if self._pending != what:
-            raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
-        arrived = self._collect(len(self._requested), timeout)
+        self._assert_only_reader(f"{what}_wait")
+        with self._receiving:
+            if self._pending != what:
+                raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
+            arrived = self._collect(len(self._requested), timeout)
         return [arrived[index] for index in self._requested]
 
     def _collect(self, count: int, timeout: float | None) -> dict[int, StepResult]:
@@ -523,9 +528,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             for command in commands:
                 self._states[command.index].busy = command.op
             self._executor.submit(commands)
-            while len(outcomes) < len(commands):
-                self._executor.wait(len(commands) - len(outcomes), None)
-                outcomes += self._executor.take()
+            with self._receiving:
+                while len(outcomes) < len(commands):
+                    self._executor.wait(len(commands) - len(outcomes), None)
+                    outcomes += self._executor.take()
             for outcome in outcomes:
                 slot = self._states[outcome.index]
                 slot.busy = ""
@@ -593,6 +599,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             if slot.busy:
                 busy = [index for index, slot in enumerate(self._states) if slot.busy]
                 raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
+
+    def _assert_only_reader(self, what: str) -> None:
+        if self._receiving.locked():
+            self._assert_open()  # the other thread may be closing
+            raise AlreadyPendingCallError(
+                f"`{what}` while another thread waits for results; call it from one thread at a time", what
+            )
 
     def _assert_open(self) -> None:
         if self.closed:
