@@ -307,16 +307,21 @@ class PendingCall:
     and when the deadline passes, and once that returns True :meth:`result` or :meth:`aresult`.
 
     Attributes:
+        context: What the caller needs to know when it has ended.
         fileno: File descriptor of the worker's socket.
         deadline: When the reply is late, in seconds of ``time.monotonic()``.
         unsent: The part of the request that the worker's socket could not take yet.
     """
+
+    __slots__ = ("_connection", "_hung_up", "_method", "_on_end", "_reply", "_timeout", "_worker", "context",
+                 "deadline", "fileno", "unsent")  # fmt: skip
 
     def __init__(
         self, worker: ProcessWorker, method: str, args: tuple[Any, ...], timeout: float, on_end: Callable[[], None]
     ) -> None:
         self._worker = worker
         self._connection = worker._connection
+        self.context: Any = None
         self.fileno = self._connection.fileno
         self._method = method
         self._timeout = timeout
@@ -385,7 +390,10 @@ class PendingCall:
     def _end(self) -> None:
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
-            self._worker._answered()
+            worker = self._worker
+            worker._request_pending = False
+            if not worker.alive:
+                worker._answered()
             on_end()
 
 

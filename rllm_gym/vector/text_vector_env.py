@@ -235,7 +235,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             AlreadyPendingCallError: A call is in progress.
         """
         self.step_async(actions)
-        return self._step_results(None)
+        return batch_results(self.single_observation_space, self._finish("step", None))
 
     def step_async(self, actions: Any) -> None:
         """Start :meth:`step` without waiting; :meth:`step_wait` returns the result."""
@@ -252,9 +252,6 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 they continue, arrived results are kept, and another call returns all.
         """
         self._assert_open()
-        return self._step_results(timeout)
-
-    def _step_results(self, timeout: float | None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         return batch_results(self.single_observation_space, self._finish("step", timeout))
 
     def render(self) -> tuple[Any, ...]:
@@ -443,14 +440,17 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     ) -> None:
         """Submit what ``prepare`` returns for each environment; ``pending`` names the call that fetches the results."""
         try:
-            requests = list(map(prepare, indices, *arguments))
-            commands = [request for request in requests if isinstance(request, EnvCommand)]
+            commands: list[EnvCommand] = []
+            known: list[EnvResult] = []
+            for request in map(prepare, indices, *arguments):
+                if isinstance(request, EnvCommand):
+                    commands.append(request)
+                else:
+                    known.append(request)
             if commands:
                 self._executor.submit(commands)
-            if len(commands) < len(requests):
-                for request in requests:
-                    if isinstance(request, EnvResult):
-                        self._executor.put(request)
+            for result in known:
+                self._executor.put(result)
             self._pending, self._requested = pending, indices
         except BaseException as error:
             self._interrupted = type(error).__name__
@@ -463,7 +463,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             if self._pending != what:
                 raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
             arrived = self._collect(len(self._requested), timeout)
-        return [arrived[index] for index in self._requested]
+        return list(map(arrived.__getitem__, self._requested))
 
     def _collect(self, count: int, timeout: float | None) -> dict[int, StepResult]:
         """Wait until ``count`` results have arrived, and return all that have, in the order of arrival.
@@ -483,10 +483,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 if not self._pending or len(self._unresolved) >= missing:
                     self._resolve()
                 changing = False
-                if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
+                if give_up is not None and len(self._arrived) < count and time.monotonic() >= give_up:
                     raise self._timeout(timeout)
             changing = True
-            failed = next((index for index, result in self._arrived.items() if isinstance(result, Exception)), None)
+            failed = None
+            for index, result in self._arrived.items():
+                if isinstance(result, Exception):
+                    failed = index
+                    break
             if failed is None or self._pending:
                 arrived, self._arrived = self._arrived, {}
             else:  # the others are for the next call
