@@ -20,7 +20,7 @@ from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
 from rllm_gym.runtime.request_handler import WorkRequest
-from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, WorkerThreads
+from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, WorkerThreads, kill_workers
 
 Kind = Literal["thread", "process", "ray"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -514,6 +514,7 @@ def _end_collected(pool: WorkerPool, worker: Worker) -> None:
 
 
 def _shut_down(server: ForkServerClient | WorkerThreads | None, workers: set[Worker]) -> None:
+    kill_workers([worker for worker in list(workers) if isinstance(worker, ThreadWorker)])
     for worker in list(workers):
         worker.kill()
     workers.clear()

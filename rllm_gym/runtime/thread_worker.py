@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -188,12 +188,11 @@ class WorkerThreads:
     def mailbox(self, loop: asyncio.AbstractEventLoop) -> _LoopMailbox:
         return self._mailboxes.get(loop) or self._mailboxes.setdefault(loop, _LoopMailbox(self))
 
-    def give_up(self, call: ThreadCall, why: str) -> int:
+    def give_up(self, call: ThreadCall) -> int:
         """Give up a call, which then does not end by itself, and abandon its thread if it is running.
 
         Args:
             call: A call that was submitted, or that will be: it is then ignored.
-            why: For the log.
 
         Returns:
             Its state until now.
@@ -203,18 +202,20 @@ class WorkerThreads:
             if state in (_WAITING, _RUNNING):
                 call.state = _GIVEN_UP
             if state == _RUNNING:
-                counted = self._parent or self
-                counted.abandoned += 1
-                count = counted.abandoned
+                (self._parent or self).abandoned += 1
                 thread = next(thread for thread in self._threads if thread.call is call)
                 self._leading.discard(thread)
                 self._threads.discard(thread)
-        if state == _RUNNING:
-            _log.warning(
-                "%r %s; its thread cannot be killed and was abandoned (%d thread(s) of pool %r so far)",
-                *(call.request.name, why, count, self._name),
-            )
         return state
+
+    def log_abandoned(self, calls: Sequence[ThreadCall], why: str) -> None:
+        """Log, in one line, that the threads of these calls were abandoned."""
+        pool = self._parent or self
+        _log.warning(
+            "%s %s: %d thread(s) of pool %r cannot be killed and were abandoned (%d so far)",
+            ", ".join(dict.fromkeys(repr(call.request.name) for call in calls)),
+            *(why, len(calls), pool._name, pool.abandoned),
+        )
 
     def close(self) -> None:
         """End the threads once there are no more calls. Safe to call twice."""
@@ -443,7 +444,8 @@ class ThreadWorker:
         except Exception:
             raise
         except BaseException:  # Ctrl-C
-            self._end(call, "was not waited for: the wait was interrupted")
+            if self._end(call) == _RUNNING:
+                self.threads.log_abandoned([call], "was not waited for, because the wait was interrupted")
             raise
 
     async def aask(self, request: WorkRequest, timeout: float) -> Any:
@@ -462,22 +464,20 @@ class ThreadWorker:
         try:
             await future
         except BaseException:
-            self._end(call, "was not waited for: the wait was cancelled")
+            if self._end(call) == _RUNNING:
+                self.threads.log_abandoned([call], "was not waited for, because the wait was cancelled")
             raise
         return call.result()
 
     def kill(self) -> None:
         """Accept no more work. The result of work in progress is dropped; its caller gets ``WorkerDied`` now."""
-        if not self.alive:
-            return
-        call = self.call
-        if self._end(call, "was not waited for: its worker was closed") in (_WAITING, _RUNNING) and call is not None:
-            call.end(False, WorkerDied(f"worker {self.name} was closed during a call"))
+        kill_workers([self])
 
     def end_late(self, call: ThreadCall) -> None:
         """End a call whose deadline has passed."""
-        text = f"did not finish within {call.seconds:g} s"
-        if self.threads.give_up(call, text) == _RUNNING:
+        if self.threads.give_up(call) == _RUNNING:
+            text = f"did not finish within {call.seconds:g} s"
+            self.threads.log_abandoned([call], text)
             self.alive = False
             self._end_own_thread()
             text = f"{call.request.name!r} {text}; thread {self.name} cannot be killed and was abandoned"
@@ -488,11 +488,11 @@ class ThreadWorker:
         self._seconds += 0.3 * (seconds - self._seconds)
         self.slow = self._seconds > _SLOW
 
-    def _end(self, call: ThreadCall | None, why: str) -> int:
+    def _end(self, call: ThreadCall | None) -> int:
         """End the worker, and return the state of its call until now."""
         self.alive = False
         self.call = None
-        state = _DONE if call is None else self.threads.give_up(call, why)
+        state = _DONE if call is None else self.threads.give_up(call)
         # Otherwise the object is closed when the call returns.
         if state in (_WAITING, _DONE) and self.handler.has_object:
             with suppress(RuntimeError):  # no more threads, or a fork
@@ -503,3 +503,19 @@ class ThreadWorker:
     def _end_own_thread(self) -> None:
         if self._own_thread:
             self.threads.close()
+
+
+def kill_workers(workers: Iterable[ThreadWorker]) -> None:
+    """Kill workers, with one line in the log for all threads that are abandoned."""
+    abandoned = []
+    for worker in workers:
+        if not worker.alive:
+            continue
+        call = worker.call
+        state = worker._end(call)
+        if call is not None and state in (_WAITING, _RUNNING):
+            if state == _RUNNING:
+                abandoned.append(call)
+            call.end(False, WorkerDied(f"worker {worker.name} was closed during a call"))
+    if abandoned:
+        abandoned[0].worker.threads.log_abandoned(abandoned, "was not waited for, because its worker was closed")
