@@ -211,7 +211,7 @@ class ProcessWorker:
     def is_healthy(self) -> bool:
         return self.alive and self._connection.is_idle()
 
-    def ask(self, request: WorkRequest, timeout: float) -> Any:
+    def call(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
         self._request_pending = True
         try:
@@ -231,7 +231,7 @@ class ProcessWorker:
             self._answered()
         return self._decode(reply, request.name)
 
-    async def aask(self, request: WorkRequest, timeout: float) -> Any:
+    async def acall(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
         self._request_pending = True
         try:
@@ -368,7 +368,7 @@ class PendingCall:
         return value
 
     def result(self) -> Any:
-        """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.ask`."""
+        """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.call`."""
         try:
             if self._reply is not None:
                 return self._worker._decode(self._reply, self._method)
