@@ -81,10 +81,10 @@ def call_inline() -> None:
     from rllm_gym.runtime.request_handler import WorkRequest
     from rllm_gym.runtime.thread_worker import ThreadWorker
 
-    async def aask(worker: ThreadWorker, request: WorkRequest, timeout: float) -> Any:  # noqa: ASYNC109 - its interface
+    async def acall(worker: ThreadWorker, request: WorkRequest, timeout: float) -> Any:  # noqa: ASYNC109 - its interface
         return worker.handler.handle(request)
 
-    ThreadWorker.aask = aask  # type: ignore[assignment, method-assign]
+    ThreadWorker.acall = acall  # type: ignore[assignment, method-assign]
 
 
 def demo_collection() -> tuple[Any, Callable[[], None]]:

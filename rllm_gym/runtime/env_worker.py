@@ -109,7 +109,7 @@ class EnvWorker:
             self._host.async_env()
         else:
             local = await self._start()
-            await self._ask("make", "make", *names)
+            await self._call("make", "make", *names)
             if local is not None:
                 self._await_coroutines(local)
         self._made.add(env_name)
@@ -133,7 +133,7 @@ class EnvWorker:
             TaskError: There is no such task.
         """
         if self._host is None:
-            return await self._ask("reset", "reset", seed, options, *((env_name,) if env_name else ()))
+            return await self._call("reset", "reset", seed, options, *((env_name,) if env_name else ()))
         self._host.use(env_name)
         coroutine = self._host.async_env().async_reset(seed=seed, options=options)
         return self._host.checked_reset(await self._awaited("reset", coroutine))
@@ -141,7 +141,7 @@ class EnvWorker:
     async def step(self, action: Any) -> Any:
         """Step the environment that was reset last. Raises the same faults as :meth:`reset`."""
         if self._host is None:
-            return await self._ask("step", "step", action)
+            return await self._call("step", "step", action)
         result: StepResult = self._host.checked_step(
             await self._awaited("step", self._host.async_env().async_step(action))
         )
@@ -150,7 +150,7 @@ class EnvWorker:
     async def call(self, method: str, *args: Any) -> Any:
         """Call another method of the host, within the deadline of a step. Raises the same faults as :meth:`step`."""
         if self._host is None:
-            return await self._ask("step", method, *args)
+            return await self._call("step", method, *args)
         result = getattr(self._host, method)(*args)
         return await self._within("step", result) if asyncio.iscoroutine(result) else result
 
@@ -185,7 +185,7 @@ class EnvWorker:
                 if error is not None:
                     raise error
         elif made and self._actor is not None and self._actor.alive:
-            await self._ask("close", "close")
+            await self._call("close", "close")
 
     async def aclose(self) -> None:
         """Close the environments, and end the worker in any case.
@@ -229,7 +229,7 @@ class EnvWorker:
         self._actor.kill()
         self._actor = None
 
-    async def _ask(self, phase: str, method: str, *args: Any) -> Any:
+    async def _call(self, phase: str, method: str, *args: Any) -> Any:
         actor = self._actor
         if actor is None:
             raise EnvironmentFault("the environment is closed", kind="closed")

@@ -20,7 +20,8 @@ from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
 from rllm_gym.runtime.request_handler import WorkRequest
-from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, WorkerThreads
+from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, kill_workers
+from rllm_gym.runtime.worker_threads import WorkerThreads
 
 Kind = Literal["thread", "process", "ray"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -150,7 +151,7 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = self._acquire(queue_timeout)
         try:
-            return worker.ask(WorkRequest("run", fn, args), timeout)
+            return worker.call(WorkRequest("run", fn, args), timeout)
         finally:
             self._release(worker)
 
@@ -161,7 +162,7 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = await self._aacquire(queue_timeout)
         try:
-            return await worker.aask(WorkRequest("run", fn, args), timeout)
+            return await worker.acall(WorkRequest("run", fn, args), timeout)
         finally:
             self._release(worker)
 
@@ -175,7 +176,7 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = self._acquire(queue_timeout)
         try:
-            worker.ask(WorkRequest("make", factory, args), timeout)
+            worker.call(WorkRequest("make", factory, args), timeout)
         except BaseException:
             self._end_worker(worker)
             raise
@@ -188,7 +189,7 @@ class WorkerPool:
         _check_timeout(timeout)
         worker = await self._aacquire(queue_timeout)
         try:
-            await worker.aask(WorkRequest("make", factory, args), timeout)
+            await worker.acall(WorkRequest("make", factory, args), timeout)
         except BaseException:
             self._end_worker(worker)
             raise
@@ -417,7 +418,7 @@ class Actor:
         try:
             self._begin(method)
             try:
-                return self._worker.ask(WorkRequest("call", method, args, kwargs), timeout)
+                return self._worker.call(WorkRequest("call", method, args, kwargs), timeout)
             finally:
                 self._end()
         except Exception:
@@ -431,7 +432,7 @@ class Actor:
         _check_timeout(timeout)
         self._begin(method)
         try:
-            return await self._worker.aask(WorkRequest("call", method, args, kwargs), timeout)
+            return await self._worker.acall(WorkRequest("call", method, args, kwargs), timeout)
         finally:
             self._end()
 
@@ -470,7 +471,7 @@ class Actor:
             self.kill()
             return
         try:
-            self._worker.ask(WorkRequest("close"), timeout)
+            self._worker.call(WorkRequest("close"), timeout)
         finally:
             self._busy.release()
             self.kill()
@@ -482,7 +483,7 @@ class Actor:
             self.kill()
             return
         try:
-            await self._worker.aask(WorkRequest("close"), timeout)
+            await self._worker.acall(WorkRequest("close"), timeout)
         finally:
             self._busy.release()
             self.kill()
@@ -514,6 +515,7 @@ def _end_collected(pool: WorkerPool, worker: Worker) -> None:
 
 
 def _shut_down(server: ForkServerClient | WorkerThreads | None, workers: set[Worker]) -> None:
+    kill_workers([worker for worker in list(workers) if isinstance(worker, ThreadWorker)])
     for worker in list(workers):
         worker.kill()
     workers.clear()

@@ -211,7 +211,7 @@ class ProcessWorker:
     def is_healthy(self) -> bool:
         return self.alive and self._connection.is_idle()
 
-    def ask(self, request: WorkRequest, timeout: float) -> Any:
+    def call(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
         self._request_pending = True
         try:
@@ -231,7 +231,7 @@ class ProcessWorker:
             self._answered()
         return self._decode(reply, request.name)
 
-    async def aask(self, request: WorkRequest, timeout: float) -> Any:
+    async def acall(self, request: WorkRequest, timeout: float) -> Any:
         data = encode_request(request)
         self._request_pending = True
         try:
@@ -307,16 +307,21 @@ class PendingCall:
     and when the deadline passes, and once that returns True :meth:`result` or :meth:`aresult`.
 
     Attributes:
+        context: What the caller needs to know when it has ended.
         fileno: File descriptor of the worker's socket.
         deadline: When the reply is late, in seconds of ``time.monotonic()``.
         unsent: The part of the request that the worker's socket could not take yet.
     """
+
+    __slots__ = ("_connection", "_hung_up", "_method", "_on_end", "_reply", "_timeout", "_worker", "context",
+                 "deadline", "fileno", "unsent")  # fmt: skip
 
     def __init__(
         self, worker: ProcessWorker, method: str, args: tuple[Any, ...], timeout: float, on_end: Callable[[], None]
     ) -> None:
         self._worker = worker
         self._connection = worker._connection
+        self.context: Any = None
         self.fileno = self._connection.fileno
         self._method = method
         self._timeout = timeout
@@ -363,7 +368,7 @@ class PendingCall:
         return value
 
     def result(self) -> Any:
-        """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.ask`."""
+        """Return the result of a call that has ended. Raises as :meth:`ProcessWorker.call`."""
         try:
             if self._reply is not None:
                 return self._worker._decode(self._reply, self._method)
@@ -385,7 +390,10 @@ class PendingCall:
     def _end(self) -> None:
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
-            self._worker._answered()
+            worker = self._worker
+            worker._request_pending = False
+            if not worker.alive:
+                worker._answered()
             on_end()
 
 

@@ -113,7 +113,7 @@ class RayWorker:
     def is_healthy(self) -> bool:
         return self.alive and _connected()
 
-    def ask(self, request: WorkRequest, timeout: float) -> Any:
+    def call(self, request: WorkRequest, timeout: float) -> Any:
         import ray
 
         data = encode_request(request)
@@ -131,7 +131,7 @@ class RayWorker:
             raise
         return self._decode(reply, request)
 
-    async def aask(self, request: WorkRequest, timeout: float) -> Any:
+    async def acall(self, request: WorkRequest, timeout: float) -> Any:
         import ray
 
         data = encode_request(request)

@@ -54,7 +54,7 @@ def empty_observation(space: gymnasium.Space[Any]) -> Any:
     return None if empty is None else next(iter(iterate(batch_space(space, 1), empty)))
 
 
-def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def batch_infos(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return one dictionary of arrays, with a mask ``_key`` for every ``key``.
 
     Numbers and bools become arrays of their type, arrays are stacked, dictionaries batched recursively, everything else
@@ -63,17 +63,18 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     count = len(infos)
     keys = tuple(infos[0])
-    if count > 1 and any(tuple(info) != keys for info in infos):
+    if "final_obs" in keys or (count > 1 and any(tuple(info) != keys for info in infos)):
         return _batch_different_infos(infos)
     batched: dict[str, Any] = {}
     masks = _masks(len(keys), count).copy()  # one array: they cost more than the values
-    for key, mask, values in zip(keys, masks, zip(*[info.values() for info in infos])):
+    for key, mask, values in zip(keys, masks, zip(*map(dict.values, infos))):
         kind = type(values[0])
-        if key == "final_obs" or (count > 1 and len(set(map(type, values))) > 1):
-            kind = object
-        if kind in _DTYPES:
+        dtype = _DTYPES.get(kind)
+        if count > 1 and len(set(map(type, values))) > 1:
+            batched[key] = _batch_values(key, values, None, count)
+        elif dtype is not None:
             try:
-                batched[key] = np.array(values, _DTYPES[kind])
+                batched[key] = np.array(values, dtype)
             except OverflowError:  # an integer beyond 64 bits
                 batched[key] = np.array(values, object)
         else:
@@ -88,7 +89,7 @@ def _masks(keys: int, count: int) -> np.ndarray:
 
 
 def _batch_different_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """As :func:`batch_infos`, for infos that do not all have the same keys in the same order."""
+    """As :func:`batch_infos`, also for ``final_obs`` and for infos with different keys, or another order."""
     batched: dict[str, Any] = {}
     count = len(infos)
     for key in dict.fromkeys(key for info in infos for key in info):

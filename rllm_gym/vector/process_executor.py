@@ -23,10 +23,7 @@ from rllm_gym.runtime.process_worker import PendingCall
 from rllm_gym.vector.async_executor import AsyncExecutor, VectorEnvWorker
 from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 
-_MAX_POLL_MS = 2**31 - 1
-
-_Call = tuple[int, PendingCall, EnvCommand]
-"""File descriptor of the worker, what was sent to it, and why."""
+_MAX_POLL_SECONDS = (2**31 - 1) / 1000
 
 
 class ProcessExecutor(AsyncExecutor):
@@ -37,7 +34,7 @@ class ProcessExecutor(AsyncExecutor):
     ) -> None:
         super().__init__(new_worker, count, deadlines, pool)
         # By file descriptor, in the order of sending. Threads share it without a lock: each change is one operation.
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._first_deadline = math.inf  # or a time before it
         # Wakes the thread that waits for workers.
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -48,7 +45,7 @@ class ProcessExecutor(AsyncExecutor):
         self._woken = self._wake_reader.fileno()
         self._waiting = False
         self._in_order = False
-        self._ready: list[int] = []
+        self._events: list[tuple[int, int]] = []
         self._any_worker = select.poll()
         self._any_worker.register(self._wake_reader, select.POLLIN)
         self._registered: set[int] = set()
@@ -71,20 +68,47 @@ class ProcessExecutor(AsyncExecutor):
                 return  # take() says so
             self._waiting = True
             try:
-                self._ready = self._poll(at_least, math.inf if timeout is None else time.monotonic() + timeout)
+                seconds = self._first_deadline - time.monotonic()
+                if timeout is not None and timeout < seconds:
+                    seconds = timeout
+                if self._results.ready or seconds < 0:
+                    seconds = 0.0
+                poller = self._any_worker
+                calls = self._calls  # another thread may close the executor, which takes them all away
+                self._in_order = at_least >= len(calls) > 1
+                if self._in_order:  # mostly, the first one is still at work
+                    call = list(calls.values())[0]  # noqa: RUF015 - other threads add calls
+                    poller = select.poll()
+                    poller.register(self._woken, select.POLLIN)
+                    poller.register(call.fileno, call.events)
+                self._events = poller.poll(None if seconds > _MAX_POLL_SECONDS else seconds * 1000)
+                if self._in_order and not self._events:  # others than the first may have answered
+                    self._in_order = False
+                    self._events = self._any_worker.poll(0)
+                for descriptor, _ in self._events:
+                    if descriptor == self._woken:
+                        with suppress(OSError):  # nothing is left, or a signal handler has closed it
+                            self._wake_reader.recv(4096)
             finally:
                 self._waiting = False
 
     def take(self) -> list[EnvResult]:
         results = super().take() if self._results.ready else []
+        call: PendingCall | None
         if self._in_order:
-            for item in list(self._calls.values()):
-                if not item[1].advance():
+            for call in list(self._calls.values()):
+                if not call.advance():
                     break
-                self._finish(item, results)
+                self._finish(call, results)
         else:
-            for descriptor in self._ready:
-                self._read(descriptor, results)
+            for descriptor, _ in self._events:
+                call = self._calls.get(descriptor)
+                if call is None:
+                    self._unregister(descriptor)
+                elif call.advance():
+                    self._finish(call, results)
+                else:
+                    self._register(call)  # its events may have changed
         if time.monotonic() >= self._first_deadline:
             self._end_late(results)
         return results
@@ -93,7 +117,7 @@ class ProcessExecutor(AsyncExecutor):
         if self._closed or os.getpid() != self._pid:
             return
         calls, self._calls = self._calls, {}
-        for _, call, _ in list(calls.values()):
+        for call in list(calls.values()):
             call.cancel()
         self._results.close()  # from here on nothing waits again
         self._wake()
@@ -115,77 +139,50 @@ class ProcessExecutor(AsyncExecutor):
             return False
         if call is None:
             return False
-        descriptor = call.fileno
-        self._calls[descriptor] = descriptor, call, command
+        call.context = command
+        self._calls[call.fileno] = call
         if call.deadline < self._first_deadline:
             self._first_deadline = call.deadline
-        if descriptor not in self._registered or call.unsent:
-            self._register(descriptor, call)
+        if call.fileno not in self._registered or call.unsent:
+            self._register(call)
         return True
 
     # Reading, in the thread that takes results
 
-    def _poll(self, at_least: int, until: float) -> list[int]:
-        """Wait until there is something to read, or until a time. Returns the file descriptors of workers to read."""
-        until = min(until, self._first_deadline)
-        poller = self._any_worker
-        calls = self._calls  # another thread may close the executor, which takes them all away
-        self._in_order = at_least >= len(calls) > 1
-        if self._in_order:  # mostly, the first one is still at work
-            descriptor, call, _ = list(calls.values())[0]  # noqa: RUF015 - other threads add calls
-            poller = select.poll()
-            poller.register(self._woken, select.POLLIN)
-            poller.register(descriptor, call.events)
-        left = 0 if self._results.ready else (until - time.monotonic()) * 1000
-        events = poller.poll(None if left > _MAX_POLL_MS else left if left > 0 else 0)
-        if self._in_order and not events:  # others than the first may have answered
-            self._in_order = False
-            events = self._any_worker.poll(0)
-        ready = [descriptor for descriptor, _ in events]
-        if self._woken in ready:
-            ready.remove(self._woken)
-            with suppress(OSError):  # nothing is left, or a signal handler has closed it
-                self._wake_reader.recv(4096)
-        return ready
-
-    def _read(self, descriptor: int, results: list[EnvResult]) -> None:
-        """Read what a worker has sent."""
-        item = self._calls.get(descriptor)
-        if item is None:  # an idle worker has died: its next call will say so
-            self._any_worker.unregister(descriptor)
-            self._registered.discard(descriptor)
-            if item := self._calls.get(descriptor):  # sent by another thread meanwhile
-                self._register(descriptor, item[1])
-        elif item[1].advance():
-            self._finish(item, results)
-        else:
-            self._register(descriptor, item[1])  # its events may have changed
+    def _unregister(self, descriptor: int) -> None:
+        """Ignore an idle worker that has died: its next call will say so."""
+        if descriptor == self._woken:
+            return
+        self._any_worker.unregister(descriptor)
+        self._registered.discard(descriptor)
+        if call := self._calls.get(descriptor):  # sent by another thread meanwhile
+            self._register(call)
 
     def _end_late(self, results: list[EnvResult]) -> None:
         """End the calls that are late."""
-        for item in list(self._calls.values()):
-            if item[1].advance():
-                self._finish(item, results)
+        for call in list(self._calls.values()):
+            if call.advance():
+                self._finish(call, results)
         # Repeated if another thread has sent something meanwhile.
-        while (first := min([call.deadline for _, call, _ in list(self._calls.values())], default=math.inf)) != (
+        while (first := min([call.deadline for call in list(self._calls.values())], default=math.inf)) != (
             self._first_deadline
         ):
             self._first_deadline = first
 
-    def _register(self, descriptor: int, call: PendingCall) -> None:
-        self._any_worker.register(descriptor, call.events)
-        self._registered.add(descriptor)
+    def _register(self, call: PendingCall) -> None:
+        self._any_worker.register(call.fileno, call.events)
+        self._registered.add(call.fileno)
 
-    def _finish(self, item: _Call, results: list[EnvResult]) -> None:
-        descriptor, call, command = item
-        if self._calls.pop(descriptor, None) is None:
+    def _finish(self, call: PendingCall, results: list[EnvResult]) -> None:
+        if self._calls.pop(call.fileno, None) is None:
             return  # closed meanwhile
+        command: EnvCommand = call.context
         value = call.value()
         if value is None:  # the event loop deals with it
             self._loop.call_soon(partial(self._begin, [command], call))
         elif command.op == "reset":
             results.append(EnvResult(command.index, command.final, value, replacements=command.replacements))
-        elif (following := command.reset_after(value)) is None:
+        elif command.retry is None or (following := command.reset_after(value)) is None:
             results.append(EnvResult(command.index, value))
         else:
             self.submit([following])

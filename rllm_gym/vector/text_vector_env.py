@@ -74,9 +74,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     environment replaces it at the next reset; the others are not affected. A reset is tried three times; an episode
     that cannot begin is reported the same way.
 
-    **Ctrl-C** while a call waits loses nothing: :meth:`reset_wait`, :meth:`step_wait` or :meth:`recv` returns the
-    results. At any other instant it may lose some, and then all later calls but ``close`` raise
-    ``ClosedEnvironmentError``.
+    **Ctrl-C** while :meth:`reset`, :meth:`step` or :meth:`recv` waits loses nothing: :meth:`reset_wait`,
+    :meth:`step_wait` or :meth:`recv` returns the results. At any other instant, and in :meth:`call`, :meth:`render`,
+    :meth:`get_attr` and :meth:`set_attr` also while they wait, it may lose some; then every later call but ``close``
+    raises ``ClosedEnvironmentError``.
 
     Args:
         num_envs: Number of environments.
@@ -234,7 +235,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             AlreadyPendingCallError: A call is in progress.
         """
         self.step_async(actions)
-        return self._step_results(None)
+        return batch_results(self.single_observation_space, self._finish("step", None))
 
     def step_async(self, actions: Any) -> None:
         """Start :meth:`step` without waiting; :meth:`step_wait` returns the result."""
@@ -251,9 +252,6 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 they continue, arrived results are kept, and another call returns all.
         """
         self._assert_open()
-        return self._step_results(timeout)
-
-    def _step_results(self, timeout: float | None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         return batch_results(self.single_observation_space, self._finish("step", timeout))
 
     def render(self) -> tuple[Any, ...]:
@@ -308,22 +306,27 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self.get_attr("np_random_seed")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close every environment and end every worker.
+        """Close every environment and end every worker. A call that waits in another thread raises at once.
 
         Args:
             timeout: Seconds that environments in progress get to finish; ``None`` for the deadline of ``close``.
             terminate: Do not wait for them.
         """
+        self.closed = True  # from here on, calls in other threads are refused
         busy = [slot for slot in self._states if slot.busy]
         wait = busy and not terminate and not self._interrupted and self._finalizer.alive and os.getpid() == self._pid
-        if wait and not self._receiving.locked():  # otherwise another thread takes the results
-            give_up = time.monotonic() + (self._deadlines.close if timeout is None else timeout)
-            missing = len(busy) - len(self._arrived) - len(self._unresolved)
-            with self._receiving:
-                while missing > 0 and (left := give_up - time.monotonic()) > 0:
-                    self._executor.wait(missing, left)
-                    missing -= len(self._executor.take())
-        self._finalizer()
+        try:
+            if wait and self._receiving.acquire(blocking=False):  # otherwise another thread waits for the results
+                give_up = time.monotonic() + (self._deadlines.close if timeout is None else timeout)
+                missing = len(busy) - len(self._arrived) - len(self._unresolved)
+                try:
+                    while missing > 0 and (left := give_up - time.monotonic()) > 0:
+                        self._executor.wait(missing, left)
+                        missing -= len(self._executor.take())
+                finally:
+                    self._receiving.release()
+        finally:
+            self._finalizer()
 
     # Asynchronous interface
 
@@ -379,10 +382,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
             raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
-        if self._receiving.locked():
-            raise AlreadyPendingCallError(
-                "`recv` is already running in another thread; call it from one thread at a time", "recv"
-            )
+        self._assert_only_reader("recv")
         with self._receiving:
             in_progress = sum(1 for slot in self._states if slot.busy)
             if in_progress < min_envs:
@@ -440,14 +440,17 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     ) -> None:
         """Submit what ``prepare`` returns for each environment; ``pending`` names the call that fetches the results."""
         try:
-            requests = list(map(prepare, indices, *arguments))
-            commands = [request for request in requests if isinstance(request, EnvCommand)]
+            commands: list[EnvCommand] = []
+            known: list[EnvResult] = []
+            for request in map(prepare, indices, *arguments):
+                if isinstance(request, EnvCommand):
+                    commands.append(request)
+                else:
+                    known.append(request)
             if commands:
                 self._executor.submit(commands)
-            if len(commands) < len(requests):
-                for request in requests:
-                    if isinstance(request, EnvResult):
-                        self._executor.put(request)
+            for result in known:
+                self._executor.put(result)
             self._pending, self._requested = pending, indices
         except BaseException as error:
             self._interrupted = type(error).__name__
@@ -455,10 +458,12 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _finish(self, what: str, timeout: float | None) -> list[StepResult]:
         """Wait for the requested results, and return them in the requested order."""
-        if self._pending != what:
-            raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
-        arrived = self._collect(len(self._requested), timeout)
-        return [arrived[index] for index in self._requested]
+        self._assert_only_reader(f"{what}_wait")
+        with self._receiving:
+            if self._pending != what:
+                raise NoAsyncCallError(f"Calling `{what}_wait` without any prior call to `{what}_async`.", what)
+            arrived = self._collect(len(self._requested), timeout)
+        return list(map(arrived.__getitem__, self._requested))
 
     def _collect(self, count: int, timeout: float | None) -> dict[int, StepResult]:
         """Wait until ``count`` results have arrived, and return all that have, in the order of arrival.
@@ -478,10 +483,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 if not self._pending or len(self._unresolved) >= missing:
                     self._resolve()
                 changing = False
-                if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
+                if give_up is not None and len(self._arrived) < count and time.monotonic() >= give_up:
                     raise self._timeout(timeout)
             changing = True
-            failed = next((index for index, result in self._arrived.items() if isinstance(result, Exception)), None)
+            failed = None
+            for index, result in self._arrived.items():
+                if isinstance(result, Exception):
+                    failed = index
+                    break
             if failed is None or self._pending:
                 arrived, self._arrived = self._arrived, {}
             else:  # the others are for the next call
@@ -523,9 +532,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             for command in commands:
                 self._states[command.index].busy = command.op
             self._executor.submit(commands)
-            while len(outcomes) < len(commands):
-                self._executor.wait(len(commands) - len(outcomes), None)
-                outcomes += self._executor.take()
+            with self._receiving:
+                while len(outcomes) < len(commands):
+                    self._executor.wait(len(commands) - len(outcomes), None)
+                    outcomes += self._executor.take()
             for outcome in outcomes:
                 slot = self._states[outcome.index]
                 slot.busy = ""
@@ -593,6 +603,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             if slot.busy:
                 busy = [index for index, slot in enumerate(self._states) if slot.busy]
                 raise AlreadyPendingCallError(f"in progress: {format_indices(busy)}; call recv() before `{what}`", what)
+
+    def _assert_only_reader(self, what: str) -> None:
+        if self._receiving.locked():
+            self._assert_open()  # the other thread may be closing
+            raise AlreadyPendingCallError(
+                f"`{what}` while another thread waits for results; call it from one thread at a time", what
+            )
 
     def _assert_open(self) -> None:
         if self.closed:

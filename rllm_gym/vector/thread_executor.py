@@ -12,7 +12,7 @@ from typing import Any
 
 from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_worker import EnvDeadlines
-from rllm_gym.runtime.thread_worker import ThreadCall
+from rllm_gym.runtime.thread_worker import ThreadCall, kill_workers
 from rllm_gym.vector.async_executor import AsyncExecutor, VectorEnvWorker
 from rllm_gym.vector.env_commands import EnvCommand, EnvResult
 
@@ -58,8 +58,7 @@ class ThreadExecutor(AsyncExecutor):
         if self._closed or os.getpid() != self._pid:
             return
         calls, self._calls = self._calls, {}
-        for call in list(calls.values()):
-            call.worker.kill()
+        kill_workers([call.worker for call in list(calls.values())])
         super().close()
 
     def _prepare(self, command: EnvCommand) -> ThreadCall | None:

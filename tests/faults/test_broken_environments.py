@@ -70,7 +70,7 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog: pytest.Lo
     engine, episodes = run("thread", kinds, retries=0)
     check_episodes(engine, episodes, kinds, retries=0, turns=3)
     assert engine.stats.abandoned_threads == 100
-    assert "was abandoned" in caplog.text
+    assert "were abandoned" in caplog.text
     assert "fault (step_deadline)" in caplog.text
 
 

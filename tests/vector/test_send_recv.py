@@ -7,11 +7,14 @@ import queue
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
-from vector_environments import AsyncEcho, Counting, Gate, Unresettable
+from vector_environments import LONG, AsyncEcho, Counting, Gate, Unresettable, raised
 
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.vector import TextVectorEnv, VectorTimeout
@@ -536,23 +539,30 @@ def test_a_late_step_is_ended_while_a_reset_that_began_before_continues(vector, 
     assert kinds == {0: "", 1: "step_deadline"}
 
 
+class WaitsAtReset(Counting):
+    def reset(self, *, seed=None, options=None):
+        if options:
+            Path(options["task"]).read_text()
+        return super().reset(seed=seed, options=options)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_closing_ends_a_wait_in_another_thread(vector, kind, tmp_path):
-    envs = vector(1, workers=kind, deadlines={"close": 1.0})
+@pytest.mark.parametrize("name", ["recv", "step", "reset", "call"])
+def test_closing_ends_a_call_that_waits_in_another_thread(vector, kind, name, tmp_path):
+    """The environment never ends by itself: if ``close`` waited for it, neither would return."""
+    envs = vector(1, WaitsAtReset, workers=kind, deadlines={"close": 1.0})
     envs.reset(seed=0)
     gate = Gate(tmp_path / "gate")
-    envs.send([gate.action])
-    ended = queue.SimpleQueue()
-
-    def receive():
-        try:
-            envs.recv()
-        except ClosedEnvironmentError:
-            ended.put("closed")
-
-    thread = threading.Thread(target=receive)
-    thread.start()
-    with gate:
-        envs.close(timeout=0.01)
-        assert ended.get(timeout=60) == "closed"
-    thread.join(60)
+    if name == "recv":
+        envs.send([gate.action])
+    call = {
+        "recv": envs.recv,
+        "step": partial(envs.step, [gate.action]),
+        "reset": partial(envs.reset, options={"task": str(gate.path)}),
+        "call": partial(envs.call, "step", gate.action),
+    }[name]
+    with ThreadPoolExecutor(2) as threads:
+        ended = threads.submit(raised, call)
+        with gate:
+            threads.submit(envs.close, timeout=0.01).result(LONG)
+            assert isinstance(ended.result(LONG), ClosedEnvironmentError)

@@ -32,6 +32,7 @@ SEND_RECV = (
     lambda envs: (envs.send(ACTIONS), envs.recv(min_envs=2)),
     lambda envs: envs.recv(min_envs=2, timeout=LONG),
 )
+CALL = (lambda envs: envs.call("count"), lambda envs: None)
 
 
 def opened(kind):
@@ -45,8 +46,8 @@ def opened(kind):
 
 @pytest.mark.parametrize(
     ("kind", "call", "finish"),
-    [("thread", *STEP), ("thread", *SEND_RECV), ("process", *STEP), ("asyncio", *STEP)],
-    ids=["thread", "thread-recv", "process", "asyncio"],
+    [("thread", *STEP), ("thread", *SEND_RECV), ("thread", *CALL), ("process", *STEP), ("asyncio", *STEP)],
+    ids=["thread", "thread-recv", "thread-call", "process", "asyncio"],
 )
 def test_a_call_interrupted_at_any_instant_is_finished_or_refused_later(kind, call, finish, fast_start):
     outcomes = []

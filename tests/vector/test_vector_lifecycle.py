@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import gymnasium
 import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
@@ -126,6 +127,31 @@ def test_closing_during_pending_steps(kind, tmp_path):
     again.step_async([gate.action])
     with gate:
         again.close(terminate=True)
+
+
+@pytest.mark.parametrize("env_id", [Counting, "rllm/FrozenLake-v0"])
+def test_closing_logs_one_line_for_all_threads_that_are_still_in_a_step(env_id, caplog):
+    """An environment of a user has a thread of its own; those of this package share the threads of the pool."""
+    go_on, entered = threading.Event(), threading.Barrier(4)
+
+    class Waits(gymnasium.Wrapper):
+        def step(self, action):
+            entered.wait(LONG)
+            go_on.wait(LONG)
+            return super().step(action)
+
+    envs = TextVectorEnv(3, env_id=env_id, env_wrappers=[Waits])
+    try:
+        envs.reset(seed=0)
+        envs.send(["a"] * 3)
+        entered.wait(LONG)
+        envs.close(terminate=True)
+        lines = [line for line in caplog.messages if "abandoned" in line]
+        assert len(lines) == 1
+        assert lines[0].startswith("'step' was not waited for")
+        assert "3 thread(s) of pool 'vector'" in lines[0]
+    finally:
+        go_on.set()
 
 
 def test_a_failed_construction_leaves_nothing_behind():

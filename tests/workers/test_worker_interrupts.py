@@ -12,7 +12,8 @@ from worker_waiting import LONG, until
 
 from rllm_gym.runtime import DeadlineExceeded, WorkerDied, WorkerPool
 from rllm_gym.runtime.request_handler import WorkRequest
-from rllm_gym.runtime.thread_worker import ThreadWorker, WorkerThreads
+from rllm_gym.runtime.thread_worker import ThreadWorker
+from rllm_gym.runtime.worker_threads import WorkerThreads
 
 
 class Counter:
@@ -65,11 +66,11 @@ def test_a_worker_whose_call_was_interrupted_has_ended_unless_the_call_never_beg
         threads = WorkerThreads("interrupted")  # new ones: idle threads would change the number of instants
         worker, counter = ThreadWorker("interrupted", threads), Counter()
         try:
-            if not interrupt(len(alive), worker.ask, WorkRequest("run", counter.add), LONG):
+            if not interrupt(len(alive), worker.call, WorkRequest("run", counter.add), LONG):
                 break
             alive.append(worker.alive)
             if worker.alive:
-                assert worker.ask(WorkRequest("run", vars, (counter,)), LONG) == {"value": 0}
+                assert worker.call(WorkRequest("run", vars, (counter,)), LONG) == {"value": 0}
         finally:
             threads.close()
     assert set(alive) == {True, False}
