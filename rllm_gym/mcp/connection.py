@@ -131,7 +131,7 @@ async def _ignore(context: DispatchContext[Any], method: str, params: Mapping[st
     pass
 
 
-def _retrieve(future: asyncio.Future[Any]) -> None:
+def retrieve(future: asyncio.Future[Any]) -> None:
     """Mark the exception as retrieved: there may be no caller left."""
     if not future.cancelled():
         future.exception()
@@ -147,11 +147,6 @@ class ServerConnection(ABC):
         label: The server's name in messages, such as ``MCP server 'files' (node …)``.
         instructions: What the server says about its use, known when the connection is open.
         raw_tools: The tools that it listed at the start, as it describes them.
-        sent_invalid: Whether the server has sent unreadable data instead of a missing answer.
-        broke_in_call: Whether the connection failed while a request was waiting for its answer.
-        called: Whether a tool was called.
-        failed_by_itself: Whether the server ended or sent invalid data, as a tool can make it do after its answer;
-            it was not killed from outside.
     """
 
     _end_s = 5.0
@@ -161,8 +156,6 @@ class ServerConnection(ABC):
         self.label = label
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
-        self.sent_invalid = False
-        self.broke_in_call = self.called = self.failed_by_itself = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -193,7 +186,7 @@ class ServerConnection(ABC):
         """
         self._start()
         ready = asyncio.wrap_future(self._ready)
-        ready.add_done_callback(_retrieve)
+        ready.add_done_callback(retrieve)
         await asyncio.shield(ready)
 
     async def close(self) -> None:
@@ -247,7 +240,6 @@ class ServerConnection(ABC):
             JsonRpcError: The server refuses the call.
             ServerFault: It does not answer.
         """
-        self.called = True
         return await self._request("tools/call", {"name": name, "arguments": arguments})
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +254,7 @@ class ServerConnection(ABC):
         assert self._loop is not None
         if self._loop is asyncio.get_running_loop():
             task = self._loop.create_task(self._send(method, params))
-            task.add_done_callback(_retrieve)
+            task.add_done_callback(retrieve)
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -281,14 +273,11 @@ class ServerConnection(ABC):
             if isinstance(error, Exception) or (caller is not None and caller.cancelling()):
                 raise
             # The client's loop ended, with its tasks: a server in this process shares it.
-            self.broke_in_call = True
             raise self._break(ServerFault(f"{self.label} ended during {method!r}", kind="server_died")) from None
 
     def _break(self, fault: ServerFault) -> ServerFault:
         """Mark the connection as failed; return its first fault."""
-        if self._fault is None:
-            self._fault = fault
-            self.broke_in_call = self.broke_in_call or bool(self._calls)
+        self._fault = self._fault or fault
         return self._fault
 
     # Called on the client's loop

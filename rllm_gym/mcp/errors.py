@@ -10,7 +10,7 @@ from rllm_gym.core.errors import EnvironmentFault
 class ServerFault(EnvironmentFault):
     """A server failed: the episode cannot continue, through no fault of the agent.
 
-    A server that fails while it works on a call is no fault: see :meth:`rllm_gym.mcp.ToolSession.call`.
+    A server that ends and can be started again is no fault: see :meth:`rllm_gym.mcp.ToolSession.call`.
 
     ``kind`` is ``"server_start"`` (it did not start), ``"server_died"`` (it ended or closed the connection),
     ``"server_deadline"`` (no answer in time) or ``"server_protocol"`` (it sent invalid MCP, or too much data).

@@ -144,7 +144,7 @@ class ServerPool:
         names = _names(servers)
         tasks = [
             prestarted.pop(index)
-            if index in prestarted
+            if index in prestarted and not _has_failed(prestarted[index])  # else it is ended with the workspace
             else asyncio.create_task(self._connected(server, path, home, seed))
             for index, server in enumerate(servers)
         ]
@@ -185,7 +185,7 @@ class ServerPool:
         if not _is_shared(server):
             return await self._connect(server, workspace, home, seed)
         task = self._shared.get(server)
-        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().broken)):
+        if task is None or _has_failed(task):
             task = self._shared[server] = asyncio.create_task(self._connect_shared(server, seed, instead_of=task))
         return await asyncio.shield(task)
 
@@ -276,7 +276,7 @@ class ServerPool:
         ours = self._make_workspace()
         for index in early:
             task = asyncio.create_task(self._connect(servers[index], ours.path, ours.home, 0))
-            # A failure is raised in the episode that uses the server; ignored if none does.
+            # Its failure is ignored: the episode that uses the server starts it again.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             ours.started[index] = task
         return ours
@@ -312,6 +312,11 @@ def _load_sdk() -> None:
             f"MCP servers need the package 'mcp' ({error}): pip install 'rllm-gym[mcp]'",
             name="mcp",
         ) from error
+
+
+def _has_failed(task: asyncio.Task[ServerConnection]) -> bool:
+    """Return whether a connection could not be opened, or has failed since."""
+    return task.done() and (task.cancelled() or task.exception() is not None or task.result().broken)
 
 
 async def _end(tasks: Sequence[asyncio.Task[ServerConnection]]) -> None:

@@ -1,7 +1,7 @@
 """The tools of an episode: the connections to all its servers, with a deadline for each call.
 
-A server that breaks while it works on a call is no fault, because a model could cause it at will: the call returns an
-error, and the server starts again for the next one.
+A server that ends or hangs is no fault, because a model could cause it at will: the call that meets it returns an
+error, and the server starts again for the next one. A server that cannot be started again is a fault.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +35,9 @@ _IN_A_CALL = {
     "server_deadline": "The tool did not answer in time. Whether the call has had an effect is unknown.",
     "server_protocol": "The server's answer to this call is invalid or too large.",
 }
-_AFTER_A_CALL = "The server ended after an earlier call, and this one was not sent."
+_BEFORE_THE_CALL = "The server ended before this call, which was not sent."
 _RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
-_CANNOT_RESTART = "The server of this tool broke during an earlier call and cannot be started again."
+_STARTING = "The server of this tool is still starting again, and this call was not sent."
 
 
 @dataclass(eq=False)
@@ -48,13 +49,15 @@ class SessionConnection:
         name: The server's name in this session.
         connection: The connection.
         shared: Whether other sessions use it after this one ends.
-        restart: The task that makes a new connection.
+        lost: The last connection whose end was the result of a call.
+        restart: The task that makes a new connection; one that has failed remains.
     """
 
     server: Server
     name: str
     connection: ServerConnection
     shared: bool
+    lost: ServerConnection | None = None
     restart: asyncio.Task[None] | None = None
 
 
@@ -67,7 +70,7 @@ class ToolSession:
         tools: The tools.
         instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
-        lost_memory: The servers that broke because of a call, and so lost what they kept in memory.
+        lost_memory: The servers that ended while the session used them, and so lost what they kept in memory.
     """
 
     def __init__(
@@ -98,22 +101,21 @@ class ToolSession:
         Args:
             name: One of :attr:`tools`.
             arguments: JSON types. They are sent unchanged; check them against the schema first.
-            timeout_s: Seconds, ``None`` for the server's own.
+            timeout_s: Seconds, including those for which the call waits until its server has started again; ``None``
+                for the server's own.
 
         Returns:
             The tool's result. ``is_error`` is set if the tool fails, if its server refuses the call, or if the server
-            dies, hangs or sends an invalid answer: then it starts again for the next call.
+            hangs, sends an invalid answer, or has ended: then it starts again for the next call.
 
         Raises:
-            ServerFault: The server was killed while it had no call to work on, an HTTP server cannot be reached
-                again, or this session is closed.
+            ServerFault: The server cannot be started, or reached, again, or this session is closed.
         """
         if self._pid != os.getpid():
             raise ServerFault(
                 f"this ToolSession belongs to process {self._pid}; open a new session after a fork", kind="server_died"
             )
-        if self._ending is not None:
-            raise ServerFault("this ToolSession is closed; open a new one", kind="server_died")
+        self._check_open()
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s={timeout_s!r} must be a positive number of seconds")
         tool = self._by_name.get(name)
@@ -139,48 +141,54 @@ class ToolSession:
             self._ending = asyncio.ensure_future(self._end())
         await asyncio.shield(self._ending)
 
+    def _check_open(self) -> None:
+        if self._ending is not None:
+            raise ServerFault("this ToolSession is closed; open a new one", kind="server_died")
+
     # Called on the pool's loop
 
     async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+        self._check_open()  # again: a restart that begins now would outlive the session
+        seconds = timeout_s
+        if one.connection.broken:
+            if one.connection is not one.lost and not one.shared:
+                return self._lost(one, one.connection, _BEFORE_THE_CALL)
+            began = time.monotonic()
+            restart = one.restart = one.restart or asyncio.create_task(self._restart(one))
+            await asyncio.wait([restart], timeout=timeout_s)
+            self._check_open()
+            if restart.done():
+                restart.result()
+            seconds -= time.monotonic() - began
+            if not restart.done() or seconds <= 0:
+                return refusal(_STARTING)
         connection = one.connection
-        if connection.broken and (one.shared or connection.broke_in_call):
-            if one.restart is None or one.restart.done():
-                one.restart = asyncio.create_task(self._restart(one))
-            await asyncio.wait([one.restart])
-            if self._ending is not None:
-                raise ServerFault("this ToolSession was closed", kind="server_died")
-            if (error := one.restart.exception()) is not None:
-                if isinstance(one.server, HttpServer):
-                    raise error  # it is operated by others: the model cannot have ended it
-                _logger.warning("%s", error)
-                return refusal(_CANNOT_RESTART)
-            connection = one.connection
-        elif connection.broken and connection.called and connection.failed_by_itself:
-            # A call may have made it end later.
-            connection.broke_in_call = True
-            self.lost_memory.add(one.name)
-            return refusal(_AFTER_A_CALL + _RESTARTS)
-        broke_by_itself = connection.broken
         try:
-            raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))
+            raw = await within(seconds, connection, f"answer {name!r}", connection.call(name, arguments))
         except JsonRpcError as error:
             return refusal(f"Error: {error}")
         except ServerFault as fault:
-            if broke_by_itself or self._ending is not None:
+            if self._ending is not None:
                 raise
             _logger.warning("%s", fault)
             if fault.kind == "server_deadline" and not await _responds(connection, timeout_s):
-                connection.broke_in_call = True
                 await connection.close()
-            if connection.broken and not isinstance(one.server, HttpServer):
-                self.lost_memory.add(one.name)
-            return refusal(_IN_A_CALL[fault.kind] + (_RESTARTS if connection.broken else ""))
+            words = _IN_A_CALL[fault.kind]
+            return self._lost(one, connection, words) if connection.broken else refusal(words)
         return read_result(raw)
+
+    def _lost(self, one: SessionConnection, connection: ServerConnection, words: str) -> ToolResult:
+        """Return the result of a call that met the end of its server."""
+        one.lost = connection
+        if not isinstance(one.server, HttpServer):
+            self.lost_memory.add(one.name)
+        return refusal(words + _RESTARTS)
 
     async def _restart(self, one: SessionConnection) -> None:
         if not one.shared:
             await one.connection.close()
         one.connection = await self._connect(one.server)
+        one.restart = None
 
     async def _end(self) -> None:
         restarts = [one.restart for one in self._connections if one.restart is not None]
@@ -211,9 +219,8 @@ async def within(timeout_s: float, connection: ServerConnection, what: str, oper
         async with asyncio.timeout(timeout_s):
             return await operation
     except TimeoutError:
-        kind = "server_protocol" if connection.sent_invalid else "server_deadline"
         words = f"{connection.label} did not {what} within {timeout_s:g} s{connection.error_context()}"
-        raise ServerFault(words, kind=kind) from None
+        raise ServerFault(words, kind="server_deadline") from None
 
 
 def _sendable(arguments: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -164,7 +163,6 @@ class StdioConnection(ServerConnection):
             return
         if "id" in message and "method" in message:
             self._read_since_asked = self._messages_since_asked = self._requests_since_asked = 0
-            self.sent_invalid = False
             if self._paused:
                 self._paused = False
                 asyncio.get_running_loop().add_reader(self._stdout, self._take_output)
@@ -233,7 +231,6 @@ class StdioConnection(ServerConnection):
         read, messages, requests = self._read_since_asked, self._messages_since_asked, self._requests_since_asked
         too_many = read > FLOOD_BYTES or messages > FLOOD_MESSAGES
         if self._fault is None and (requests > FLOOD_REQUESTS or (self._asked and too_many)):
-            self.failed_by_itself = True
             words = f"{self.label} sends {messages:,} messages ({requests:,} requests) of {read:,} bytes"
             self._fail(ServerFault(f"{words} instead of an answer{self.error_context()}", kind="server_protocol"))
         return self._fault is not None
@@ -278,15 +275,12 @@ class StdioConnection(ServerConnection):
         """Ignore a banner or a stray print; fail on JSON-RPC that cannot be parsed, because its answer is lost."""
         self._invalid = self._invalid or line[:1_000]
         self._invalid_lines += 1
-        if line.startswith((b"{", b"[")):
-            self.sent_invalid = True
-        if self.sent_invalid and b'"jsonrpc"' in line[:10_000]:
+        if line.startswith((b"{", b"[")) and b'"jsonrpc"' in line[:10_000]:
             words = f"{self.label} sent invalid JSON-RPC ({error}): {shown(line[:800])}"
         elif self._invalid_lines > _MAX_INVALID_LINES:
             words = f"{self.label} is not an MCP server{self.error_context()}"
         else:
             return
-        self.failed_by_itself = True
         self._fail(ServerFault(words, kind="server_protocol"))
 
     def _on_stderr(self) -> None:
@@ -322,7 +316,6 @@ class StdioConnection(ServerConnection):
             if not self._take_output():
                 break
         self._on_stderr()
-        self.failed_by_itself = -status not in (signal.SIGKILL, signal.SIGTERM)
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         self._fail(ServerFault(f"{self.label} ended ({how}){self.error_context()}", kind="server_died"))
 

@@ -121,9 +121,9 @@ class SandboxSession:
         self.limits = limits
         self._process = process
         weakref.finalize(self, process.close)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._now = threading.Lock()
-        self._running: object | None = None
+        self._running: threading.Event | None = None
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
         prepare = {
@@ -311,23 +311,27 @@ class SandboxSession:
         if self._executor is None:
             # Each session has its own thread: in a shared pool, sixty-four waiting sessions would block each other.
             self._executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="session")
-        token = object()
+        cancelled = threading.Event()
 
         def tracked() -> _T:
-            with self._now:
-                self._running = token
-            try:
-                return work()
-            finally:
+            with self._lock:  # before that, another thread's command may be running
                 with self._now:
-                    self._running = None
+                    if cancelled.is_set():
+                        raise concurrent.futures.CancelledError
+                    self._running = cancelled
+                try:
+                    return work()
+                finally:
+                    with self._now:
+                        self._running = None
 
         future = self._executor.submit(tracked)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             with self._now:
-                if self._running is token and not self._closed:
+                cancelled.set()
+                if self._running is cancelled and not self._closed:
                     with contextlib.suppress(OSError):
                         self._process.channel.send({"do": "stop"}, b"", time.monotonic() + 10)
             raise

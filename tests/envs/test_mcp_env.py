@@ -564,6 +564,7 @@ def test_a_model_that_breaks_a_server_gets_an_error_and_its_reward(program):
         assert words in observation, tool
         assert "what it kept in memory is lost" in observation, tool
         assert (reward, info["invalid_action"]) == (0.0, False), tool
+        env.unwrapped.call_timeout_s = 120.0  # the next call waits for the restart
         assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace", tool
         assert env.step("5")[1] == 1.0, tool
         env.close()
@@ -579,7 +580,8 @@ def test_a_task_with_a_check_is_not_solved_after_a_server_lost_its_memory(progra
         env.close()
 
 
-def test_a_server_that_ends_by_itself_is_a_fault_and_the_next_episode_works(program):
+def test_a_server_that_is_killed_between_two_calls_starts_again(program):
+    """A model may be able to send it a signal: this must not end its episode without a reward."""
     env = make_env(servers=program)
     env.reset(seed=0)
     assert env._session is not None
@@ -588,11 +590,25 @@ def test_a_server_that_ends_by_itself_is_a_fault_and_the_next_episode_works(prog
     (pid,) = [child.pid for child in below if str(env.workspace) in command_line(child)]
     os.kill(pid, signal.SIGKILL)
     until(lambda: connection.broken)
+    assert "what it kept in memory is lost" in env.step(call("where"))[0]
+    assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace"
+    assert env.step("5")[1] == 1.0
+    env.close()
+
+
+def test_a_server_that_cannot_start_again_is_a_fault_and_the_next_episode_works(program):
+    env = make_env(servers=program)
+    env.reset(seed=0)
+    source = Path(program.args[1])
+    env.step(call("die"))
+    code = source.read_text()
+    source.unlink()
     with pytest.raises(ServerFault) as caught:
         env.step(call("where"))
-    assert caught.value.kind == "server_died"
+    assert caught.value.kind == "server_start"
     with pytest.raises(ResetNeeded):
         env.step("5")
+    source.write_text(code)
     env.reset(seed=0)
     assert env.step("5")[1] == 1.0
     env.close()

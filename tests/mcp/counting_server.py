@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import time
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 TOOLS = (
     *("add", "total", "where", "sleep", "hold", "die", "fail", "flood", "ask", "endless_line", "broken_json", "spawn"),
-    *("parts", "leave"),
+    *("parts", "leave", "hang"),
 )
 total = 0
 
@@ -67,6 +68,9 @@ def call(name: str, arguments: dict) -> dict | None:
         # A grandchild in a session of its own, which keeps the server's output open.
         child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
         return text(child.pid)
+    if name == "hang":
+        print("[loading", flush=True)
+        time.sleep(600)
     if name == "parts":
         return {"content": arguments["content"], "structuredContent": arguments.get("structured")}
     raise ValueError(name)
@@ -89,7 +93,16 @@ def answer(request: dict) -> None:
     if result is not None:
         send({"id": request["id"], "result": result})
     if params.get("name") == "leave":
+        end(params["arguments"]["how"])
+
+
+def end(how: str) -> None:
+    if how == "close":
+        os.close(1)
+    elif how == "exit":
         sys.exit()
+    else:
+        os.kill(os.getpid(), signal.Signals[how])
 
 
 if MODE == "banner":

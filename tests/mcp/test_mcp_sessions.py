@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rllm_gym.mcp import (
@@ -245,6 +247,80 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
     finally:
         released.set()
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_servers_in_this_process_that_never_end_are_few(tmp_path: Path, monkeypatch, in_thread: bool) -> None:
+    """Their threads cannot be killed. The next server starts when one of them has ended."""
+    from rllm_gym.mcp import in_process
+
+    monkeypatch.setattr(in_process, "_MAX_HANGING", 2)
+    released = threading.Event()
+
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        server = MCPServer("hanging", log_level="ERROR")
+
+        def hang() -> None:
+            released.wait()
+
+        async def hang_the_loop() -> None:
+            released.wait()
+
+        server.add_tool(hang if in_thread else hang_the_loop, name="hang")
+        return server
+
+    async def run_episode() -> bool:
+        session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path)
+        try:
+            return (await session.call("hang", {}, timeout_s=120 if released.is_set() else 0.1)).is_error
+        finally:
+            await session.close()
+
+    async def scenario() -> None:
+        assert [await run_episode() for _ in range(2)] == [True, True]
+        with pytest.raises(ServerFault, match="2 servers in this process hang") as caught:
+            await run_episode()
+        assert caught.value.kind == "server_start"
+        released.set()
+        await auntil(lambda: not any(thread.is_alive() for thread in in_process._hanging))
+        assert not await run_episode()
+
+    try:
+        run_scenario(scenario)
+    finally:
+        released.set()
+
+
+def test_the_hanging_calls_of_a_server_in_this_process_take_few_threads(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        server = MCPServer("hanging", log_level="ERROR")
+        server.add_tool(lambda: released.wait(), name="hang")
+        server.add_tool(lambda: len(own_threads()), name="count_threads")
+        return server
+
+    async def scenario() -> None:
+        before = len(own_threads())
+        session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path)
+        try:
+            for _ in range(3):
+                results = await asyncio.gather(*(session.call("hang", {}, timeout_s=0.2) for _ in range(30)))
+                assert all(result.is_error for result in results)
+            assert len(own_threads()) - before <= 45
+            released.set()
+            assert not (await session.call("count_threads", {})).is_error  # a thread is free again
+        finally:
+            await session.close()
+
+    try:
+        run_scenario(scenario)
+    finally:
+        released.set()
 
 
 def _exit_in_a_task() -> None:
@@ -515,6 +591,31 @@ def test_a_prestarted_server_waits_in_the_workspace_of_its_episode() -> None:
     pool.close()
     assert not any(path.exists() for path in waiting)
     until(lambda: not any(map(lives, pids)))
+
+
+def test_a_prestarted_server_that_has_ended_is_replaced() -> None:
+    server = counting(prestart=True)
+
+    async def scenario(pool: ServerPool) -> None:
+        await pool.discard(await pool.workspace([server]))
+        workspace = await pool.workspace([server])
+        started = pool._workspaces[workspace].started[0]
+        await auntil(started.done)
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if str(COUNTING) in process.cmdline() and process.cwd() == str(workspace):
+                    process.kill()
+        await auntil(lambda: started.result().broken)
+        session = await pool.open([server], workspace=workspace)
+        assert (await session.call("add", {"n": 3})).text == "3"
+        assert session.lost_memory == set()
+        await session.close()
+
+    pool = ServerPool()
+    try:
+        run_scenario(scenario, pool)
+    finally:
+        pool.close()
 
 
 def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path) -> None:

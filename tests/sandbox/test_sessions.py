@@ -412,6 +412,24 @@ class TestLifecycle:
 
         asyncio.run(main())
 
+    def test_cancelling_a_waiting_call_leaves_the_running_command_of_another_thread(
+        self, namespaces: SandboxPool
+    ) -> None:
+        async def cancel_waiting(session: SandboxSession) -> None:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(session.exec("echo > late", 300), 0.5)
+
+        with namespaces.open_session_sync() as session, ThreadPoolExecutor(1) as thread:
+            command = thread.submit(session.exec_sync, f"sleep {mark(5454)}; echo on", 300)
+            assert until(lambda: running(mark(5454)))
+            asyncio.run(cancel_waiting(session))
+            for pid in running(mark(5454)):
+                os.kill(pid, signal.SIGKILL)
+            result = command.result(240)
+            assert (result.ended, result.output[-3:]) == (Ended.EXITED, b"on\n")
+            with pytest.raises(FileNotFoundError):  # nor does the cancelled command run afterwards
+                session.read_sync("late")
+
     def test_many_concurrent_sessions(self, namespaces: SandboxPool) -> None:
         async def one(number: int) -> bytes:
             async with namespaces.open_session() as session:

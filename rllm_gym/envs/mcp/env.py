@@ -75,8 +75,8 @@ class MCPEnv(AsyncTextEnv):
     cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
     has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
     failing tool call returns its error message and costs nothing; so does a call in which the server dies, hangs or
-    sends an invalid answer, and the server starts again for the next call. A server that does not start, or is killed
-    between two calls, raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
+    sends an invalid answer, and the server starts again for the next call. A server that cannot be started, also again,
+    raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
     Terminates with the final answer or report: ``success`` or ``failure``. Truncated (``max_turns``) when no turns are
