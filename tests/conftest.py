@@ -23,7 +23,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 if importlib.util.find_spec("hypothesis"):  # not in every environment of tests/integrations
     from hypothesis import HealthCheck, settings
-    from hypothesis.internal.conjecture import providers
 
     # Hypothesis measures both in wall-clock time, which a busy machine stretches.
     settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,8 +30,6 @@ if importlib.util.find_spec("hypothesis"):  # not in every environment of tests/
     # `make test-long` searches for those (--hypothesis-profile=random).
     settings.register_profile("suite", settings.get_profile("random"), derandomize=True)
     settings.load_profile("suite")
-    # Otherwise examples also contain constants of those modules that earlier tests happen to have imported.
-    providers._get_local_constants = lambda: providers._local_constants
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,4 +1,4 @@
-"""Built-in tasks generated from templates: a template, a difficulty and a seed. Nothing is created before the episode."""
+"""Built-in tasks generated from templates: a template, a level and a seed. Nothing is created before the episode."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.data import ProceduralTaskset
-from rllm_gym.envs.task_selection import choose_tasks, difficulty_range, select_families
 from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
 from rllm_gym.envs.math.families import FAMILIES, MathTaskMixture
@@ -19,6 +18,7 @@ from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
 from rllm_gym.envs.math.rows import gold_and_form, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
 from rllm_gym.envs.question import QuestionEnv
+from rllm_gym.envs.task_selection import choose_tasks, difficulty_range, select_families
 from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
@@ -251,4 +251,4 @@ def math_tasks(
 
 
 choose_math_tasks = functools.partial(choose_tasks, math_tasks, row_to_math_task, "math")
-"""Returns the task set described by an environment's arguments; see :func:`rllm_gym.envs.task_selection.choose_tasks`."""
+"""Returns the tasks that an environment's arguments describe; see :func:`rllm_gym.envs.task_selection.choose_tasks`."""
