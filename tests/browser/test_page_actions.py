@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from rllm_gym.envs.web.browser import BrowserSession
+from rllm_gym.envs.web.browser.cdp import CDPSession, ProtocolError
 from rllm_gym.envs.web.browser.key_names import UnknownKey, checked_key
 from rllm_gym.envs.web.browser.observation import PageView
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
@@ -274,6 +275,25 @@ def test_goto_works_from_any_page(pool):
         assert '"b"' in driver.view.text
 
     run_scenario(pool, site, scenario)
+
+
+def test_a_navigation_while_the_tab_is_checked_is_no_hang(pool, monkeypatch):
+    interrupted = []
+
+    async def send(self, method, parameters=None, real=CDPSession.send):
+        if parameters == {"expression": "1"} and len(interrupted) < 3:
+            interrupted.append(method)
+            raise ProtocolError("Inspected target navigated or closed")
+        return await real(self, method, parameters)
+
+    async def scenario(driver: BrowserDriver) -> None:
+        monkeypatch.setattr(CDPSession, "send", send)
+        assert await driver.do('goto("/b")') == ""
+        assert '"b"' in driver.view.text
+        assert "hung" not in driver.view.text
+        assert len(interrupted) == 3
+
+    run_scenario(pool, pages({"/": "<p>home", "/b": "<p>b"}), scenario)
 
 
 def test_dragging_works_for_mouse_listeners_and_for_drag_and_drop(pool):

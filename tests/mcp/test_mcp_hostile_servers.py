@@ -178,7 +178,7 @@ def test_a_server_that_cannot_start_again_is_a_fault(tmp_path: Path) -> None:
 
 def test_a_call_waits_for_a_restart_until_its_own_deadline(tmp_path: Path) -> None:
     code = STARTS + "    open('mute', 'w').close(); sys.exit()"
-    server = server_running(f"import os\nwhile os.path.exists('mute'): time.sleep(0.01)\n{code}", timeout_s=120)
+    server = server_running(f"import os\nwhile os.path.exists('mute'): time.sleep(0.01)\n{code}")
 
     async def scenario() -> list[str]:
         session = await shared_pool().open([server], workspace=tmp_path)

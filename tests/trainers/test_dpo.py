@@ -298,7 +298,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"steps": 3, "epochs": 2}, "are mutually exclusive"),
     ({"beta": 0.0}, "beta=0.0 must be above 0"),
     ({"length": {"too_long": "cut_left"}}, "cut_left would cut the prompt"),
-    ({"checkpoint": {"best": True}}, "checkpoint.best=True is not an option: use validation.best"),
     ({"validation": {"every": 3}}, "set one, and only one"),
     ({"model": {"path": ""}}, r"model\.path is missing"),
 ]

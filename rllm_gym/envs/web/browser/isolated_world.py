@@ -64,7 +64,7 @@ class IsolatedWorlds:
         except TimeoutError as error:
             raise BrowserFault(f"the page did not answer within {deadline_s:g} s", kind="browser_deadline") from error
         except Exception as error:
-            if _navigated(error):
+            if is_navigation(error):
                 raise DocumentGone(str(error)) from error
             raise
 
@@ -192,7 +192,7 @@ def _source() -> str:
     return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\nreturn dispatch;\n})()"
 
 
-def _navigated(error: Exception) -> bool:
+def is_navigation(error: Exception) -> bool:
     """Return whether an error of the protocol means that the document was replaced or its scripts were stopped."""
     lost = (
         "context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong",

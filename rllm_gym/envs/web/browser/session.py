@@ -19,7 +19,7 @@ from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.envs.web.browser.actions import act
 from rllm_gym.envs.web.browser.cdp import ProtocolError
 from rllm_gym.envs.web.browser.errors import BrowserFault, SiteFault
-from rllm_gym.envs.web.browser.isolated_world import DocumentGone
+from rllm_gym.envs.web.browser.isolated_world import DocumentGone, is_navigation
 from rllm_gym.envs.web.browser.load_state import wait_until_settled
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
 from rllm_gym.envs.web.browser.observation import ElementRegistry, PageView, observe
@@ -262,11 +262,16 @@ class BrowserSession:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
-                cdp = self.cdp()
-                if stop:
-                    await cdp.send("Runtime.terminateExecution")
-                await cdp.send("Runtime.evaluate", {"expression": "1"})
-                return True
+                while True:
+                    try:
+                        cdp = self.cdp()
+                        if stop:
+                            await cdp.send("Runtime.terminateExecution")
+                        await cdp.send("Runtime.evaluate", {"expression": "1"})
+                        return True
+                    except ProtocolError as error:
+                        if not is_navigation(error):  # else another document replaced this one meanwhile: ask that one
+                            raise
         return self.page in self.tabs.crashed
 
     async def _replace(self, gone: Page | None, reason: str) -> None:
