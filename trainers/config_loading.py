@@ -132,7 +132,7 @@ def _drop_options_of_others(config_type: type, content: dict[str, Any]) -> None:
         if isinstance(own, Mapping):
             kind = variants.type_of({key: name for key, name in own.items() if isinstance(name, str)})
             content[section] = {
-                key: value for key, value in own.items() if hasattr(kind(), key) or not variants.owners(str(key))
+                key: value for key, value in own.items() if hasattr(kind(), str(key)) or not variants.owners(str(key))
             }
 
 

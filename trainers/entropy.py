@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainers.config import EntropyConfig
-from trainers.config.entropy import MAX_BONUS
+from trainers.config.entropy import INITIAL_BONUS, MAX_BONUS
 
 # Below this value the weight could not grow back within a run.
 _MIN_WEIGHT = 1e-5
@@ -24,7 +24,7 @@ class EntropyBonus:
     def __init__(self, config: EntropyConfig, steps: int) -> None:
         self._config = config
         self._steps = steps
-        self.weight = config.bonus
+        self.weight = config.bonus or (0.0 if config.target is None else INITIAL_BONUS)
 
     def target(self, step: int) -> float | None:
         """Return the target entropy of a step, in nats per token; ``None`` for a fixed weight."""

@@ -425,12 +425,15 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
     for word in argv:
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
-        if name in _OTHER_NAMES or (name.startswith("--") and not any(option.startswith(name) for option in known)):
+        if name.startswith(("--env.kwargs.", "--env.agent-kwargs.")):
+            section, _, argument = name[len("--env.") :].partition(".")
+            problems.append(f"{name} is not an option; use --{section[:-1]} {argument.replace('-', '_')}=VALUE")
+        elif name in _OTHER_NAMES or (name.startswith("--") and not any(option.startswith(name) for option in known)):
             near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
             problems.append(f"{name}{equals}{value} is not an option; {hint}")
     if problems:
-        raise CommandError("\n".join(problems))
+        raise CommandError("invalid options:\n" + "\n".join(f"  - {problem}" for problem in problems))
     return parser.parse_args(argv)
 
 

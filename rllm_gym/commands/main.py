@@ -1,4 +1,4 @@
-"""The entry point of the command line: find the command, run it, and print expected failures as one line.
+"""The entry point of the command line: find the command, run it, and print expected failures without a traceback.
 
 A command is a callable that takes its arguments (``list[str]``) and returns an exit status. The commands of this
 package are in ``COMMANDS``; other packages add theirs through the entry-point group ``rllm_gym.commands``.
@@ -49,7 +49,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; return the exit status 0 (done), 2 (failed with a one-line message) or 130 (Ctrl-C)."""
+    """Run one command; return the exit status 0 (done), 2 (failed with a message) or 130 (Ctrl-C)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _dispatch(arguments)
@@ -155,5 +155,8 @@ def _usage(plugins: dict[str, EntryPoint]) -> str:
 
 
 def _fail(message: str) -> int:
-    print(f"rllm-gym: error: {' '.join(message.split())}", file=sys.stderr)
+    # Only several problems have lines of their own; libraries' messages have any number of lines.
+    items = [" ".join(item.split()) for item in message.split("\n  - ")]
+    text = ("\n  - " if len(items) > 2 else " ").join(items)
+    print(f"rllm-gym: error: {text}", file=sys.stderr)
     return EXIT_ERROR

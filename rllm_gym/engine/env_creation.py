@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,5 +47,7 @@ def make_env_with_split(
     with_split = {**kwargs, "split": split}
     try:
         return make_env(source, with_split), with_split
-    except TypeError:
+    except TypeError as error:
+        if not re.search(r"unexpected keyword argument 'split'|takes no arguments", str(error)):
+            raise
         return make_env(source, kwargs), dict(kwargs)

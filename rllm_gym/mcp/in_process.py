@@ -100,8 +100,10 @@ class InProcessConnection(ServerConnection):
                 # Wait for the threads of tools, so that this thread counts as hanging as long as one of them does.
                 with anyio.CancelScope(shield=True):
                     threads = anyio.to_thread.current_default_thread_limiter()
-                    threads.total_tokens = 1
-                    await threads.acquire_on_behalf_of(self)
+                    limit, threads.total_tokens = threads.total_tokens, 1
+                    async with threads:
+                        pass
+                    threads.total_tokens = limit  # for the server's own end
 
     def _make_server(self) -> Any:
         # The SDK's server makes the root logger print everything, as if it were a program of its own.

@@ -70,7 +70,8 @@ class ToolSession:
         tools: The tools.
         instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
-        lost_memory: The servers that ended while the session used them, and so lost what they kept in memory.
+        lost_memory: The servers that ended while the session used them, and so lost what they kept in memory; without
+            shared servers, which keep nothing for a session.
     """
 
     def __init__(

@@ -95,6 +95,11 @@ def test_every_id_that_can_be_created_with_a_split_is(env_id: str) -> None:
 
 
 def test_other_errors_are_those_of_the_constructor(tmp_path: Path) -> None:
+    def broken(split: str = "train") -> None:
+        raise TypeError(f"no rows of {split}")
+
+    with pytest.raises(TypeError, match="no rows of test"):
+        make_env_with_split(broken, {}, "test")
     with pytest.raises(TypeError, match="colour"):
         make_env_with_split("rllm/MathMultiTurn-v0", {"colour": "red"}, "test")
     with pytest.raises(TypeError, match="split"):

@@ -88,7 +88,7 @@ BREAKING = (
     # The limit of a call is short only where the call never ends: 30 s are the server's own.
     ("die", {}, None, ENDED, "exit status 3"),
     ("sleep", {"s": 600}, 0.3, SLOW, "within 0.3 s"),
-    ("hang", {}, 0.3, SLOW, "'[loading'"),  # looks like the beginning of an answer
+    ("hang", {}, 0.3, SLOW, "within 0.3 s"),  # after a line that looks like the beginning of an answer
     ("flood", {}, None, INVALID, "instead of an answer"),
     ("ask", {}, None, INVALID, "1,001 requests"),
     ("endless_line", {}, None, INVALID, "16,777,216 bytes"),

@@ -255,7 +255,8 @@ def test_servers_in_this_process_that_never_end_are_few(tmp_path: Path, monkeypa
     from rllm_gym.mcp import in_process
 
     monkeypatch.setattr(in_process, "_MAX_HANGING", 2)
-    released = threading.Event()
+    monkeypatch.setattr(in_process, "_hanging", set())
+    started, released = threading.Event(), threading.Event()
 
     def make(workspace: Path, seed: int):
         from mcp.server import MCPServer
@@ -263,34 +264,66 @@ def test_servers_in_this_process_that_never_end_are_few(tmp_path: Path, monkeypa
         server = MCPServer("hanging", log_level="ERROR")
 
         def hang() -> None:
+            started.set()
             released.wait()
 
         async def hang_the_loop() -> None:
-            released.wait()
+            hang()
 
         server.add_tool(hang if in_thread else hang_the_loop, name="hang")
         return server
 
-    async def run_episode() -> bool:
+    async def run_episode() -> None:
+        started.clear()
         session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path)
         try:
-            return (await session.call("hang", {}, timeout_s=120 if released.is_set() else 0.1)).is_error
+            call = asyncio.create_task(session.call("hang", {}, timeout_s=120))
+            await auntil(started.is_set)
+            if released.is_set():
+                assert not (await call).is_error
+            else:
+                call.cancel()
+                await asyncio.wait([call])
         finally:
             await session.close()
 
     async def scenario() -> None:
-        assert [await run_episode() for _ in range(2)] == [True, True]
+        for _ in range(2):
+            await run_episode()
         with pytest.raises(ServerFault, match="2 servers in this process hang") as caught:
             await run_episode()
         assert caught.value.kind == "server_start"
         released.set()
         await auntil(lambda: not any(thread.is_alive() for thread in in_process._hanging))
-        assert not await run_episode()
+        await run_episode()
 
     try:
         run_scenario(scenario)
     finally:
         released.set()
+
+
+def test_a_server_in_this_process_may_use_threads_when_it_ends(tmp_path: Path) -> None:
+    """A lifespan that closes a database, for example."""
+    closed = []
+
+    def make(workspace: Path, seed: int):
+        import anyio.to_thread
+        from mcp.server import MCPServer
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            yield
+            await anyio.to_thread.run_sync(lambda: closed.append(seed))
+
+        return MCPServer("database", lifespan=lifespan, log_level="ERROR")
+
+    async def scenario() -> None:
+        session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path, seed=5)
+        await session.close()
+        await auntil(lambda: closed == [5])
+
+    run_scenario(scenario)
 
 
 def test_the_hanging_calls_of_a_server_in_this_process_take_few_threads(tmp_path: Path) -> None:

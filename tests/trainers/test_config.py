@@ -92,7 +92,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"group_size": 1}}, "at least 2 episodes"),
     ({"algorithm": {"minibatches": 17}}, "at most algorithm.groups_per_step=16"),
     ({"algorithm": {"clip_low": 1.0}}, "never clips"),
-    ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 must be in"),
+    ({"entropy": {"target": 0.1, "bonus": 0.2}}, "entropy.bonus=0.2 is above 0.1"),
     ({"validation": {"every": 0}}, "validation.every=0 must be above 0"),
     ({"checkpoint": None, "resume": True}, "could not be resumed again"),
     ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),

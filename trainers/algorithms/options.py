@@ -32,10 +32,10 @@ class AlgorithmOptions(Options):
     """
 
     name: str = ""
-    """The algorithm, or ``my_module:MY_ALGORITHM`` for a :class:`trainers.algorithms.Algorithm` of your own. The other
+    """The algorithm, or ``my_module:MY_ALGORITHM`` for a ``trainers.algorithms.Algorithm`` of your own. The other
     options depend on it and on the loss; ``--algorithm.name NAME --help`` shows them."""
     loss: str = ""
-    """The loss, or ``my_module:MY_LOSS`` for a :class:`trainers.algorithms.Loss` of your own."""
+    """The loss, or ``my_module:MY_LOSS`` for a ``trainers.algorithms.Loss`` of your own."""
     group_size: int = 8
     """Stochastic episodes per task."""
     groups_per_step: int = 16

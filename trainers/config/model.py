@@ -57,7 +57,7 @@ class LoraModelConfig(ModelConfig):
 @dataclass(frozen=True)
 class TinyConfig:
     """A tiny randomly initialized model, created in the run's folder, to start from instead of ``model.path``
-    (``--tiny``); see :func:`trainers.tiny_model.make_tiny_model`."""
+    (``--tiny``); see ``trainers.tiny_model.make_tiny_model``."""
 
     architecture: Literal["qwen2", "llama"] = "qwen2"
     hidden_size: int = 96

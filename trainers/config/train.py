@@ -76,7 +76,7 @@ class TrainConfig:
     algorithm: AlgorithmOptions = field(
         default_factory=algorithm_options, metadata={"variants": Variants(options_type, SELECTORS, owners_of)}
     )
-    """Options of the algorithm ``algorithm.name`` and its loss: :func:`trainers.algorithms.algorithm_options`."""
+    """Options of the algorithm ``algorithm.name`` and of its loss."""
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
