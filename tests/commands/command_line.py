@@ -54,12 +54,12 @@ def rllm_gym_process(
     )
 
 
-def assert_one_line_error(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Assert that the command failed with status 2 and one line that contains these words."""
+def assert_brief_error(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Assert that the command failed with status 2 and one line, or one per problem, that contain these words."""
     assert result.returncode == 2, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     lines = [line for line in result.stderr.splitlines() if line.strip()]
-    assert len(lines) == 1, result.stderr
+    assert all(line.startswith("  - ") for line in lines[1:]), result.stderr
     assert lines[0].startswith("rllm-gym: error: ")
     for word in words:
-        assert word in lines[0], lines[0]
+        assert word in result.stderr, result.stderr

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import huggingface_hub
 import pytest
-from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.engine import compute_pass_at_k, load_episodes
 
@@ -139,7 +139,7 @@ def test_a_mistyped_model_is_reported_at_once_without_network(
         ["train", "--env.id", LAKE, "--model.path", "mistyped", "--output", output],
         ["merge", "mistyped", "--output", f"{output}/merged"],
     ):
-        assert_one_line_error(rllm_gym(*command), "no such folder: 'mistyped'", "hub cannot be asked")
+        assert_brief_error(rllm_gym(*command), "no such folder: 'mistyped'", "hub cannot be asked")
     assert len(look_ups) < 6  # one each, and one of huggingface_hub in each process
     result = rllm_gym("eval", LAKE, "--model.path", str(tiny), "--tasks", "1", "--sampling.max-tokens", "2")
     assert result.returncode == 0, result.stderr
@@ -212,10 +212,10 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
         (["--model.path", "scripted:{replies}", "--output", "."], ["--output", "is a directory"]),
     ]
     # Torch and transformers are imported here: they must not print anything either.
-    assert_one_line_error(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
+    assert_brief_error(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
     for arguments, words in cases:
         filled = [argument.format(replies=replies) for argument in arguments]
-        assert_one_line_error(rllm_gym("eval", LAKE, *filled), *words)
+        assert_brief_error(rllm_gym("eval", LAKE, *filled), *words)
 
 
 WORKFLOWS = "rllm_gym.engine.workflows"
@@ -256,9 +256,9 @@ def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: 
     assert all(one["solver"] != other["solver"] for one, other in zip(text["base"], text["adapted"], strict=True))
 
     result = rllm_gym(*command, "--model.path", str(adapter), "--role", f"judge={adapter}")
-    assert_one_line_error(result, "--role requires the base", str(adapter))
+    assert_brief_error(result, "--role requires the base", str(adapter))
     result = rllm_gym(*command, "--model.path", str(tiny), "--role", f"judge={tiny}")
-    assert_one_line_error(result, "--role", "contains no readable adapter", str(tiny))
+    assert_brief_error(result, "--role", "contains no readable adapter", str(tiny))
 
 
 def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: Path) -> None:
@@ -276,4 +276,4 @@ def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: P
         (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
     ]
     for options, words in cases:
-        assert_one_line_error(rllm_gym("eval", *options, "--model.path", f"scripted:{replies}"), *words)
+        assert_brief_error(rllm_gym("eval", *options, "--model.path", f"scripted:{replies}"), *words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 from samplers.hostile_endpoint import HostileEndpoint, answer, chat, refusal
 
 LAKE = "rllm/FrozenLake-v0"
@@ -40,7 +40,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
 def test_an_error_of_the_endpoint_is_one_line_without_the_key() -> None:
     with HostileEndpoint([refusal("Incorrect API key provided: sk-secret-0123456789", 401)]) as server:
         result = rllm_gym("eval", LAKE, "--url", server.url, "--model.path", "m", "--tasks", "1", env=KEY)
-    assert_one_line_error(result, "401", "OPENAI_API_KEY")
+    assert_brief_error(result, "401", "OPENAI_API_KEY")
     assert "sk-secret" not in result.stderr + result.stdout
 
 
@@ -59,4 +59,4 @@ def test_invalid_options_are_one_line_errors() -> None:
         (["--url", "http://127.0.0.1:1/v1", "--sampling.context-length", "100"], ["tokenizer"]),
     ]
     for options, words in cases:
-        assert_one_line_error(rllm_gym("eval", LAKE, "--model.path", "m", "--tasks", "1", *options), *words)
+        assert_brief_error(rllm_gym("eval", LAKE, "--model.path", "m", "--tasks", "1", *options), *words)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import gymnasium
-from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.commands.env_docs import all_env_docs
 from rllm_gym.envs import TABLE
@@ -44,7 +44,7 @@ def test_one_manual_is_shown_in_full() -> None:
 
 
 def test_an_unknown_id_is_a_one_line_error() -> None:
-    assert_one_line_error(rllm_gym("list", "rllm/Nothing-v0"), "rllm/Nothing-v0")
+    assert_brief_error(rllm_gym("list", "rllm/Nothing-v0"), "rllm/Nothing-v0")
 
 
 def test_the_page_of_environments_is_up_to_date() -> None:

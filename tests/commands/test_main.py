@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.commands.extras import advice_for_missing, requirements
 from rllm_gym.commands.main import COMMANDS
@@ -21,7 +21,7 @@ def test_without_arguments_the_commands_are_listed_with_descriptions() -> None:
 
 def test_the_package_can_be_run_as_a_module() -> None:
     result = subprocess.run([sys.executable, "-m", "rllm_gym", "lst"], capture_output=True, text=True, timeout=240)
-    assert_one_line_error(result, "unknown command 'lst'", "list")
+    assert_brief_error(result, "unknown command 'lst'", "list")
 
 
 def test_the_help_of_every_command_contains_an_example() -> None:
@@ -41,7 +41,7 @@ def test_help_needs_no_torch_and_is_quick() -> None:
 
 
 def test_an_unknown_command_lists_the_available_ones() -> None:
-    assert_one_line_error(rllm_gym("lst"), "'lst'", "list", "play")
+    assert_brief_error(rllm_gym("lst"), "'lst'", "list", "play")
 
 
 def test_a_missing_extra_is_named_with_the_install_command() -> None:
@@ -77,7 +77,7 @@ def test_where_torch_is_not_installed_the_extra_is_named() -> None:
         # Invalid options are reported before torch is needed; either way it is one line.
         assert result.returncode == 2
         assert "Traceback" not in result.stderr
-    assert_one_line_error(evaluate, "pip install 'rllm-gym[train]'")
+    assert_brief_error(evaluate, "pip install 'rllm-gym[train]'")
 
 
 def test_a_closed_output_pipe_is_not_an_error() -> None:

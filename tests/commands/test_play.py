@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import gymnasium
-from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 
 import rllm_gym as package
 
@@ -102,12 +102,12 @@ def test_ctrl_c_at_the_prompt_exits_without_a_traceback() -> None:
 
 
 def test_invalid_arguments_are_one_line_errors() -> None:
-    assert_one_line_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
-    assert_one_line_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
-    assert_one_line_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "directory that contains it")
-    assert_one_line_error(rllm_gym("play", "rllm/TicTacToe-v0"), "game of several agents", "rllm-gym eval")
-    assert_one_line_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
-    assert_one_line_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
-    assert_one_line_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")
-    assert_one_line_error(rllm_gym(*LAKE, "--task", "99999999"), "99999999")
-    assert_one_line_error(rllm_gym(*LAKE, "--task", "nonsense"), "nonsense")
+    assert_brief_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
+    assert_brief_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
+    assert_brief_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "directory that contains it")
+    assert_brief_error(rllm_gym("play", "rllm/TicTacToe-v0"), "game of several agents", "rllm-gym eval")
+    assert_brief_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
+    assert_brief_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
+    assert_brief_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")
+    assert_brief_error(rllm_gym(*LAKE, "--task", "99999999"), "99999999")
+    assert_brief_error(rllm_gym(*LAKE, "--task", "nonsense"), "nonsense")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands.command_line import assert_one_line_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -200,8 +200,8 @@ def test_an_hour_long_run_stays_a_small_page() -> None:
 
 
 def test_invalid_arguments_are_one_line_errors(tmp_path: Path) -> None:
-    assert_one_line_error(rllm_gym("report", str(tmp_path / "nothing")), "nothing")
-    assert_one_line_error(rllm_gym("report", str(tmp_path)), "metrics.jsonl")
+    assert_brief_error(rllm_gym("report", str(tmp_path / "nothing")), "nothing")
+    assert_brief_error(rllm_gym("report", str(tmp_path)), "metrics.jsonl")
 
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)

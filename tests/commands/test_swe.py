@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
-from commands.command_line import assert_one_line_error, rllm_gym
+from commands.command_line import assert_brief_error, rllm_gym
 
 import rllm_gym as package  # noqa: F401 - registers the ids
 
@@ -51,7 +51,7 @@ def test_a_commit_is_added_to_a_usable_task_file(clone: Path, tmp_path: Path) ->
     assert row["statement"] == "triple() only doubles what it is given"
     assert Path(row["repo"]).parent == tmp_path
     again = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--output", str(out), "--repeats", "1", "--quiet")
-    assert_one_line_error(again, row["id"], "--id")
+    assert_brief_error(again, row["id"], "--id")
     named = rllm_gym(
         *("swe", "from-commit", str(clone), "HEAD", "--output", str(out), "--repeats", "1", "--quiet"),
         *("--id", "second", "--statement", "triple(2) is 4"),
@@ -78,7 +78,7 @@ def test_invalid_commits_are_one_line_errors(clone: Path, tmp_path: Path) -> Non
     for arguments, words in cases:
         result = rllm_gym("swe", "from-commit", str(clone), *arguments, cwd=tmp_path)
         result.stderr = "\n".join(line for line in result.stderr.splitlines() if line.startswith("rllm-gym: "))
-        assert_one_line_error(result, *words)
+        assert_brief_error(result, *words)
         assert not (tmp_path / "a.jsonl").exists(), arguments
 
 
