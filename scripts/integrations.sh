@@ -49,7 +49,8 @@ environments_of() {
 
 # make_environment NAME: creates the environment unless it is up to date.
 make_environment() {
-    local venv=$ENVIRONMENTS/$1 requirements=$FOLDER/requirements/$1.txt want index began=$SECONDS
+    local venv=$ENVIRONMENTS/$1 requirements=$FOLDER/requirements/$1.txt extras=${1//+/,} want index began=$SECONDS
+    extras=${extras//_/-}  # pip does not find an extra by another spelling
     want=$(cat "$requirements" pyproject.toml scripts/integrations.sh | cksum)
     [ "$(cat "$venv/.installed" 2>/dev/null)" != "$want" ] || return 0
     log "$1: installing"
@@ -57,9 +58,9 @@ make_environment() {
     index=$(scripts/torch_index.sh "$PYTHON") || return 1
     "$PYTHON" -m venv "$venv" &&
         timeout $INSTALL_SECONDS "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
-            $index -r "$requirements" --editable ".[${1//+/,}]" || return 1
+            $index -r "$requirements" --editable ".[$extras]" || return 1
     if grep -q 'does not provide the extra' "$ENVIRONMENTS/$1.log"; then
-        echo "rllm-gym does not provide the extra ${1//+/,}" >&2
+        echo "rllm-gym does not provide the extra $extras" >&2
         return 1
     fi
     echo "$want" >"$venv/.installed"
