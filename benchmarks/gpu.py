@@ -383,7 +383,7 @@ def write_results(machine: Machine, updates: list[UpdateRow], rollouts: list[str
     )
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / f"gpu-{slug}.md").write_text(
-        f"# {machine.name}\n\n"
+        f"# Training on {machine.name}\n\n"
         + "\n".join([*HEAD, *map(row_of, updates)])
         + "\n\nRollout, embedded sampler:\n\n"
         + "\n".join(f"- {words}" for words in rollouts)
