@@ -29,7 +29,7 @@ from rllm_gym.core import TokenSequence
 from trainers.batching import MicroBatch, Row
 from trainers.batching.layout import Layout, Padded, fill, layout_tokens, pad, plan_layouts, predict_seconds
 from trainers.batching.microbatch import build_micro_batches
-from trainers.batching.prefix_tree import SortedRows, build_prefix_tree
+from trainers.batching.prefix_tree import SortedRows, build_prefix_trees
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig
 from trainers.model import Policy
 from trainers.model.token_logprobs import token_logprobs
@@ -89,10 +89,10 @@ def layouts_of(rows: Sequence[Row], policy: Policy) -> dict[str, list[Layout]]:
         "one padded": [Padded(longest_first, int(lengths.max()))],
         "padded": pad(lengths, range(len(rows)), BUDGET, costs),
         "packed": fill(
-            [build_prefix_tree(SortedRows.of(rows, [index]), costs.is_worth_sharing) for index in range(len(rows))],
+            [build_prefix_trees(SortedRows.of(rows, [index]), costs.is_worth_sharing) for index in range(len(rows))],
             BUDGET,
         ),
-        "prefix tree": fill([build_prefix_tree(SortedRows.of(rows), costs.is_worth_sharing)], BUDGET),
+        "prefix tree": fill([build_prefix_trees(SortedRows.of(rows), costs.is_worth_sharing)], BUDGET),
         "chosen": plan_layouts(rows, tokens=BUDGET, costs=costs, share=True),
     }
 
