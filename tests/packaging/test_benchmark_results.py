@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def written_by(script: Path) -> re.Pattern[str]:
 def test_headings_and_table_headers_are_those_of_the_script(result: Path) -> None:
     lines = result.read_text().splitlines()
     headings = [line.strip("# ") for line in lines if line.startswith("#")]
-    headers = [line for line, below in zip(lines, lines[1:], strict=False) if re.match(r"\|[|:-]+\|$", below)]
+    headers = [line for line, below in pairwise(lines) if re.match(r"\|[|:-]+\|$", below)]
     cells = [cell.strip() for line in headers for cell in line.split("|")]
     words = [*headings, *(cell for cell in cells if re.search("[a-z]", cell))]
     written = written_by(script_of(result))
