@@ -44,7 +44,7 @@ from trainers.batching import MicroBatch, Row
 from trainers.batching.cost_model import CostModel
 from trainers.batching.layout import Layout, fill, layout_tokens, pad
 from trainers.batching.microbatch import build_micro_batches
-from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix_tree
+from trainers.batching.prefix_tree import PrefixTrees, SortedRows, build_prefix_trees
 from trainers.config import LoraConfig, LoraModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.model import Policy, TokenOutputs
@@ -169,20 +169,20 @@ def rows_of(shape: Shape, vocabulary: int, seed: int = 0) -> list[Row]:
 def layouts_of(rows: Sequence[Row], tokens: int, costs: CostModel) -> dict[str, list[Layout]]:
     """Return the three layouts of the same rows."""
     together = SortedRows.of(rows)
-    alone = [build_prefix_tree(together.part(place, place + 1), costs.is_worth_sharing) for place in range(len(rows))]
+    alone = [build_prefix_trees(together.part(place, place + 1), costs.is_worth_sharing) for place in range(len(rows))]
     return {
         "padded": pad(torch.tensor([len(row.sequence) for row in rows]).numpy(), range(len(rows)), tokens, costs),
         "packed": fill(alone, tokens),
-        "trie": fill(_by_prompt(rows, costs), tokens),
+        "prefix tree": fill(_by_prompt(rows, costs), tokens),
     }
 
 
-def _by_prompt(rows: Sequence[Row], costs: CostModel) -> list[PrefixForest]:
-    """Return one forest per group: here the sequences of a group share only their prompt."""
+def _by_prompt(rows: Sequence[Row], costs: CostModel) -> list[PrefixTrees]:
+    """Return the prefix tree of each group: here the sequences of a group share only their prompt."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(row.sequence.ids[: row.sequence.mask.index(1)], []).append(index)
-    return [build_prefix_tree(SortedRows.of(rows, members), costs.is_worth_sharing) for members in groups.values()]
+    return [build_prefix_trees(SortedRows.of(rows, members), costs.is_worth_sharing) for members in groups.values()]
 
 
 def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float:
@@ -196,7 +196,7 @@ def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float
     tokens = sum(layout_tokens(layout) for layout in layouts)
     pairs = 0.0
     for layout in layouts:
-        if isinstance(layout, PrefixForest):
+        if isinstance(layout, PrefixTrees):
             pairs += sum((stop - start) * ((stop - start + 1) / 2 + end - stop) for start, stop, end in layout.spans())
         else:
             pairs += len(layout.sequences) * layout.length * (layout.length + 1) / 2
@@ -383,7 +383,7 @@ def write_results(machine: Machine, updates: list[UpdateRow], rollouts: list[str
     )
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / f"gpu-{slug}.md").write_text(
-        f"# {machine.name}\n\n"
+        f"# Training on {machine.name}\n\n"
         + "\n".join([*HEAD, *map(row_of, updates)])
         + "\n\nRollout, embedded sampler:\n\n"
         + "\n".join(f"- {words}" for words in rollouts)

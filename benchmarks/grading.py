@@ -214,11 +214,11 @@ def main() -> None:
     everything = [reply for pairs in kinds.values() for reply in pairs]
     text = "\n".join(
         [
-            "# What a math verdict costs",
+            "# Cost of a math verdict",
             "",
-            "By `python benchmarks/grading.py --write`, which says what is measured.",
+            "By `python benchmarks/grading.py --write`, whose docstring describes the measurements.",
             "",
-            f"Python {platform.python_version()}, {os.cpu_count()} cores, load average {load:.1f} when it began.",
+            f"Python {platform.python_version()}, {os.cpu_count()} cores, load average {load:.1f} at the start.",
             "",
             *("## One verdict, one caller", "", *by_kind(kinds, ways), ""),
             *("## A whole episode of rllm/Math-v0 without a model, real model replies", "", *episodes(kinds[REAL]), ""),

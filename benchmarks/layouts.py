@@ -1,11 +1,12 @@
-"""Compare predicted and measured times of padded, packed and trie micro-batches on a CPU.
+"""Compare predicted and measured times of padded, packed and prefix-tree micro-batches on a CPU.
 
     python benchmarks/layouts.py [--rounds 5] [--models 0 1 2] [--write]
 
 The cost model (``trainers.batching.cost_model``) chooses a layout from predictions. Here they are compared with CPU
 times of forward and backward pass; the layouts alternate, and the minimum of the rounds counts. ``one padded`` is the
-layout of a trainer without this optimization; ``dense mask`` is the trie with a mask of all pairs in SDPA, instead of
-attention by nodes. The exit status is 1 if a chosen layout took more than 10 % longer than the fastest of the others.
+layout of a trainer without this optimization; ``dense mask`` is the prefix tree with a mask of all pairs in SDPA,
+instead of attention by nodes. The exit status is 1 if a chosen layout took more than 10 % longer than the fastest of
+the others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rllm_gym.core import TokenSequence
 from trainers.batching import MicroBatch, Row
 from trainers.batching.layout import Layout, Padded, fill, layout_tokens, pad, plan_layouts, predict_seconds
 from trainers.batching.microbatch import build_micro_batches
-from trainers.batching.prefix_tree import SortedRows, build_prefix_tree
+from trainers.batching.prefix_tree import SortedRows, build_prefix_trees
 from trainers.config import LoraConfig, LoraModelConfig, ModelConfig
 from trainers.model import Policy
 from trainers.model.token_logprobs import token_logprobs
@@ -88,16 +89,16 @@ def layouts_of(rows: Sequence[Row], policy: Policy) -> dict[str, list[Layout]]:
         "one padded": [Padded(longest_first, int(lengths.max()))],
         "padded": pad(lengths, range(len(rows)), BUDGET, costs),
         "packed": fill(
-            [build_prefix_tree(SortedRows.of(rows, [index]), costs.is_worth_sharing) for index in range(len(rows))],
+            [build_prefix_trees(SortedRows.of(rows, [index]), costs.is_worth_sharing) for index in range(len(rows))],
             BUDGET,
         ),
-        "trie": fill([build_prefix_tree(SortedRows.of(rows), costs.is_worth_sharing)], BUDGET),
+        "prefix tree": fill([build_prefix_trees(SortedRows.of(rows), costs.is_worth_sharing)], BUDGET),
         "chosen": plan_layouts(rows, tokens=BUDGET, costs=costs, share=True),
     }
 
 
 def under_a_dense_mask(policy: Policy, batch: MicroBatch) -> torch.Tensor:
-    """Return log-probs of a trie computed by SDPA with a mask of all pairs."""
+    """Return log-probs of a prefix tree computed by SDPA with a mask of all pairs."""
     model: Any = policy.model.get_base_model() if policy.adapted else policy.model
     layout: dict[str, Any] = {}
     if batch.end_BT is not None:
@@ -123,7 +124,7 @@ def measure(policy: Policy, case: Case, rounds: int) -> tuple[str, bool]:
     rows = rows_of_case(case)
     layouts = layouts_of(rows, policy)
     batches = {name: build_micro_batches(rows, planned) for name, planned in layouts.items()}
-    batches["dense mask"] = batches["trie"]
+    batches["dense mask"] = batches["prefix tree"]
     least = dict.fromkeys(batches, float("inf"))
     for number in range(rounds + 1):
         for name, created in batches.items():
@@ -144,7 +145,7 @@ def write_results(lines: Sequence[str], rounds: int) -> None:
     RESULTS.write_text(
         "# Layouts of micro-batches on a CPU\n\nMilliseconds of forward and backward pass: measured (predicted; "
         "micro-batches, tokens with padding).\n\n| model | prompts x group, tokens | one padded | padded | packed "
-        "| trie | chosen | trie with a dense mask | chosen within 10 % of the fastest |\n"
+        "| prefix tree | chosen | prefix tree with a dense mask | chosen within 10 % of the fastest |\n"
         "|---|---|---|---|---|---|---|---|---|\n"
         + "\n".join(lines)
         + f"\n\nMinimum CPU time of {rounds} rounds, one thread, float32, {os.cpu_count()} shared cores, "

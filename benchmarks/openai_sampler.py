@@ -318,7 +318,7 @@ def report(found: dict[tuple[str, str], list[float]], rounds: int, load: float) 
     lines = [
         "# HTTP clients for an OpenAI-compatible endpoint",
         "",
-        "By `python benchmarks/openai_sampler.py --write`, which says what is measured.",
+        "By `python benchmarks/openai_sampler.py --write`, whose docstring describes the measurements.",
         "",
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, load average {load:.1f}; "
         f"{versions}; medians of {rounds} interleaved rounds; replies of {size[0]:,} and {size[1]:,} bytes.",

@@ -90,7 +90,7 @@ def report(found: Found, options: argparse.Namespace, load: float) -> str:
     lines = [
         "# The browser's protocol: own connection and Playwright's driver",
         "",
-        "By `python benchmarks/web_protocol.py --write`, which says what is measured.",
+        "By `python benchmarks/web_protocol.py --write`, whose docstring describes the measurements.",
         "",
         f"Playwright {version('playwright')}, CPython {platform.python_version()}, {os.cpu_count()} cores, load "
         f"average {load:.1f}; medians of {options.rounds} alternating rounds of {3 * options.seeds} episodes, in ms.",

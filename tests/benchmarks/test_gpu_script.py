@@ -31,19 +31,19 @@ def test_the_script_measures_every_layout_of_both_tunings_and_writes_them(tmp_pa
     text = written.read_text()
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| tiny")]
     assert [(row[1].strip(), row[2].strip()) for row in rows] == [
-        (tuning, layout) for tuning in ("lora", "qlora") for layout in ("padded", "packed", "trie")
+        (tuning, layout) for tuning in ("lora", "qlora") for layout in ("padded", "packed", "prefix tree")
     ]
     assert all(float(row[3]) > 0 and float(row[6].strip().rstrip("%")) > 0 for row in rows)
     assert "sampled tokens per second" in text
 
 
-def test_only_the_trie_computes_a_prompt_once(policy: Policy) -> None:
+def test_only_the_prefix_tree_computes_a_prompt_once(policy: Policy) -> None:
     rows = rows_of(TINY, TINY.sizes["vocab_size"])
     every = sum(len(row.sequence) for row in rows)
     layouts = layouts_of(rows, TINY.tokens_per_microbatch, policy.costs)
     computed = {name: sum(layout_tokens(layout) for layout in planned) for name, planned in layouts.items()}
     assert computed["padded"] == computed["packed"] == every
-    assert computed["trie"] == TINY.prompts * (TINY.prompt + TINY.group * TINY.completion)
+    assert computed["prefix tree"] == TINY.prompts * (TINY.prompt + TINY.group * TINY.completion)
 
 
 def test_operations_are_those_that_torch_counts(policy: Policy) -> None:

@@ -1,4 +1,4 @@
-"""Padded, packed and trie micro-batches contain every token once, respect the limits, and give the same gradient."""
+"""Padded, packed and prefix-tree micro-batches contain each token once, respect the limits and give equal gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
 from trainers.batching.layout import fill, layout_tokens, pad, plan_layouts, predict_seconds
 from trainers.batching.microbatch import build_micro_batches
-from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix_tree, merge_forests
+from trainers.batching.prefix_tree import PrefixTrees, SortedRows, build_prefix_trees, merge_prefix_trees
 from trainers.model.attention import enable_tree_attention, hidden_states
 from trainers.model.token_logprobs import token_logprobs
 
@@ -60,12 +60,12 @@ def layouts(rows: list[Row], kind: str, tokens: int) -> Any:
     if kind == "packed":
         return fill(
             [
-                build_prefix_tree(SortedRows.of(rows, [index]), TOKENS_ONLY.is_worth_sharing)
+                build_prefix_trees(SortedRows.of(rows, [index]), TOKENS_ONLY.is_worth_sharing)
                 for index in range(len(rows))
             ],
             tokens,
         )
-    return fill([build_prefix_tree(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)], tokens)
+    return fill([build_prefix_trees(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)], tokens)
 
 
 def exact_norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -140,16 +140,16 @@ MODELS = {tuning: tiny(tuning) for tuning in ("full", "lora")}
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 @settings(max_examples=10, deadline=None, phases=[Phase.generate])
 @given(rows=trees(), tokens=st.integers(1, 60))
-def test_trie_packed_and_padded_give_the_gradient_of_each_sequence_alone(
+def test_prefix_tree_packed_and_padded_give_the_gradient_of_each_sequence_alone(
     tuning: str, rows: list[Row], tokens: int
 ) -> None:
     """In float64, to 1e-9 of each parameter's largest gradient: log-probs, entropies, values, last states."""
     model, plain = MODELS[tuning]
     unbatched = unbatched_loss(model, plain, rows)
     expected = gradients(model, unbatched)
-    for kind in ("padded", "packed", "trie"):
+    for kind in ("padded", "packed", "prefix tree"):
         batches = build_micro_batches(rows, layouts(rows, kind, tokens))
-        assert kind != "trie" or len(batches) == 1
+        assert kind != "prefix tree" or len(batches) == 1
         loss = sum(batched_loss(plain, batch) for batch in batches)
         torch.testing.assert_close(loss, unbatched, rtol=1e-9, atol=1e-9)
         for mine, theirs in zip(gradients(model, loss), expected, strict=True):
@@ -208,15 +208,13 @@ def test_every_sampled_token_occurs_once_per_sequence(
 
 @settings(max_examples=30, deadline=None, phases=[Phase.generate])
 @given(rows=trees())
-def test_the_trie_contains_each_distinct_prefix_once(rows: list[Row]) -> None:
-    forest = build_prefix_tree(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)
+def test_the_prefix_tree_contains_each_distinct_prefix_once(rows: list[Row]) -> None:
+    tree = build_prefix_trees(SortedRows.of(rows), TOKENS_ONLY.is_worth_sharing)
     prefixes = {r.sequence.ids[:n] for r in rows for n in range(1, len(r.sequence) + 1)}
-    assert forest.length == len(prefixes)
-    twice = merge_forests([forest, forest])
-    assert twice.length == 2 * forest.length
-    assert [node.end for node in twice.nodes[len(forest.nodes) :]] == [
-        node.end + forest.length for node in forest.nodes
-    ]
+    assert tree.length == len(prefixes)
+    twice = merge_prefix_trees([tree, tree])
+    assert twice.length == 2 * tree.length
+    assert [node.end for node in twice.nodes[len(tree.nodes) :]] == [node.end + tree.length for node in tree.nodes]
 
 
 def group(prompt: int, completion: int, size: int, seed: int = 0) -> list[Row]:
@@ -230,9 +228,9 @@ def group(prompt: int, completion: int, size: int, seed: int = 0) -> list[Row]:
 
 def test_a_few_equal_tokens_do_not_split_a_sequence() -> None:
     """Another node is another call in every layer: this pays off for forty tokens, not for two."""
-    assert len(build_prefix_tree(SortedRows.of(group(2, 30, 4)), USUAL.is_worth_sharing).nodes) == 4
-    assert len(build_prefix_tree(SortedRows.of(group(40, 30, 4)), USUAL.is_worth_sharing).nodes) == 5
-    assert len(build_prefix_tree(SortedRows.of(group(2, 30, 30)), USUAL.is_worth_sharing).nodes) == 31
+    assert len(build_prefix_trees(SortedRows.of(group(2, 30, 4)), USUAL.is_worth_sharing).nodes) == 4
+    assert len(build_prefix_trees(SortedRows.of(group(40, 30, 4)), USUAL.is_worth_sharing).nodes) == 5
+    assert len(build_prefix_trees(SortedRows.of(group(2, 30, 30)), USUAL.is_worth_sharing).nodes) == 31
 
 
 def test_micro_batches_have_equal_sizes() -> None:
@@ -262,16 +260,16 @@ def test_a_group_too_large_for_a_micro_batch_is_split_and_each_part_keeps_the_pr
 
 
 def test_the_plan_uses_the_layout_predicted_to_be_fastest() -> None:
-    """A shared prompt: a trie. Equal lengths: padded, one call for all. Uneven ones: packed, or padded in two cuts."""
+    """Shared prompt: a prefix tree. Equal lengths: padded, one call for all. Uneven: packed, or padded in two cuts."""
     (shared,) = plan_layouts(group(200, 30, 8), tokens=10**6, costs=USUAL, share=True)
-    assert isinstance(shared, PrefixForest)
+    assert isinstance(shared, PrefixTrees)
     assert shared.length == 200 + 8 * 30
     equal = [r for seed in range(16) for r in group(1, 30, 1, seed)]
     (padded,) = plan_layouts(equal, tokens=10**6, costs=USUAL, share=True)
-    assert not isinstance(padded, PrefixForest)
+    assert not isinstance(padded, PrefixTrees)
     uneven = [r for seed in range(16) for r in group(1, 5 + 20 * seed, 1, seed)]
     (packed,) = plan_layouts(uneven, tokens=10**6, costs=USUAL, share=True)
-    assert isinstance(packed, PrefixForest)
+    assert isinstance(packed, PrefixTrees)
     assert packed.length == sum(len(r.sequence) for r in uneven)
     cut = plan_layouts(uneven, tokens=10**6, costs=USUAL, share=False)
     assert len(cut) > 1

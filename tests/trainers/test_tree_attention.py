@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 
 @st.composite
 def ends(draw: st.DrawFn, length: int = 37) -> list[int]:
-    """Any forest over that many columns, depth first, as the end of each column's subtree."""
+    """Any trees over that many columns, depth first, as the end of each column's subtree."""
     end_T = [0] * length
 
     def grow(low: int, high: int) -> None:

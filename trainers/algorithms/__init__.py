@@ -5,9 +5,9 @@ from trainers.algorithms.algorithm import Algorithm, AlgorithmRun, RolloutReques
 from trainers.algorithms.losses import Loss
 from trainers.algorithms.options import (
     AlgorithmOptions,
-    ComparingOptions,
     DiscountOptions,
     GroupOptions,
+    GroupRelativeOptions,
     LossOptions,
     ValueOptions,
 )
@@ -20,9 +20,9 @@ __all__ = [
     "Algorithm",
     "AlgorithmOptions",
     "AlgorithmRun",
-    "ComparingOptions",
     "DiscountOptions",
     "GroupOptions",
+    "GroupRelativeOptions",
     "Loss",
     "LossOptions",
     "PerToken",

@@ -9,12 +9,12 @@ import numpy as np
 from trainers.algorithms.advantages import STD_EPSILON, AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.groups import groups
-from trainers.algorithms.options import ComparingOptions
+from trainers.algorithms.options import GroupRelativeOptions
 from trainers.array_types import FloatArray, LabelArray
 
 
 @dataclass(frozen=True)
-class GrpoOptions(ComparingOptions):
+class GrpoOptions(GroupRelativeOptions):
     """Options of GRPO."""
 
     normalize_std: bool = False

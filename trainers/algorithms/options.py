@@ -100,7 +100,7 @@ class GroupOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class ComparingOptions(GroupOptions):
+class GroupRelativeOptions(GroupOptions):
     """Options of algorithms that compare the sampled episodes of a group with each other, which needs at least two."""
 
     def check(self, problems: list[str]) -> None:

@@ -49,13 +49,13 @@ def advantages(batch: AdvantageBatch, options: PpoOptions) -> PerToken:
         values.append(value_T)
         estimates.append(gae(item.reward_T, value_T, final, gamma=options.gamma, lam=options.gae_lambda))
     shift, scale = batch_whitening(batch, decisions, estimates)
-    adv, value, goal, decision = (zeros(batch) for _ in range(4))
+    adv, value, returns, decision = (zeros(batch) for _ in range(4))
     for item, adv_T, value_T in zip(decisions, estimates, values, strict=True):
         scatter(adv, item, (adv_T - shift) * scale)
         scatter(value, item, value_T)
-        scatter(goal, item, adv_T + value_T)
+        scatter(returns, item, adv_T + value_T)
         decision[item.sample][[tokens[0] for tokens in item.tokens]] = 1.0
-    return {"adv": adv, "value": value, "return": goal, "decision": decision}
+    return {"adv": adv, "value": value, "return": returns, "decision": decision}
 
 
 PPO = Algorithm("ppo", PpoOptions, advantages)

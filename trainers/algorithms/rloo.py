@@ -7,10 +7,10 @@ import numpy as np
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.groups import groups
-from trainers.algorithms.options import ComparingOptions
+from trainers.algorithms.options import GroupRelativeOptions
 
 
-def advantages(batch: AdvantageBatch, options: ComparingOptions) -> PerToken:
+def advantages(batch: AdvantageBatch, options: GroupRelativeOptions) -> PerToken:
     """Reward minus the mean reward of the other episodes of the group."""
     reward_B = batch.reward_B
     adv_B = np.zeros(len(reward_B))
@@ -21,4 +21,4 @@ def advantages(batch: AdvantageBatch, options: ComparingOptions) -> PerToken:
     return per_episode(batch, adv_B)
 
 
-RLOO = Algorithm("rloo", ComparingOptions, advantages)
+RLOO = Algorithm("rloo", GroupRelativeOptions, advantages)

@@ -1,8 +1,8 @@
-"""Assigns sequences to microbatches and chooses their layout: padded, packed, or as a trie.
+"""Assigns sequences to microbatches and chooses their layout: padded, packed, or as prefix trees.
 
 Of three plans, the one with the lowest predicted time is used: all sequences in padded rows; all sequences in
-forests, where unrelated sequences are packed next to each other; or sequences with common prefixes in forests and
-the rest padded.
+prefix trees, where unrelated sequences are packed next to each other; or sequences with common prefixes in prefix
+trees and the rest padded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from trainers.batching.cost_model import CostModel
-from trainers.batching.prefix_tree import PrefixForest, SortedRows, build_prefix_tree, merge_forests
+from trainers.batching.prefix_tree import PrefixTrees, SortedRows, build_prefix_trees, merge_prefix_trees
 from trainers.batching.rows import Row
 
 
@@ -32,7 +32,7 @@ class Padded:
     length: int
 
 
-Layout = Padded | PrefixForest
+Layout = Padded | PrefixTrees
 
 
 def plan_layouts(rows: Sequence[Row], *, tokens: int, costs: CostModel, share: bool) -> list[Layout]:
@@ -62,14 +62,14 @@ def plan_layouts(rows: Sequence[Row], *, tokens: int, costs: CostModel, share: b
 
 def predict_seconds(layout: Layout, costs: CostModel) -> float:
     """Predict the seconds of forward and backward pass."""
-    if isinstance(layout, PrefixForest):
+    if isinstance(layout, PrefixTrees):
         return costs.tree(layout.spans())
     return costs.padded(len(layout.sequences), layout.length)
 
 
 def layout_tokens(layout: Layout) -> int:
     """Return the number of tokens in the forward pass, including padding."""
-    return layout.length if isinstance(layout, PrefixForest) else len(layout.sequences) * layout.length
+    return layout.length if isinstance(layout, PrefixTrees) else len(layout.sequences) * layout.length
 
 
 def pad(lengths: np.ndarray, chosen: Sequence[int], tokens: int, costs: CostModel) -> list[Layout]:
@@ -101,8 +101,8 @@ def pad(lengths: np.ndarray, chosen: Sequence[int], tokens: int, costs: CostMode
     return layouts
 
 
-def fill(bundles: Sequence[PrefixForest], tokens: int) -> list[Layout]:
-    """Pack forests into as few rows of at most ``tokens`` columns as possible.
+def fill(bundles: Sequence[PrefixTrees], tokens: int) -> list[Layout]:
+    """Pack prefix trees into as few rows of at most ``tokens`` columns as possible.
 
     Each bundle is added to the row with the fewest columns, largest bundle first (longest processing time first:
     Graham 1969)."""
@@ -110,33 +110,36 @@ def fill(bundles: Sequence[PrefixForest], tokens: int) -> list[Layout]:
     rest = sorted((bundle for bundle in bundles if bundle.length <= tokens), key=lambda bundle: -bundle.length)
     count = -(-sum(bundle.length for bundle in rest) // tokens)
     while True:
-        bins: list[tuple[int, int, list[PrefixForest]]] = [(0, number, []) for number in range(count)]
+        bins: list[tuple[int, int, list[PrefixTrees]]] = [(0, number, []) for number in range(count)]
         for bundle in rest:
             load, number, members = bins[0]
             if load + bundle.length > tokens:
                 break
             heapq.heapreplace(bins, (load + bundle.length, number, [*members, bundle]))
         else:
-            return [*large, *(merge_forests(members) for _, _, members in sorted(bins, key=lambda entry: entry[1]))]
+            return [
+                *large,
+                *(merge_prefix_trees(members) for _, _, members in sorted(bins, key=lambda entry: entry[1])),
+            ]
         count += 1
 
 
-def _bundles(rows: Sequence[Row], tokens: int, costs: CostModel) -> list[PrefixForest]:
-    """Build a forest for each set of sequences with a prefix worth sharing, in several parts if it would be too
+def _bundles(rows: Sequence[Row], tokens: int, costs: CostModel) -> list[PrefixTrees]:
+    """Build a prefix tree for each set of sequences with a prefix worth sharing, in several parts if it would be too
     large.
     """
     together = SortedRows.of(rows)
-    forest = build_prefix_tree(together, costs.is_worth_sharing)
+    trees = build_prefix_trees(together, costs.is_worth_sharing)
     root: list[int] = []
-    for index, node in enumerate(forest.nodes):
+    for index, node in enumerate(trees.nodes):
         root.append(index if node.parent < 0 else root[node.parent])
-    root_of = np.array([root[forest.last[int(index)]] for index in together.order])
+    root_of = np.array([root[trees.last[int(index)]] for index in together.order])
     edges = [0, *(np.flatnonzero(np.diff(root_of)) + 1).tolist(), len(root_of)]
     bundles = []
     todo = [together.part(first, last) for first, last in pairwise(edges)][::-1]
     while todo:
         part = todo.pop()
-        bundle = build_prefix_tree(part, costs.is_worth_sharing)
+        bundle = build_prefix_trees(part, costs.is_worth_sharing)
         count = len(part.order)
         if bundle.length <= tokens or count == 1:
             bundles.append(bundle)

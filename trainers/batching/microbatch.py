@@ -1,4 +1,4 @@
-"""Deterministic conversion of token sequences to microbatches with limited tokens: padded, packed or as a trie.
+"""Deterministic conversion of token sequences to microbatches with limited tokens: padded, packed or as prefix trees.
 
 Each token's weight is determined over the whole batch, so that gradient accumulation over microbatches gives the
 gradient of the whole batch for any token budget and layout. Common prefixes can be computed once: the prompt of a
@@ -20,7 +20,7 @@ from torch import Tensor
 from trainers.array_types import FloatArray, IntArray
 from trainers.batching.cost_model import GENERIC, CostModel
 from trainers.batching.layout import Layout, Padded, plan_layouts
-from trainers.batching.prefix_tree import PrefixForest
+from trainers.batching.prefix_tree import PrefixTrees
 from trainers.batching.rows import Row
 
 TokenWeighting = Literal["token-mean", "sequence-mean"]
@@ -143,19 +143,19 @@ def _padded(layout: Padded, rows: Sequence[Row]) -> _PlacedTokens:
     return _PlacedTokens(ids_BT, sequences)
 
 
-def _packed(forest: PrefixForest, rows: Sequence[Row]) -> _PlacedTokens:
-    ids_BT, position_BT, end_BT = (np.zeros((1, forest.length), dtype=np.int64) for _ in range(3))
-    column_T = np.arange(forest.length)
-    for node in forest.nodes:
+def _packed(trees: PrefixTrees, rows: Sequence[Row]) -> _PlacedTokens:
+    ids_BT, position_BT, end_BT = (np.zeros((1, trees.length), dtype=np.int64) for _ in range(3))
+    column_T = np.arange(trees.length)
+    for node in trees.nodes:
         own, last = slice(node.start, node.stop), node.depth + node.stop - node.start
         ids_BT[0, own] = rows[node.sequence].sequence.ids[node.depth : last]
         position_BT[0, own] = column_T[own] - node.start + node.depth
         end_BT[0, own] = node.end
     sequences = [
-        (index, 0, np.concatenate([column_T[node.start : node.stop] for node in forest.path(index)]))
-        for index in forest.last
+        (index, 0, np.concatenate([column_T[node.start : node.stop] for node in trees.path(index)]))
+        for index in trees.last
     ]
-    if len(forest.nodes) == 1:
+    if len(trees.nodes) == 1:
         return _PlacedTokens(ids_BT, sequences)
     return _PlacedTokens(ids_BT, sequences, position_BT, end_BT)
 

@@ -1,4 +1,4 @@
-"""Prefix forest of sequences in one row: shared prefixes are stored once, depth first."""
+"""Prefix trees of the sequences in one row: shared prefixes are stored once, depth first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PrefixNode:
 
 
 @dataclass(slots=True)
-class PrefixForest:
+class PrefixTrees:
     """Nodes, depth first, and for each sequence the index of its last node."""
 
     nodes: list[PrefixNode] = field(default_factory=list)
@@ -92,10 +92,10 @@ def _common(before: IntArray, after: IntArray) -> int:
     return int(differ.argmax()) if differ.any() else size
 
 
-def merge_forests(forests: Sequence[PrefixForest]) -> PrefixForest:
-    """Concatenate several forests in one row."""
-    joined = PrefixForest()
-    for forest in forests:
+def merge_prefix_trees(parts: Sequence[PrefixTrees]) -> PrefixTrees:
+    """Concatenate prefix trees in one row."""
+    joined = PrefixTrees()
+    for part in parts:
         column, index = joined.length, len(joined.nodes)
         joined.nodes += [
             PrefixNode(
@@ -106,27 +106,27 @@ def merge_forests(forests: Sequence[PrefixForest]) -> PrefixForest:
                 node.sequence,
                 node.parent if node.parent < 0 else node.parent + index,
             )
-            for node in forest.nodes
+            for node in part.nodes
         ]
-        joined.last |= {sequence: last + index for sequence, last in forest.last.items()}
+        joined.last |= {sequence: last + index for sequence, last in part.last.items()}
     return joined
 
 
-def build_prefix_tree(rows: SortedRows, saves: Callable[[int], bool]) -> PrefixForest:
-    """Build the forest of sorted sequences.
+def build_prefix_trees(rows: SortedRows, saves: Callable[[int], bool]) -> PrefixTrees:
+    """Build the prefix trees of sorted sequences.
 
     Args:
         rows: The sequences.
         saves: Whether sharing this many columns is worth an additional node. Otherwise the tokens are repeated in
             each branch, so that a few tokens that are equal by chance do not fragment a sequence.
     """
-    forest = PrefixForest()
+    trees = PrefixTrees()
     # Stack of the work left: (first, end, depth already stored, parent); an int closes that node.
     todo: list[tuple[int, int, int, int] | int] = [(0, len(rows.order), 0, -1)] if len(rows.order) else []
     while todo:
         item = todo.pop()
         if isinstance(item, int):
-            forest.nodes[item].end = forest.length
+            trees.nodes[item].end = trees.length
             continue
         low, high, depth, parent = item
         shared = int(rows.common[low + 1 : high].min()) if high - low > 1 else int(rows.length[low])
@@ -136,13 +136,13 @@ def build_prefix_tree(rows: SortedRows, saves: Callable[[int], bool]) -> PrefixF
         edges = [inner, *(inner + 1 + np.flatnonzero(rows.common[inner + 1 : high] == shared)).tolist(), high]
         branches = [(first, last) for first, last in pairwise(edges) if last > first]
         if shared > depth and (not branches or saves((shared - depth) * (len(branches) - (ending == 0)))):
-            start = forest.length
-            forest.nodes.append(PrefixNode(start, start + shared - depth, 0, depth, int(rows.order[low]), parent))
-            parent, depth = len(forest.nodes) - 1, shared
+            start = trees.length
+            trees.nodes.append(PrefixNode(start, start + shared - depth, 0, depth, int(rows.order[low]), parent))
+            parent, depth = len(trees.nodes) - 1, shared
             todo.append(parent)
             for index in range(low, inner):
-                forest.last[int(rows.order[index])] = parent
+                trees.last[int(rows.order[index])] = parent
         elif ending:
             branches.insert(0, (low, inner))
         todo += [(first, last, depth, parent) for first, last in reversed(branches)]
-    return forest
+    return trees

@@ -258,7 +258,7 @@ def _layout(batch: MicroBatch) -> str:
         return "padded"
     count = TokenCount()
     count.add(batch)
-    return "trie" if count.computed < count.sequences else "packed"
+    return "prefix tree" if count.computed < count.sequences else "packed"
 
 
 def _available(device: torch.device) -> int:

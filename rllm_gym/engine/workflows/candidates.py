@@ -82,11 +82,11 @@ class SolverJudge(_CandidateWorkflow):
 
     async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
         observation, answers = await self._solve(context, self.solvers)
-        comparer = self.chat_agent(context, "judge_0", "judge", _JUDGE)
-        reply = await comparer.generate(_judge_prompt(observation, answers))
+        judge = self.chat_agent(context, "judge_0", "judge", _JUDGE)
+        reply = await judge.generate(_judge_prompt(observation, answers))
         number = _parse_choice(reply.text, [str(n + 1) for n in range(self.solvers)])
         chosen = None if number is None else answers[int(number) - 1]
-        comparer.add_reward(float(chosen is not None and chosen.success))
+        judge.add_reward(float(chosen is not None and chosen.success))
         context.metrics["judge_valid"] = float(number is not None)
         context.metrics["judge_success"] = float(chosen is not None and chosen.success)
         return _finish(context, chosen)

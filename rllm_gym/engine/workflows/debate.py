@@ -45,8 +45,8 @@ class Debate(RoleWorkflow):
         observation, info = await judge_env.reset()
         debaters = [self.env_agent(context, f"debater_{n}", "debater", judge_env) for n in range(self.debaters)]
         replies = await self._argue(debaters, observation, info)
-        comparer = self.env_agent(context, "judge_0", "judge", judge_env)
-        verdict = await act_until_done(comparer, judge_env, _judge_prompt(observation, debaters, replies), info)
+        judge = self.env_agent(context, "judge_0", "judge", judge_env)
+        verdict = await act_until_done(judge, judge_env, _judge_prompt(observation, debaters, replies), info)
         context.metrics["judge_success"] = float(verdict.success)
         async with asyncio.TaskGroup() as group:
             graded = [

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainers.algorithms import AdvantageBatch, Algorithm, ComparingOptions, PerToken, per_episode
+from trainers.algorithms import AdvantageBatch, Algorithm, GroupRelativeOptions, PerToken, per_episode
 
 
 @dataclass(frozen=True)
-class MaxRLOptions(ComparingOptions):
+class MaxRLOptions(GroupRelativeOptions):
     least_mean: float = 1e-3
     """Groups with a smaller mean reward are divided by this value."""
 

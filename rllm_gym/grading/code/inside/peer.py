@@ -49,7 +49,7 @@ class Peer:
         serve: Answers a request, given the operation and its operands.
         first: 0 for the test side, 1 for the program side.
         guarded: Whether the other side is untrusted.
-        detached: See :class:`~heap.SharedContainers`.
+        detached: See :class:`.SharedContainers`.
     """
 
     def __init__(
