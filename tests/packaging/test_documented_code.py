@@ -40,6 +40,14 @@ def python_of(page: str) -> str:
     return "\n".join(blocks(page, "python"))
 
 
+def test_the_algorithms_on_the_training_page_are_those_that_are_tested() -> None:
+    shown = blocks("docs/training.md", "python")
+    for name in ("maxrl", "icepop"):
+        code = (ROOT / f"tests/trainers/outside/{name}.py").read_text()
+        assert code in shown, name
+        assert code.count("\n") <= 30
+
+
 def check_readme(shown: str, folder: Path) -> None:
     assert "Answer with one move" in shown
     assert (folder / "runs" / "vowels" / "model" / "config.json").is_file()
