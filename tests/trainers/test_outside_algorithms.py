@@ -241,6 +241,28 @@ def test_what_an_outside_algorithm_returns_is_checked() -> None:
             targets(returned)
 
 
+def test_what_an_outside_loss_returns_is_checked() -> None:
+    old_N, adv_N = np.array([-1.0, -2.0]), np.ones(2)
+    batch = micro_batch(old_N, adv_N, np.zeros(2, dtype=int))
+
+    def loss(function: Callable[[torch.Tensor], Any]) -> list[float]:
+        mine = Loss("mine", LossOptions, lambda logp_N, batch, options: function(logp_N))
+        run = make_algorithm(algorithm_options(replace(MAXRL, loss=mine)))
+        return run.loss(torch.tensor(old_N, requires_grad=True), batch)[0].tolist()
+
+    assert loss(lambda logp_N: (-logp_N, logp_N > 0)) == [1.0, 2.0]
+    for function, expected in (
+        (lambda logp_N: -logp_N, r"loss 'mine' returned a Tensor; expected \(loss_N, bound_N\), two .* shape \(2,\)"),
+        (lambda logp_N: (-logp_N,), "returned a tuple of 1;"),
+        (lambda logp_N: (-logp_N.mean(), logp_N * 0), r"a tensor with shape \(\) as loss_N"),
+        (lambda logp_N: (-logp_N, logp_N[:1]), r"a tensor with shape \(1,\) as bound_N"),
+        (lambda logp_N: (-logp_N, 0.0), "a float as bound_N"),
+        (lambda logp_N: (-logp_N.detach(), logp_N * 0), "loss_N without gradient; compute it from logp_N"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            loss(function)
+
+
 def test_maxrl_does_not_divide_by_a_mean_near_0() -> None:
     sequence = token_sequence((1, 2), (0, 1), (0.0, -1.0))
 
