@@ -33,7 +33,8 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
     """Read a configuration from ``[--config FILE] [--option value …]``.
 
     Raises:
-        ConfigError: The file or an option is invalid; the message lists all invalid options of both.
+        ConfigError: The file or an option is invalid; the message lists all unknown options and values of the wrong
+            type in both.
         SystemExit: The command line asked for help, which was printed.
     """
     given = _parse([word for word in argv if word not in ("-h", "--help")])

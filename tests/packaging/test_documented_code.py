@@ -22,9 +22,10 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-PAGES = ("README.md", "docs/writing-an-environment.md", "docs/workflows.md", "docs/training.md", "docs/fine-tuning.md")
+PAGES = ("README.md", "docs/workflows.md", "docs/fine-tuning.md")  # each is one program
+SEPARATE = ("docs/writing-an-environment.md", "docs/training.md")  # each block can be copied and runs alone
 
-# Runs each page's program of a JSON object as a separate script, in a separate folder.
+# Runs each program of a JSON object as a separate script, in a separate folder.
 SEVERAL = """
 import json, os, sys
 for page, code in json.loads(sys.argv[1]).items():
@@ -40,6 +41,14 @@ def python_of(page: str) -> str:
     return "\n".join(blocks(page, "python"))
 
 
+def test_the_algorithms_on_the_training_page_are_those_that_are_tested() -> None:
+    shown = blocks("docs/training.md", "python")
+    for name in ("maxrl", "icepop"):
+        code = (ROOT / f"tests/trainers/outside/{name}.py").read_text()
+        assert code in shown, name
+        assert code.count("\n") <= 30
+
+
 def check_readme(shown: str, folder: Path) -> None:
     assert "Answer with one move" in shown
     assert (folder / "runs" / "vowels" / "model" / "config.json").is_file()
@@ -48,6 +57,7 @@ def check_readme(shown: str, folder: Path) -> None:
 def test_the_python_code_of_each_page_runs(tmp_path: Path) -> None:
     """In one process, because importing torch takes longer than most pages; the README's training uses fewer steps."""
     pages = {page: python_of(page) for page in PAGES}
+    pages |= {f"{page}.{index}": code for page in SEPARATE for index, code in enumerate(blocks(page, "python"))}
     assert pages["README.md"].count("\n") > 30
     assert pages["README.md"].count("steps=40") == 1
     pages["README.md"] = pages["README.md"].replace("steps=40", "steps=2")

@@ -82,8 +82,8 @@ def advantages_by_hand(folder: Path, advantage: Callable[[float, float], float])
 
 
 def test_an_outside_algorithm_is_trained_from_the_command_line(tmp_path: Path) -> None:
-    row = train_from_the_command_line(tmp_path, "--algorithm.name", "maxrl:MAXRL", "--algorithm.least-mean", "0.2")
-    adv_N = advantages_by_hand(tmp_path, lambda reward, mean: (reward - mean) / max(mean, 0.2))
+    row = train_from_the_command_line(tmp_path, "--algorithm.name", "maxrl:MAXRL", "--algorithm.min-mean", "0.2")
+    adv_N = advantages_by_hand(tmp_path, lambda reward, mean: (reward - mean) / mean if mean > 0.2 else 0.0)
     assert row["optim/trained_tokens"] == len(adv_N)
     assert row["advantages/mean"] == pytest.approx(adv_N.mean())
     assert row["advantages/std"] == pytest.approx(adv_N.std())
@@ -98,9 +98,7 @@ def test_an_outside_loss_is_trained_from_the_command_line(tmp_path: Path) -> Non
     assert row["policy/clip_fraction/low"] == row["policy/clip_fraction/high"] == 0.0
     masked = tmp_path / "masked"
     masked.mkdir()
-    row = train_from_the_command_line(
-        masked, "--algorithm.loss", "icepop:ICEPOP_LOSS", "--algorithm.most-ratio", "0.99"
-    )
+    row = train_from_the_command_line(masked, "--algorithm.loss", "icepop:ICEPOP_LOSS", "--algorithm.max-ratio", "0.99")
     assert row["policy/clip_fraction/high"] == 1.0
     assert row["loss"] == 0.0
     assert row["optim/grad_norm"] == 0.0
@@ -109,7 +107,7 @@ def test_an_outside_loss_is_trained_from_the_command_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", range(5))
 def test_an_outside_loss_equals_its_formula(seed: int) -> None:
     new, old, adv, sequence = draw(seed)
-    options = algorithm_options(ICEPOP, least_ratio=0.8, most_ratio=1.5)
+    options = algorithm_options(ICEPOP, min_ratio=0.8, max_ratio=1.5)
     logp_N = torch.tensor(new).requires_grad_()
     loss_N, bound_N = make_algorithm(options).loss(logp_N, micro_batch(old, adv, sequence))
     loss_N.sum().backward()  # type: ignore[no-untyped-call]
@@ -210,7 +208,7 @@ def test_mistakes_in_the_options_of_an_outside_algorithm_are_errors() -> None:
 
 
 def test_icepop_can_be_the_loss_of_another_algorithm() -> None:
-    options = algorithm_options("rloo", loss="outside.icepop:ICEPOP_LOSS", most_ratio=3.0)
+    options = algorithm_options("rloo", loss="outside.icepop:ICEPOP_LOSS", max_ratio=3.0)
     assert options.loss == "outside.icepop:ICEPOP_LOSS"
     assert isinstance(options, ICEPOP_LOSS.options)
 
@@ -241,6 +239,39 @@ def test_what_an_outside_algorithm_returns_is_checked() -> None:
     ):
         with pytest.raises(ValueError, match=expected):
             targets(returned)
+
+
+def test_what_an_outside_loss_returns_is_checked() -> None:
+    old_N, adv_N = np.array([-1.0, -2.0]), np.ones(2)
+    batch = micro_batch(old_N, adv_N, np.zeros(2, dtype=int))
+
+    def loss(function: Callable[[torch.Tensor], Any]) -> list[float]:
+        mine = Loss("mine", LossOptions, lambda logp_N, batch, options: function(logp_N))
+        run = make_algorithm(algorithm_options(replace(MAXRL, loss=mine)))
+        return run.loss(torch.tensor(old_N, requires_grad=True), batch)[0].tolist()
+
+    assert loss(lambda logp_N: (-logp_N, logp_N > 0)) == [1.0, 2.0]
+    for function, expected in (
+        (lambda logp_N: -logp_N, r"loss 'mine' returned a Tensor; expected \(loss_N, bound_N\), two .* shape \(2,\)"),
+        (lambda logp_N: (-logp_N,), "returned a tuple of 1;"),
+        (lambda logp_N: (-logp_N.mean(), logp_N * 0), r"a tensor with shape \(\) as loss_N"),
+        (lambda logp_N: (-logp_N, logp_N[:1]), r"a tensor with shape \(1,\) as bound_N"),
+        (lambda logp_N: (-logp_N, 0.0), "a float as bound_N"),
+        (lambda logp_N: (-logp_N.detach(), logp_N * 0), "loss_N without gradient; compute it from logp_N"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            loss(function)
+
+
+def test_maxrl_does_not_divide_by_a_mean_near_0() -> None:
+    sequence = token_sequence((1, 2), (0, 1), (0.0, -1.0))
+
+    def advantages(*rewards: float) -> list[float]:
+        samples = [Sample(f"e{index}", "g", reward, (sequence,)) for index, reward in enumerate(rewards)]
+        return [float(adv_N[0]) for adv_N in make_algorithm(algorithm_options(MAXRL)).targets(samples, {})["adv"]]
+
+    assert advantages(-0.3, -0.15, -0.1, 0.0) == advantages(0.0, 0.0, 0.0, 1e-3) == [0.0] * 4
+    assert advantages(0.0, 0.0, 0.0, 1.0) == [-1.0, -1.0, -1.0, 3.0]
 
 
 def test_options_of_no_algorithm_are_an_error_that_says_how_to_create_them() -> None:

@@ -12,7 +12,7 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per
 from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
-from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, clipped_value_loss
+from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, checked_loss, clipped_value_loss
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions
 from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
@@ -186,8 +186,12 @@ class AlgorithmRun:
         """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
 
         The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
+
+        Raises:
+            ValueError: The loss function returned something else than two tensors with one value per sampled token.
         """
-        return self._loss.function(logp_N, batch, self.options)
+        returned = self._loss.function(logp_N, batch, self.options)
+        return checked_loss(returned, logp_N, f"loss {self._loss.name!r}")
 
     def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
         """Compute the value head's loss per sampled token; 0 at tokens without a value target.

@@ -42,6 +42,34 @@ class Loss:
     aggregation: Aggregation = "token-mean"
 
 
+def checked_loss(returned: Any, logp_N: Tensor, owner: str) -> tuple[Tensor, Tensor]:
+    """Return what a loss function returned: for each sampled token its loss, and the bound that limited it.
+
+    Args:
+        returned: What it returned.
+        logp_N: The log-probs it was called with.
+        owner: Its loss, for messages.
+
+    Raises:
+        ValueError: It did not return two tensors of the shape of ``logp_N``, or the loss has no gradient.
+    """
+    import torch  # see the module docstring
+
+    expected = f"expected (loss_N, bound_N), two tensors with shape {tuple(logp_N.shape)}, one value per sampled token"
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        what = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+        raise ValueError(f"{owner} returned {what}; {expected}")
+    for name, value in zip(("loss_N", "bound_N"), returned, strict=True):
+        if not isinstance(value, torch.Tensor) or value.shape != logp_N.shape:
+            is_tensor = isinstance(value, torch.Tensor)
+            what = f"a tensor with shape {tuple(value.shape)}" if is_tensor else f"a {type(value).__name__}"
+            raise ValueError(f"{owner} returned {what} as {name}; {expected}")
+    loss_N, bound_N = returned
+    if logp_N.requires_grad and not loss_N.requires_grad:
+        raise ValueError(f"{owner} returned a loss_N without gradient; compute it from logp_N without detach()")
+    return loss_N, bound_N
+
+
 @dataclass(frozen=True)
 class CappedOptions(LossOptions):
     """Options of losses that are proportional to the ratio."""

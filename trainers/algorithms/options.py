@@ -58,7 +58,8 @@ class AlgorithmOptions(Options):
     """``mask`` excludes episodes that were truncated by a token or time limit: their reward does not evaluate the
     sampled text."""
     format_penalty: float = 0.0
-    """Subtracted from the reward, multiplied by the fraction of the episode's turns whose reply could not be parsed."""
+    """Subtracted from the reward to train on, multiplied by the fraction of the episode's turns whose reply could not
+    be parsed; ``reward/mean`` does not include it."""
 
     @property
     def needs_reference(self) -> bool:

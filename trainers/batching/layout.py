@@ -84,12 +84,12 @@ def pad(lengths: np.ndarray, chosen: Sequence[int], tokens: int, costs: CostMode
     best, cut = np.zeros(len(order) + 1), np.zeros(len(order), dtype=np.int64)
     for first in range(len(order) - 1, -1, -1):
         length = int(size[first])
-        most = min(len(order) - first, max(1, tokens // max(1, length)))
-        count = np.arange(1, most + 1)
+        max_count = min(len(order) - first, max(1, tokens // max(1, length)))
+        count = np.arange(1, max_count + 1)
         one = costs.padded(1, length) - costs.padded(0, length)
         # A tiny penalty, quadratic in the size, prefers even plans among equal ones.
         uneven = costs.batch * 1e-3 * (count * length / tokens) ** 2
-        cost = costs.padded(0, length) + count * one + uneven + best[first + 1 : first + most + 1]
+        cost = costs.padded(0, length) + count * one + uneven + best[first + 1 : first + max_count + 1]
         choice = int(cost.argmin())
         best[first], cut[first] = cost[choice], first + choice + 1
     layouts: list[Layout] = []

@@ -210,12 +210,12 @@ def _plan(
     replies = [
         sum(part.turns * _max_reply_tokens(config, assignment, part.role) for part in episode) for episode in episodes
     ]
-    most = config.sampling.max_response_tokens
+    max_response = config.sampling.max_response_tokens
     return BatchPlan(
         episodes=options.groups_per_step * len(requests),
         turns=turns,
         prompt=(min(prompts), sum(prompts) / len(prompts), max(prompts)),
-        reply=min(max(replies), most * max(map(len, episodes)) if most else 1 << 30),
+        reply=min(max(replies), max_response * max(map(len, episodes)) if max_response else 1 << 30),
         longest=longest,
         agents=max(map(len, episodes)),
         optimizer_steps=options.epochs * options.minibatches,

@@ -184,9 +184,9 @@ class RolloutCollector:
         assert assignment is not None
         roles = {}
         for name in self.train_env.roles:
-            most = assignment.role(name).max_tokens
+            max_tokens = assignment.role(name).max_tokens
             weights = tuple(pool) if pool and name == assignment.opponents.role else assignment.weights(name)
-            params = None if most is None else self._params(most)
+            params = None if max_tokens is None else self._params(max_tokens)
             roles[name] = Role(weights=weights, trainable=assignment.trainable(name), params=params)
         return roles
 

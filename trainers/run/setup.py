@@ -115,8 +115,8 @@ def open_run(
             adapters=assignment.adapters(train_env.roles) if train_env.roles else ("",),
         )
         memory = PeakMemory(policy.device)
-        most_tokens = config.sampling.max_response_tokens or config.sampling.max_tokens
-        algorithm_run = make_algorithm(config.algorithm, most_tokens)
+        max_tokens = config.sampling.max_response_tokens or config.sampling.max_tokens
+        algorithm_run = make_algorithm(config.algorithm, max_tokens)
         learners = LearnerSet(policy, config.optimizer, config.steps, algorithm_run.value, ranks)
         curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}

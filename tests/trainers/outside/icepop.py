@@ -1,7 +1,5 @@
 """IcePop, a loss that the package does not have: tokens whose train/sample ratio is outside two bounds are masked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -12,17 +10,17 @@ from trainers.batching import MicroBatch
 
 @dataclass(frozen=True)
 class IcePopOptions(LossOptions):
-    least_ratio: float = 0.5
-    most_ratio: float = 5.0
+    min_ratio: float = 0.5
+    max_ratio: float = 5.0
 
 
 def icepop(logp_N: Tensor, batch: MicroBatch, options: IcePopOptions) -> tuple[Tensor, Tensor]:
     log_ratio_N = logp_N - batch.sampler_logp_N
     ratio_N = log_ratio_N.detach().exp()
-    bound_N = (ratio_N > options.most_ratio).float() - (ratio_N < options.least_ratio).float()
-    masked = bound_N != 0  # before exp: the gradient of an infinite ratio would be 0 * inf
-    loss_N = -log_ratio_N.masked_fill(masked, 0.0).exp() * batch.targets["adv"]
-    return loss_N.masked_fill(masked, 0.0), bound_N
+    bound_N = (ratio_N > options.max_ratio).float() - (ratio_N < options.min_ratio).float()
+    masked_N = bound_N != 0  # before exp: the gradient of an infinite ratio would be 0 * inf
+    loss_N = -log_ratio_N.masked_fill(masked_N, 0.0).exp() * batch.targets["adv"]
+    return loss_N.masked_fill(masked_N, 0.0), bound_N
 
 
 ICEPOP_LOSS = Loss("icepop", IcePopOptions, icepop)

@@ -1,7 +1,5 @@
 """MaxRL, an algorithm that the package does not have: the advantage is (r - mean) / mean of the group's rewards."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,16 +9,17 @@ from trainers.algorithms import AdvantageBatch, Algorithm, GroupRelativeOptions,
 
 @dataclass(frozen=True)
 class MaxRLOptions(GroupRelativeOptions):
-    least_mean: float = 1e-3
-    """Groups with a smaller mean reward are divided by this value."""
+    min_mean: float = 1e-3
+    """Groups whose mean reward is not above this value have zero advantage."""
 
 
 def advantages(batch: AdvantageBatch, options: MaxRLOptions) -> PerToken:
-    adv_B = np.zeros(len(batch.reward_B))
+    reward_B, adv_B = batch.reward_B, np.zeros(len(batch.samples))
     for group in set(batch.group_B):
         members = batch.group_B == group
-        mean = batch.reward_B[members].mean()
-        adv_B[members] = (batch.reward_B[members] - mean) / max(mean, options.least_mean)
+        mean = reward_B[members].mean()
+        if mean > options.min_mean:  # needs rewards >= 0: negative ones can bring the mean near 0
+            adv_B[members] = (reward_B[members] - mean) / mean
     return per_episode(batch, adv_B)
 
 
