@@ -59,6 +59,7 @@ STOP_S = 20.0
 generous because on a busy machine an ordinary page may take a while."""
 
 _OBSERVE_TRIES = 3
+_NAVIGATIONS = 20  # that may interrupt one check whether a tab answers
 _ISOLATED_WORLD = "rllm-gym checks"
 _BLANK = "about:blank"
 _NEXT_FRAME = "new Promise(requestAnimationFrame)"
@@ -262,7 +263,7 @@ class BrowserSession:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
-                while True:
+                for _ in range(_NAVIGATIONS):
                     try:
                         cdp = self.cdp()
                         if stop:
