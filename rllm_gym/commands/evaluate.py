@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
         # Also saves the episodes of an interrupted evaluation.
         if options.output is not None and episodes:
             _save(options, kwargs, episodes)
-    result = _result(options, episodes, engine)
+    result = _result(options, kwargs.get("split"), episodes, engine)
     if options.json:
         print(json.dumps(result, indent=2))
     else:
@@ -193,7 +193,7 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
         env, kwargs = make_env_with_split(options.env, kwargs, split)
     try:
         if options.split is not None and "split" not in kwargs:
-            raise CommandError(f"--split {options.split}: {options.env} has no splits (no keyword argument `split`)")
+            raise CommandError(f"--split {options.split}: {options.env} has no splits (no parameter `split`)")
         tasks = getattr(env.unwrapped, "tasks", None)
         return kwargs, None if tasks is None else len(tasks)
     finally:
@@ -322,7 +322,7 @@ def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Ep
     )
 
 
-def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
+def _result(options: argparse.Namespace, split: str | None, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
     """Return everything that is printed, as JSON types."""
     sizes = sorted({1, options.samples, *(1 << power for power in range(options.samples.bit_length()))} - {0})
     estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.samples])
@@ -331,6 +331,7 @@ def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine
     return {
         "env": options.env,
         "model": options.model,
+        "split": split,
         "tasks": len({episode.group_id for episode in episodes}),
         "episodes": len(episodes),
         "pass": {
@@ -371,7 +372,8 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
     console.print(
         Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
         Text(
-            f"{result['tasks']} tasks x {options.samples} episodes, temperature {options.temperature:g}",
+            f"{result['tasks']} tasks x {options.samples} episodes, temperature {options.temperature:g}, "
+            + visible(f"{result['split']} split" if result["split"] else "the environment has no splits"),
             style="bright_black",
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import re
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,18 +36,54 @@ def make_env(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any
 def make_env_with_split(
     source: str | Callable[..., Any], kwargs: Mapping[str, Any], split: str
 ) -> tuple[Any, dict[str, Any]]:
-    """Create an environment with ``split=split``, or without if it does not take this argument.
+    """Create an environment with ``split=split`` if it has splits, or without.
 
-    The environment is tried, because its signature does not say what it takes: constructors and functions with
-    ``**kwargs`` pass the argument on to a parent class, or to another environment.
+    It has splits if its constructor has a parameter ``split``; a class with ``**kwargs`` has the parameters of its base
+    classes, too. If ``source`` is something else with ``**kwargs`` (a function, a wrapper), the constructor is that of
+    the environment it returns, which is then created twice. A class that takes ``split`` out of its ``**kwargs``
+    without naming it has no splits: another one with the same signature could refuse it, or ignore it.
 
     Returns:
-        The environment, and the keyword arguments that it was created with; they contain ``split`` if it takes one.
+        The environment, and the keyword arguments that it was created with; they contain ``split`` if it has splits.
     """
     with_split = {**kwargs, "split": split}
-    try:
+    constructor = _constructor(source, kwargs)
+    parameters = _parameters(constructor)
+    if "split" in {*kwargs, *parameters}:
         return make_env(source, with_split), with_split
-    except TypeError as error:
-        if not re.search(r"unexpected keyword argument 'split'|takes no arguments", str(error)):
-            raise
-        return make_env(source, kwargs), dict(kwargs)
+    env = make_env(source, kwargs)
+    opaque = inspect.Parameter.VAR_KEYWORD in parameters.values()
+    if opaque and type(env.unwrapped) is not constructor and "split" in _parameters(type(env.unwrapped)):
+        env.close()
+        return make_env(source, with_split), with_split
+    return env, dict(kwargs)
+
+
+def _constructor(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the class or function that creates the environment."""
+    if not isinstance(source, str):
+        return source
+    registry: Mapping[str, Any] = pettingzoo.aec_registry if is_game(source) else gymnasium.registry
+    spec = registry.get(source.rpartition(":")[2])
+    if spec is None:  # an id without version, or none
+        with make_env(source, kwargs) as env:
+            spec = env.spec
+    module, _, name = spec.entry_point.partition(":") if isinstance(spec.entry_point, str) else ("", "", "")
+    constructor: Callable[..., Any] = getattr(importlib.import_module(module), name) if module else spec.entry_point
+    return constructor
+
+
+def _parameters(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """Return the kinds of the parameters by name, with those of the base classes that ``**kwargs`` are passed to."""
+    classes = inspect.getmro(constructor) if inspect.isclass(constructor) else ()
+    constructors = [vars(base)["__init__"] for base in classes if "__init__" in vars(base)] or [constructor]
+    found: dict[str, Any] = {}
+    for each in constructors:
+        try:
+            parameters = inspect.signature(each).parameters.values()
+        except ValueError:  # of a compiled class, which has no signature
+            break
+        found |= {parameter.name: parameter.kind for parameter in parameters}
+        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return found

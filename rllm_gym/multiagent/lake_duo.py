@@ -50,13 +50,14 @@ class LakeDuo(TextGame):
     Args:
         view: ``"guide"`` or ``"halves"``.
         rules: Whether observations contain rules and answer format, or only the board and the other player's message.
+        split: ``"train"`` (default), ``"validation"`` or ``"test"``. For given maps: keep those of the split.
         max_message_chars: Maximum characters of a message; a longer one is not passed on, and the turn is over.
         max_cycles: Rounds before truncation, instead of the limit given by the moves.
         max_turns: Turns of both before truncation, likewise.
         invalid_action_penalty: Subtracted from the reward for a reply that cannot be parsed.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
         **lake: Arguments of :class:`~rllm_gym.envs.frozen_lake.FrozenLakeEnv`: ``size``, ``slip_probability``,
-            ``difficulty``, ``min_path``, ``max_path``, ``split``, ``task_seed``, ``num_tasks``, ``tasks`` …; ``moves``
+            ``difficulty``, ``min_path``, ``max_path``, ``task_seed``, ``num_tasks``, ``tasks`` …; ``moves``
             is its ``max_turns``.
 
     ## Version history
@@ -70,6 +71,7 @@ class LakeDuo(TextGame):
         *,
         view: View = "guide",
         rules: bool = True,
+        split: str | None = None,
         moves: int | None = None,
         max_message_chars: int = 1_000,
         max_cycles: int | None = None,
@@ -82,7 +84,7 @@ class LakeDuo(TextGame):
             raise ValueError(f"view={view!r} is not 'guide' or 'halves'")
         if lake.get("coordinates"):
             raise ValueError("coordinates=True is not supported with two players: each of them sees a different board")
-        self._lake = FrozenLakeEnv(max_turns=moves, rules=False, render_mode="ansi", **lake)
+        self._lake = FrozenLakeEnv(max_turns=moves, split=split, rules=False, render_mode="ansi", **lake)
         super().__init__(
             agents=_NAMES[view],
             tasks=self._lake.tasks,

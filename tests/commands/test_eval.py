@@ -75,6 +75,7 @@ def test_the_tasks_are_those_of_the_split(env_id: str, tmp_path: Path, replies: 
         expected = [env.unwrapped.tasks[index].task_id for index in range(3)]
         env.close()
         assert [episode.task_id for episode in load_episodes(output)] == expected, split
+        assert f"{split} split" in result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +164,12 @@ def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Pa
         "        raise EnvironmentFault('the server is gone', kind='server_gone')\n"
         "gymnasium.register('test/Broken-v0', entry_point='server_is_gone:Broken')\n"
     )
-    result = rllm_gym(
-        "eval", "server_is_gone:test/Broken-v0", "--model.path", f"scripted:{replies}", "--json", cwd=tmp_path
-    )
+    command = ("eval", "server_is_gone:test/Broken-v0", "--model.path", f"scripted:{replies}")
+    assert "the environment has no splits" in rllm_gym(*command, cwd=tmp_path).stdout
+    result = rllm_gym(*command, "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
+    assert report["split"] is None
     assert report["dropped"] == 2
     assert report["faults"]["server_gone"] >= 2
     assert report["pass"]["1"]["value"] == 0

@@ -18,6 +18,8 @@ from rllm_gym.envs import MINIWOB, TABLE
 from rllm_gym.envs.math import MathEnv
 from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.multiagent import GAMES
+from trainers.config import EnvConfig
+from trainers.train_env import open_train_env
 
 ROWS = [{"question": f"{number} + {number}?", "answer": str(2 * number)} for number in range(50)]
 
@@ -30,11 +32,43 @@ class Sums(QuestionEnv):
 
 
 class SumsBySplit(Sums):
-    """Takes a split that its signature does not name."""
+    """Has splits."""
+
+    def __init__(self, split: str = "train", **arguments: Any) -> None:
+        self.split = split
+        super().__init__(**arguments)
+
+
+class SumsBySplitAndSize(SumsBySplit):
+    """Has the splits of its base class."""
+
+    def __init__(self, *, size: int = 3, **arguments: Any) -> None:
+        self.size = size
+        super().__init__(**arguments)
+
+
+class Ignoring(Sums):
+    """Ignores options that it does not know."""
+
+    def __init__(self, **options: Any) -> None:
+        self.size = options.get("size", 3)
+        super().__init__()
+
+
+class Refusing(Ignoring):
+    """Refuses options that it does not know."""
+
+    def __init__(self, **options: Any) -> None:
+        if unknown := options.keys() - {"size"}:
+            raise ValueError(f"unknown options: {sorted(unknown)}")
+        super().__init__(**options)
+
+
+class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Passes its arguments on to the environment that it wraps."""
 
     def __init__(self, **arguments: Any) -> None:
-        self.split = arguments.pop("split", None)
-        super().__init__(**arguments)
+        super().__init__(math(**arguments))
 
 
 class NoArguments(gymnasium.Env[str, str]):
@@ -71,11 +105,15 @@ def test_a_split_is_found_behind_other_arguments_functions_and_wrappers(monkeypa
     }.items():
         gymnasium.register(env_id, entry_point=entry_point, additional_wrappers=(wrapper,))
     with_split = (
-        MathEnv, SumsBySplit, math, functools.partial(MathEnv, split="train"), functools.partial(math, task_seed=3),
+        MathEnv, SumsBySplit, SumsBySplitAndSize, Wrapped, math,
+        functools.partial(MathEnv, split="train"), functools.partial(math, task_seed=3),
         lambda **arguments: SumsBySplit(**arguments), "test/Class-v0", "test/Function-v0", "test/Partial-v0",
         "rllm_gym:rllm/CodeMultiTurn-v0", "rllm/LakeDuo-v0",
     )  # fmt: skip
-    without = (Sums, no_arguments, NoArguments, "test/Sums-v0", "test/NoArguments-v0", "CartPole-v1")
+    without = (
+        Sums, Ignoring, Refusing, functools.partial(Refusing, size=4), lambda **arguments: Refusing(**arguments),
+        no_arguments, NoArguments, "test/Sums-v0", "test/NoArguments-v0", "CartPole-v1", "CartPole",
+    )  # fmt: skip
     expected = [(source, "validation") for source in with_split] + [(source, None) for source in without]
     assert [(source, split_of(source)) for source, _ in expected] == expected
 
@@ -92,6 +130,13 @@ def test_every_id_that_can_be_created_with_a_split_is(env_id: str) -> None:
     env, kwargs = make_env_with_split(env_id, {}, "test")
     env.close()
     assert ("split" in kwargs) == accepted
+
+
+@pytest.mark.parametrize("source", [Sums, Ignoring, Refusing])
+def test_an_environment_without_splits_is_not_validated_on_its_training_tasks(source: Callable[..., Any]) -> None:
+    train_env = open_train_env(EnvConfig(id="own", agent="rllm_gym.agents:ChatAgent"), env=source)
+    assert len(train_env.train) == len(ROWS)
+    assert train_env.validation is None
 
 
 def test_other_errors_are_those_of_the_constructor(tmp_path: Path) -> None:
