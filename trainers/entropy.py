@@ -25,6 +25,7 @@ class EntropyBonus:
         self._config = config
         self._steps = steps
         self.weight = config.bonus or (0.0 if config.target is None else INITIAL_BONUS)
+        self._max_weight = max(self.weight, MAX_BONUS)
 
     def target(self, step: int) -> float | None:
         """Return the target entropy of a step, in nats per token; ``None`` for a fixed weight."""
@@ -39,4 +40,4 @@ class EntropyBonus:
             return
         factor = 1.0 + _RATE
         self.weight = self.weight * factor if entropy < target else self.weight / factor
-        self.weight = min(max(self.weight, _MIN_WEIGHT), MAX_BONUS)
+        self.weight = min(max(self.weight, _MIN_WEIGHT), self._max_weight)

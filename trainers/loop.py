@@ -155,7 +155,7 @@ def _sample(run: TrainingRun, step: int) -> tuple[RolloutBatch, list[Sample]]:
     batch = run.prefetcher.get(step)
     samples = run.prefetcher.samples(batch)
     for _ in range(run.state.algorithm.dynamic_sampling):
-        keep_B = run.state.algorithm.trainable_mask(samples)
+        keep_B = run.state.algorithm.trainable_mask(samples, with_variance=True)
         useful = {sample.task_group for sample, kept in zip(samples, keep_B, strict=True) if kept}
         if len(useful) >= options.groups_per_step:
             break

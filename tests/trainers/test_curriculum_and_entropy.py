@@ -77,6 +77,11 @@ def test_the_weight_rises_below_the_target_and_falls_above_it() -> None:
     for _ in range(200):
         bonus.observe(99, 1.0)
     assert 0 < bonus.weight < 1e-4
+    large = EntropyBonus(EntropyConfig(bonus=0.2, target=0.5), steps=100)
+    large.observe(0, 0.1)
+    assert large.weight == 0.2, "a weight above the usual limit does not grow, and is not cut to the limit"
+    large.observe(0, 0.9)
+    assert large.weight < 0.2
     fixed = EntropyBonus(EntropyConfig(bonus=0.01), steps=100)
     fixed.observe(0, 0.0)
     assert (fixed.weight, fixed.target(0)) == (0.01, None)

@@ -72,6 +72,14 @@ def test_rounds_end_with_enough_useful_groups(tmp_path: Path) -> None:
         )
 
 
+def test_groups_without_variance_that_are_kept_are_not_counted_as_enough(tmp_path: Path) -> None:
+    config = short(tmp_path, dynamic_sampling=1, drop_zero_variance=False)
+    train(replace(config, entropy=replace(config.entropy, bonus=0.1)), env=train_env(ConstantRewardEnv, 30))
+    for row in read_metrics(tmp_path / "run"):
+        assert row["episodes/count"] == 2 * 2 * 3, "two rounds of three groups of two"
+        assert row["optim/trained_tokens"] > 0
+
+
 def test_a_resumed_run_has_the_same_rounds(tmp_path: Path) -> None:
     config = replace(short(tmp_path, dynamic_sampling=3), deterministic=True)
     train(replace(config, steps=2))

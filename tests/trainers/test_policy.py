@@ -221,6 +221,16 @@ def test_statistics_of_several_passes_and_minibatches(folder: Path) -> None:
     assert stats.entropy == pytest.approx(sum(entropies) / stats.tokens)
 
 
+def test_more_minibatches_than_groups_are_one_optimizer_step_per_group(folder: Path) -> None:
+    learner = learner_of(folder, lr=0.05, warmup_steps=0)
+    samples = [Sample(str(i), f"g{i // 2}", float(i % 2), (sequence,)) for i, sequence in enumerate(sequences(8))]
+    algorithm = make_algorithm(algorithm_options(groups_per_step=4, minibatches=50))
+    advantages = [np.full(sample.num_sampled, -1.0) for sample in samples]
+    stats = learner.update(0, samples, {"adv": advantages}, algorithm, 0.0)
+    assert learner.version == 4
+    assert stats.tokens == sum(sample.num_sampled for sample in samples)
+
+
 def test_kl_pulls_towards_the_reference_with_adapters_and_with_a_copy(folder: Path) -> None:
     for tuning in ("lora", "full"):
         policy = Policy(ModelConfig(str(folder), tuning), reference=True)  # type: ignore[arg-type]

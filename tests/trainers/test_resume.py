@@ -225,6 +225,16 @@ def test_the_sampler_serves_the_restored_adapter_and_not_the_base(tmp_path: Path
     assert min(value.abs().max() for value in adapters.values()) > 0.01, "adapters still at zero would show nothing"
 
 
+def test_a_run_can_be_finished_without_writing_more_checkpoints(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=2, checkpoint={"every": 1})
+    train(config)
+    train(replace(config, steps=3, resume=True, checkpoint=None))
+    assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2, 3], "step 0 is the validation"
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert loaded.step == 2
+
+
 def test_the_best_checkpoint_is_kept_and_its_model_is_saved(tmp_path: Path) -> None:
     """Validation is scripted: it is best at step 2 of 6; only the last checkpoint is kept otherwise."""
     config = echo_config(tmp_path, steps=6, checkpoint={"every": 1, "keep": 1}, validation={"every": 1, "samples": 1})

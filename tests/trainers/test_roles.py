@@ -128,7 +128,7 @@ def test_full_weights_are_shared_and_the_base_model_is_unchanged(tmp_path: Path)
 
 
 def test_a_shared_role_that_is_not_trained_uses_the_newest_weights(tmp_path: Path) -> None:
-    result = train(team_config(tmp_path, roles={"judge": {"trainable": False}}))
+    result = train(team_config(tmp_path, roles={"judge": {"adapter": "shared-untrained"}}))
     for step in (1, 2):
         for episode in episodes_of(result, step):
             versions = {item.role: item.branches()[0].versions[-1] for item in episode.trajectories}
@@ -315,16 +315,13 @@ def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"model": {"tuning": "full"}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
-    ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),
-    ({"roles": {"solver": {"adapter": "own", "trainable": False}}}, "use adapter: base"),
     ({"roles": {"base": {}}}, "roles.base"),
     ({"roles": {"a.b": {}}}, "roles.a.b"),
     ({"roles": {"solver": {"max_tokens": 0}}}, "at least 1"),
     ({"roles": {"judge": {"copies": {}}, "solver": {"copies": {}}}}, "all have copies; only one role can"),
     ({"roles": {"judge": {"copies": {"every": 0}}}}, r"roles.judge.copies.every"),
     ({"roles": {"judge": {"copies": {}, "adapter": "own"}}}, "roles.judge.adapter=own"),
-    ({"roles": {"judge": {"copies": {}, "trainable": True}}}, "roles.judge.trainable"),
-    ({"roles": {"judge": {"copies": {}, "trainable": False}}}, "roles.judge.trainable"),
+    ({"roles": {"judge": {"copies": {}, "adapter": "shared-untrained"}}}, "roles.judge.adapter=shared-untrained"),
 ]
 
 
@@ -344,7 +341,7 @@ WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"env": {"agent": ""}, "roles": {"solver": {"copies": {}}}}, "roles.solver: there is a single agent"),
     ({"roles": {"enemy": {"copies": {}}}}, r"roles.enemy.*solver, judge"),
     ({"roles": {"solver": {"adapter": "base"}, "judge": {"adapter": "base"}}}, "no role is trained"),
-    ({"roles": {"solver": {"adapter": "own"}, "judge": {"trainable": False}}}, "use adapter: base"),
+    ({"roles": {"solver": {"adapter": "own"}, "judge": {"adapter": "shared-untrained"}}}, "use adapter: base"),
     ({"roles": {"judge": {"copies": {"of": "solver"}}}}, "has no effect: only one set"),
     ({"env": {"agent": "echo_workflow:reward_of"}}, "cannot be created"),
     ({"env": {"agent": "echo_workflow:HALVES"}}, "cannot be created"),

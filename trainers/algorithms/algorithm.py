@@ -124,15 +124,15 @@ class AlgorithmRun:
         """
         return list(samples) if self._greedy is None else self._greedy.with_cached(samples, groups, version)
 
-    def trainable_mask(self, samples: Sequence[Sample]) -> BoolArray:
-        """Return which samples to train on.
+    def trainable_mask(self, samples: Sequence[Sample], *, with_variance: bool = False) -> BoolArray:
+        """Return which samples to train on, or only those of them whose group has variance (``with_variance``).
 
         Excluded are greedy samples, samples without sampled tokens, truncated samples if ``overlong=mask``, and
         groups without variance if only differences within groups carry a learning signal."""
         keep_B = np.array([not sample.greedy and sample.num_sampled > 0 for sample in samples], dtype=bool)
         if self.options.overlong == "mask":
             keep_B &= ~np.array([sample.overlong for sample in samples], dtype=bool)
-        if isinstance(self.options, GroupOptions) and self.options.drop_zero_variance:
+        if isinstance(self.options, GroupOptions) and (with_variance or self.options.drop_zero_variance):
             reward_B = np.array([sample.reward for sample in samples], dtype=np.float64)
             group_B = np.array([sample.group_id for sample in samples], dtype=object)
             keep_B &= has_variance(reward_B, group_B)

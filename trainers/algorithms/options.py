@@ -47,7 +47,7 @@ class AlgorithmOptions(Options):
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1
-    """Optimizer steps per pass."""
+    """Optimizer steps per pass, at most one per group that is trained on."""
     kl: float = 0.0
     """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is the
     model with adapters disabled or, in full fine-tuning, a frozen copy."""
@@ -70,11 +70,6 @@ class AlgorithmOptions(Options):
         super().check(problems)
         positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
         at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
-        if self.minibatches > self.groups_per_step:
-            problems.append(
-                f"algorithm.minibatches={self.minibatches} must be at most "
-                f"algorithm.groups_per_step={self.groups_per_step}"
-            )
 
 
 @dataclass(frozen=True)
@@ -88,16 +83,12 @@ class GroupOptions(AlgorithmOptions):
     entropy bonus they would only dilute the other groups."""
     dynamic_sampling: int = 0
     """Maximum number of additional rollout rounds per step, each with as many new tasks as there were groups whose
-    episodes all got the same reward (DAPO); 0 for none."""
+    episodes all got the same reward (DAPO); 0 for none. Without ``drop_zero_variance`` those groups are trained on,
+    too."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         at_least_0(self, ("dynamic_sampling",), problems)
-        if self.dynamic_sampling and not self.drop_zero_variance:
-            problems.append(
-                f"algorithm.dynamic_sampling={self.dynamic_sampling} replaces groups whose rewards are all equal, but "
-                "algorithm.drop_zero_variance=False keeps them; set only one of the two"
-            )
 
 
 @dataclass(frozen=True)

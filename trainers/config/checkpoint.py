@@ -9,7 +9,8 @@ from trainers.option_checks import positive
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """How often checkpoints are written and which are kept. ``checkpoint: null`` (``--checkpoint none``) for none."""
+    """How often checkpoints are written and which are kept. ``checkpoint: null`` (``--checkpoint none``) for none; a
+    run can then still be resumed from those it has."""
 
     every: int = 10
     """Steps between checkpoints."""
@@ -17,8 +18,6 @@ class CheckpointConfig:
     """Number of newest checkpoints to keep."""
 
 
-def check_checkpoint(checkpoint: CheckpointConfig | None, problems: list[str], *, resume: bool) -> None:
+def check_checkpoint(checkpoint: CheckpointConfig | None, problems: list[str]) -> None:
     if checkpoint is not None:
         positive(checkpoint, "checkpoint.", ("every", "keep"), problems)
-    elif resume:
-        problems.append("resume=True without checkpoint: the run could not be resumed again; set checkpoint.every")

@@ -100,7 +100,7 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     check_held_out(config.validation, problems)
     check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
-    check_checkpoint(config.checkpoint, problems, resume=config.resume)
+    check_checkpoint(config.checkpoint, problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:

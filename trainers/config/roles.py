@@ -35,13 +35,10 @@ class CopiesConfig:
 class RoleConfig:
     """Options of one role of a workflow."""
 
-    adapter: Literal["shared", "own", "base"] = "shared"
+    adapter: Literal["shared", "shared-untrained", "own", "base"] = "shared"
     """``shared``: the weights shared by all roles with this setting (one adapter or, in full fine-tuning, the model).
-    ``own``: a separate adapter on the same base. ``base``: the model before training."""
-    trainable: bool | None = None
-    """Whether the model trains on the replies of this role. None for yes, except with ``adapter: base``, which is
-    never trained, and with ``copies``. ``false`` with ``shared``: the role uses the newest shared
-    weights, but only the other roles train them."""
+    ``shared-untrained``: the newest shared weights, which only the other roles train. ``own``: a separate adapter on
+    the same base. ``base``: the model before training, which is never trained."""
     max_tokens: int | None = None
     """Maximum length of the reply of one turn of this role, in tokens; none for ``sampling.max_tokens``."""
     copies: CopiesConfig | None = None
@@ -84,17 +81,14 @@ class RoleAssignment:
 
     def trainable(self, name: str) -> bool:
         """Return whether the role's replies are trained on."""
-        role = self.role(name)
-        if name == self.opponents.role or role.adapter == "base":
-            return False
-        return role.trainable is None or role.trainable
+        return name != self.opponents.role and self.role(name).adapter in ("shared", "own")
 
     def weights(self, name: str) -> str:
         """Return the name under which a sampler serves the role: ``""`` for the shared weights. Opponents have a
         pool instead.
         """
         role = self.role(name)
-        return {"shared": "", "own": name, "base": BASE}[role.adapter]
+        return {"own": name, "base": BASE}.get(role.adapter, "")
 
     def adapters(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """Return the sets of weights that are trained, by the names a sampler serves them under."""
@@ -122,11 +116,6 @@ def check_roles(
     where = f"roles.{opponents.role}"
     positive(opponents, f"{where}.copies.", ("pool", "every"), problems)
     role = roles[opponents.role]
-    if role.trainable is not None:
-        problems.append(
-            f"{where}.trainable={role.trainable} conflicts with {where}.copies: frozen copies are never trained; "
-            "remove it"
-        )
     if role.adapter != "shared":
         problems.append(
             f"{where}.adapter={role.adapter} conflicts with {where}.copies, which are copies of trained weights; "
@@ -151,20 +140,6 @@ def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[
         problems.append(
             f"roles.{name}: a role name must start with a letter, consist of at most 64 letters, digits, _ and -, and "
             f"not be one of the reserved names {', '.join(_RESERVED)}"
-        )
-    if role.adapter == "base" and role.trainable:
-        problems.append(
-            f"roles.{name}.trainable=True with adapter: base, which is the model before training and is never trained; "
-            "use adapter: own or shared"
-        )
-    if role.adapter == "base" and role.trainable is False:
-        problems.append(
-            f"roles.{name}.trainable=False has no effect with adapter: base, which is never trained; remove it"
-        )
-    if role.adapter == "own" and role.trainable is False:
-        problems.append(
-            f"roles.{name}.adapter=own with trainable: false: an adapter that is never trained has no effect; use "
-            "adapter: base"
         )
     if role.adapter == "own" and model.tuning == "full":
         problems.append(
@@ -204,7 +179,7 @@ def check_role_assignment(
     adapters = assignment.adapters(roles)
     if not adapters:
         raise ConfigError(
-            f"no role is trained: all of {known} are frozen; make at least one trainable (roles.NAME.trainable)"
+            f"no role is trained: none of {known} has adapter: shared or own; give at least one of them one of the two"
         )
     idle_shared = [
         name for name in roles if not assignment.trainable(name) and assignment.weights(name) not in (*adapters, BASE)
@@ -212,7 +187,7 @@ def check_role_assignment(
     for name in idle_shared:
         if name != assignment.opponents.role:
             raise ConfigError(
-                f"roles.{name}: adapter: shared with trainable: false, but no other role trains the shared weights; "
+                f"roles.{name}: adapter: shared-untrained, but no other role trains the shared weights; "
                 "use adapter: base"
             )
     if assignment.opponents.role:

@@ -132,7 +132,7 @@ def validate_sft(config: SftConfig) -> list[str]:
     check_held_out(config.validation, problems)
     check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
-    check_checkpoint(config.checkpoint, problems, resume=config.resume)
+    check_checkpoint(config.checkpoint, problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
 

@@ -64,8 +64,8 @@ class TrainConfig:
     """Number of torch threads. One is safe on a busy machine; the number of idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
-    """Options of the roles of the workflow ``env.agent``, by name: ``adapter``, ``trainable``, ``max_tokens`` and
-    ``copies`` of each. Roles that are not mentioned use the shared weights and are trained. On the command line
+    """Options of the roles of the workflow ``env.agent``, by name: ``adapter``, ``max_tokens`` and ``copies`` of
+    each. Roles that are not mentioned use the shared weights and are trained. On the command line
     ``--roles.NAME.adapter own`` sets one option, and ``--roles JSON`` replaces all roles of the file."""
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     sampler: SamplerOptions = field(
@@ -126,7 +126,7 @@ def validate(config: TrainConfig) -> list[str]:
                 f"validation.best={config.validation.best!r} is not a validation metric; their names begin with "
                 "validation/"
             )
-    check_checkpoint(config.checkpoint, problems, resume=config.resume)
+    check_checkpoint(config.checkpoint, problems)
     check_asynchrony(config.asynchrony, problems, deterministic=config.deterministic)
     if config.save_episodes_every < 0:
         problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (disabled) or more")

@@ -218,7 +218,7 @@ def _plan(
         reply=min(max(replies), max_response * max(map(len, episodes)) if max_response else 1 << 30),
         longest=longest,
         agents=max(map(len, episodes)),
-        optimizer_steps=options.epochs * options.minibatches,
+        optimizer_steps=options.epochs * min(options.minibatches, options.groups_per_step),
         micro_batches=layouts,
         count=count,
         largest=BatchShape(size, length, len(largest.row_N)),
@@ -319,7 +319,8 @@ def _plan_lines(found: DryRun) -> Iterator[str]:
     num_previewed = min(_TASKS, found.train_tasks)
     yield f"  first prompts     {low} … {high} tokens, mean {mean:.0f} over {num_previewed} tasks"
     yield f"  replies           at most {plan.reply} tokens per episode; the longest conversation has {plan.longest}"
-    passes = f"{algorithm.epochs} passes x {algorithm.minibatches}" if plan.optimizer_steps > 1 else "one pass"
+    per_pass = plan.optimizer_steps // algorithm.epochs
+    passes = f"{algorithm.epochs} passes x {per_pass}" if plan.optimizer_steps > 1 else "one pass"
     yield f"  optimizer steps   {plan.optimizer_steps} ({passes})"
     layouts = ", ".join(f"{number} {layout}" for layout, number in sorted(plan.micro_batches.items()))
     budget = config.optimizer.tokens_per_microbatch
