@@ -123,7 +123,10 @@ class SandboxSession:
         weakref.finalize(self, process.close)
         self._lock = threading.RLock()
         self._now = threading.Lock()
+        self._call: threading.Event | None = None
+        """Set if the call in progress was cancelled."""
         self._running: threading.Event | None = None
+        """The same, once its order was sent: an earlier ``stop`` would stop nothing, or be sent in the middle of it."""
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
         prepare = {
@@ -274,6 +277,10 @@ class SandboxSession:
             deadline = time.monotonic() + timeout + _GRACE_S
             try:
                 self._process.channel.send(order, body, deadline)
+                with self._now:
+                    self._running = self._call
+                    if self._call is not None and self._call.is_set():
+                        self._send_stop()
                 header, answer = self._process.channel.receive(deadline)
             except (OSError, EOFError, ValueError) as error:
                 if self._closed:
@@ -318,12 +325,12 @@ class SandboxSession:
                 with self._now:
                     if cancelled.is_set():
                         raise concurrent.futures.CancelledError
-                    self._running = cancelled
+                    self._call = cancelled
                 try:
                     return work()
                 finally:
                     with self._now:
-                        self._running = None
+                        self._call = self._running = None
 
         future = self._executor.submit(tracked)
         try:
@@ -333,8 +340,11 @@ class SandboxSession:
                 cancelled.set()
                 if self._running is cancelled and not self._closed:
                     with contextlib.suppress(OSError):
-                        self._process.channel.send({"do": "stop"}, b"", time.monotonic() + 10)
+                        self._send_stop()
             raise
+
+    def _send_stop(self) -> None:
+        self._process.channel.send({"do": "stop"}, b"", time.monotonic() + 10)
 
 
 class PendingSession(Awaitable[SandboxSession]):

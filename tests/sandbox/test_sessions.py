@@ -412,6 +412,31 @@ class TestLifecycle:
 
         asyncio.run(main())
 
+    def test_a_command_cancelled_just_before_it_is_sent_is_killed(self, namespaces: SandboxPool) -> None:
+        async def main() -> None:
+            async with namespaces.open_session() as session:
+                channel, begun, cancelled = session._process.channel, threading.Event(), threading.Event()
+                send = channel.send
+
+                def delayed(header: dict[str, object], body: bytes, deadline: float) -> None:
+                    if header["do"] == "exec":
+                        begun.set()
+                        assert cancelled.wait(120)
+                    send(header, body, deadline)
+
+                channel.send = delayed  # type: ignore[method-assign]
+                call = asyncio.create_task(session.exec(f"sleep {mark(5656)}", 300))
+                assert await asyncio.to_thread(begun.wait, 120)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                channel.send = send  # type: ignore[method-assign]
+                cancelled.set()
+                assert (await session.exec("echo on", 120)).output == b"on\n"
+                assert not running(mark(5656))
+
+        asyncio.run(asyncio.wait_for(main(), 250))
+
     def test_cancelling_a_waiting_call_leaves_the_running_command_of_another_thread(
         self, namespaces: SandboxPool
     ) -> None:
