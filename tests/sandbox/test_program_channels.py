@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxFault, SandboxPool, Tier
 from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.running_program import MAX_FRAME
+from tests.sandbox.waiting import mark, running, until
 
 _CHANNEL = """
 import os, struct, sys
@@ -45,6 +47,23 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
         pytest.skip(f"tier {request.param.value} does not work on this machine: {finding.reason} {finding.fix}")
     with SandboxPool(request.param, max_workers=4) as pool:
         yield pool
+
+
+def test_the_kernel_ends_a_program_first_when_memory_runs_out(pool: SandboxPool) -> None:
+    expected = _oom_score("self") if pool.tier is Tier.UNSAFE else "1000"
+    argument = mark(4321)
+    source = f"import subprocess\nsubprocess.run(['sleep', {argument!r}])"
+
+    async def main() -> list[str]:
+        async with pool.start(Program(source, limits=PATIENT)):
+            assert until(lambda: running(argument))
+            return [_oom_score(pid) for pid in running(argument)]
+
+    assert asyncio.run(main()) == [expected]
+
+
+def _oom_score(process: str | int) -> str:
+    return Path(f"/proc/{process}/oom_score_adj").read_text().strip()
 
 
 def test_two_programs_exchange_frames(pool: SandboxPool) -> None:
