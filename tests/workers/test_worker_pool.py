@@ -429,11 +429,10 @@ def test_a_call_cancelled_before_it_began_is_not_carried_out_and_abandons_no_thr
 
     async def cancelled(pool):
         actor = await pool.aactor(lambda: counter, timeout=LONG)
-        call = asyncio.create_task(actor.acall("add", timeout=LONG))
-        await asyncio.sleep(0)  # it has asked; the threads get it in the next iteration of the loop
-        call.cancel()
+        call = actor.acall("add", timeout=LONG)
+        call.send(None)  # it has asked; the threads get it in the next iteration of the loop, as late as that may be
         with pytest.raises(asyncio.CancelledError):
-            await call
+            call.throw(asyncio.CancelledError())
         assert not actor.alive
         assert await pool.arun(abs, -1, timeout=LONG) == 1  # its worker was replaced
 
