@@ -13,12 +13,12 @@ from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
-from rllm_gym.envs.math.families import FAMILIES, MathTaskMixture
+from rllm_gym.envs.math.families import FAMILIES, MULTI_STEP_FAMILIES, MathTaskMixture
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
 from rllm_gym.envs.math.rows import gold_answer, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
 from rllm_gym.envs.question import QuestionEnv
-from rllm_gym.envs.task_selection import choose_tasks, difficulty_range, select_families
+from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, choose_tasks, difficulty_range, families_at
 from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
@@ -69,8 +69,10 @@ class MathEnv(QuestionEnv):
             ``tolerance``, the largest absolute error of an answer that is one number.
         families: Built-in families to draw from, ``None`` for all: ``arithmetic``, ``fractions``, ``linear``,
             ``algebra``, ``number_theory``, ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``,
-            ``statistics``, ``counting``, ``sorting``.
-        difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+            ``statistics``, ``counting``, ``sorting``. Difficulties 6 to 8 have ``algebra``, ``number_theory``,
+            ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``, ``probability`` and ``chains``.
+        difficulty: Of built-in problems: 1 (easy) to 5, 6 to 8 for problems of several steps, a pair ``(lowest,
+            highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
             splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
         task_seed: A different seed gives different built-in problems.
@@ -240,7 +242,7 @@ def math_tasks(
 
     Args:
         families: Names of families, ``None`` for all.
-        difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        difficulty: 1 to 8, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         seed: A different seed gives different problems.
         size: Number of tasks, 1,000,000 by default.
@@ -251,7 +253,8 @@ def math_tasks(
     >>> math_tasks(families="counting", difficulty=1, split="test")[5].task_id
     'math.counting.d1-1/test/0/5'
     """
-    mixture = MathTaskMixture(select_families(families, FAMILIES), *difficulty_range(difficulty))
+    levels = difficulty_range(difficulty, HIGHEST_DIFFICULTY)
+    mixture = MathTaskMixture(families_at(families, levels, (FAMILIES, MULTI_STEP_FAMILIES)), *levels)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 
