@@ -106,7 +106,7 @@ def choose_tasks(
         if value is not None:
             raise TaskError(f"{argument}={value!r} selects built-in problems; it cannot be combined with tasks=")
     prefix = None if isinstance(tasks, str | os.PathLike) else name
-    source = load_tasks(tasks, name=prefix, split=split, convert=convert)
+    source = load_tasks(tasks, name=prefix, split=split, convert=convert, envs=name)
     if num_tasks is None:
         return source
     if not isinstance(source, Taskset):

@@ -63,7 +63,8 @@ class MathEnv(QuestionEnv):
 
     Args:
         tasks: ``None`` for the built-in problems; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
-            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows have the format of GSM8K (``question``,
+            the name of a data set (``"gsm8k"``, ``"math500"``, ``"aime25"``, …; ``docs/data.md`` lists them), a list of
+            rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows have the format of GSM8K (``question``,
             ``answer`` ending in ``#### 18``) or of MATH (``problem``, ``solution``, ``answer``), or have one of
             ``question``, ``problem``, ``prompt`` and one of ``answer``, ``gold``, ``ground_truth``; with an optional
             ``tolerance``, the largest absolute error of an answer that is one number.
