@@ -192,14 +192,18 @@ _QUANTITY = re.compile(
 
 
 _MAGNITUDES = {"hundred": 10**2, "thousand": 10**3, "k": 10**3, "million": 10**6, "mn": 10**6, "mln": 10**6,
-               "billion": 10**9, "bn": 10**9, "trillion": 10**12, "tn": 10**12, "dozen": 12}  # fmt: skip
+               "billion": 10**9, "bn": 10**9, "trillion": 10**12, "tn": 10**12, "quadrillion": 10**15, "dozen": 12,
+               "grand": 10**3, "lakh": 10**5, "crore": 10**7}  # fmt: skip
 _MONEY_MAGNITUDES = {"m": 10**6, "b": 10**9, "t": 10**12}
 """Only after a currency: ``$5m``. Otherwise ``5 m`` is a length."""
-_NOT_IN_UNITS = frozenset({*_WORDS, *_MAGNITUDES, "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+_PARTS = ("four", "fif", "six", "seven", "eigh", "nin", "ten", "eleven", "twelf", "hundred", "thousand", "million",
+          "billion")  # fmt: skip
+_NOT_IN_UNITS = frozenset({*_WORDS, *_MAGNITUDES, *(part + end for part in _PARTS for end in ("th", "ths")),
+    "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
     "or", "not", "no", "none", "nor", "minus", "plus", "divided", "wrong", "incorrect", "false", "maybe", "perhaps",
-    "half", "halves", "third", "thirds", "quarter", "quarters", "fifths", "tenth", "tenths", "hundredth", "hundredths",
-    "thousandth", "thousandths", "isn't", "aren't", "pi", "π"})  # fmt: skip
-_NOT_FIRST_IN_UNITS = _NOT_IN_UNITS | {"and", "to", "but", "over", "point", "squared", "cubed", "factorial", "i", "e"}
+    "half", "halves", "third", "thirds", "quarter", "quarters", "isn't", "aren't", "pi", "π"})  # fmt: skip
+_NOT_FIRST_IN_UNITS = _NOT_IN_UNITS | {"and", "to", "but", "over", "point", "squared", "cubed", "factorial", "i", "e",
+    "doubled", "tripled", "halved", "negative", "tens", "score", "gross", "mil", "kilo", "mega"}  # fmt: skip
 _UNIT_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
 _RAISED_DIGIT = re.compile(r"[0-9][\u00b2\u00b3\u00b9\u2070-\u209c\u00bc-\u00be\u2150-\u215f]")
 

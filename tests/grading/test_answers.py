@@ -68,6 +68,7 @@ WRONG = [
         for text in ("5 and a half", "5 point five", "5 pi", "5π", "5 items or six", "5 hundred items")
     ],
     *[(number(5), text) for text in ("5 squared", "5 items, not", "5 is wrong", "5 thirds", "5 twenty", "5 over two")],
+    *[(number(5), text) for text in ("5 sixths", "5 millionths", "5 lakh", "5 doubled")],
     *[(number(52), text) for text in ("5²", "5₂")],
     *[(number(5_000_000), text) for text in ("5 m", "5 thousand")],
     (number(5000, unit="k"), "5k"),

@@ -23,6 +23,11 @@ _DEGREES = re.compile(
 _TO_RADIANS = r" \\cdot \\frac{\\pi}{180} "
 _IS_TEXT = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|=|:)\s*\}\s*", re.IGNORECASE)
 _CHOICE_TEXT = re.compile(r"\\text\{\s*(?:option|choice)?\s*\(?([A-Ha-h])[).:]\s*[^{}]*\}.*", re.DOTALL | re.IGNORECASE)
+_OTHER_OPTION = re.compile(
+    r"(?<![A-Za-z0-9)])\(\s*[A-Ha-h]\s*\)|(?<![A-Za-z\\])[A-Ha-h][).:]\s*\S"
+    r"|^[\s).:}]*(?:\\text\{)?\s*(?:[,;/&]|and\b|or\b|[A-Ha-h](?![A-Za-z0-9(_^'])[\s})]*$)"
+)
+"""In what follows the letter of an option: another letter, or a word that joins another answer."""
 _UNIONS = re.compile(r"(?<=[)\]}])\s*U\s*(?=[(\[\\{])")
 _ANY_INTEGER = re.compile(
     r"(?<=[^ ,])(?:\s|,|\\text\{\s*(?:where|for|with)?\s*\})*[(\s][klmnp]\s*\\in\s*\\mathbb\s*\{?Z\}?\)?$"
@@ -66,9 +71,9 @@ def interpretations(normalized: str) -> tuple[MathNode, ...]:
 
 
 def choice(normalized: str) -> str | None:
-    """Return the letter of an option given with its text: ``(C) 12``, ``B. seven``."""
+    """Return the letter of an option given with its text: ``(C) 12``, ``B. seven``; ``None`` for ``(C) or (D)``."""
     match = _CHOICE.fullmatch(normalized) or _CHOICE_TEXT.fullmatch(normalized)
-    return match[1].upper() if match else None
+    return match[1].upper() if match and not _OTHER_OPTION.search(normalized[match.end(1) :]) else None
 
 
 def option_letter(normalized: str) -> str | None:

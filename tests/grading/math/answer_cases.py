@@ -230,7 +230,10 @@ EQUAL: dict[str, list[tuple[str, str]]] = {
 }  # fmt: skip
 
 UNEQUAL: dict[str, list[tuple[str, str]]] = {
-    "option letters and variables": [("C", "d"), ("(C)", "(d)"), ("X", "x"), ("C", "c, d"), ("C", "cc"), ("x", "X")],
+    "option letters and variables": [("C", "d"), ("(C)", "(d)"), ("X", "x"), ("C", "c, d"), ("C", "cc"), ("x", "X"),
+        ("C", "(C) and (D)"), ("C", r"\text{(C)}, \text{(D)}"), ("C", "(C) 12, (D) 15"), ("C", "C. 12 or D. 15"),
+        (r"\text{(C)}", r"\text{(C) or (D)}"), ("(C)", "(C) D"), ("C", "C: b"), ("(C)", r"(C) \text{ or } d"),
+    ],
     "other periodic solutions": [
         (r"n\pi", r"2k\pi"), (r"n\pi", r"k^2\pi"), (r"2n+1", "2k+1"), (r"r\pi", r"n\pi"), (r"n\pi", r"nk\pi"),
         (r"n\pi + x", r"k\pi + x"), (r"360^\circ n", r"180^\circ k"),
