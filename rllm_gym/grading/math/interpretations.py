@@ -24,7 +24,8 @@ _TO_RADIANS = r" \\cdot \\frac{\\pi}{180} "
 _IS_TEXT = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|=|:)\s*\}\s*", re.IGNORECASE)
 _CHOICE_TEXT = re.compile(r"\\text\{\s*(?:option|choice)?\s*\(?([A-Ha-h])[).:]\s*[^{}]*\}.*", re.DOTALL | re.IGNORECASE)
 _OTHER_OPTION = re.compile(
-    r"(?<![A-Za-z0-9)])\(\s*[A-Ha-h]\s*\)|(?<![A-Za-z\\])[A-Ha-h][).:]\s*\S"
+    r"(?<![A-Za-z0-9)])\(\s*[A-Ha-h]\s*\)|(?<=[\s,;{])[A-H][).:]\s+\S"
+    r"|(?:,|;|\band|\bor)[^A-Za-z0-9(]*[A-Ha-h][).:](?!\()"
     r"|^[\s).:}]*(?:\\text\{)?\s*(?:[,;/&]|and\b|or\b|[A-Ha-h](?![A-Za-z0-9(_^'])[\s})]*$)"
 )
 """In what follows the letter of an option: another letter, or a word that joins another answer."""

@@ -7,6 +7,7 @@ r"""Answers and their verdicts: pairs of a gold answer and a boxed one, written 
 from __future__ import annotations
 
 EQUAL: dict[str, list[tuple[str, str]]] = {
+    "options with text": [("C", "(C) (x + a)(x + b)"), (r"\text{(C)}", "C) f(a) and f(b)"), ("C", "(C) (a, b)")],
     "option letters": [("C", "c"), ("C", "(c)"), (r"\text{(C)}", "c."), ("(B)", r"\text{b}"), ("E", "e"), ("A", "a")],
     "periodic solutions": [
         (r"n\pi", r"k\pi"), (r"x=n\pi, n \in \mathbb{Z}", r"x = k\pi, k\in\mathbb{Z}"), (r"360^\circ n", r"360^\circ k"),
@@ -232,7 +233,7 @@ EQUAL: dict[str, list[tuple[str, str]]] = {
 UNEQUAL: dict[str, list[tuple[str, str]]] = {
     "option letters and variables": [("C", "d"), ("(C)", "(d)"), ("X", "x"), ("C", "c, d"), ("C", "cc"), ("x", "X"),
         ("C", "(C) and (D)"), ("C", r"\text{(C)}, \text{(D)}"), ("C", "(C) 12, (D) 15"), ("C", "C. 12 or D. 15"),
-        (r"\text{(C)}", r"\text{(C) or (D)}"), ("(C)", "(C) D"), ("C", "C: b"), ("(C)", r"(C) \text{ or } d"),
+        (r"\text{(C)}", r"\text{(C) or (D)}"), ("(C)", "(C) D"), ("C", "C: b"), ("C", "c) 12 or d) 15"), ("(C)", r"(C) \text{ or } d"),
     ],
     "other periodic solutions": [
         (r"n\pi", r"2k\pi"), (r"n\pi", r"k^2\pi"), (r"2n+1", "2k+1"), (r"r\pi", r"n\pi"), (r"n\pi", r"nk\pi"),
