@@ -124,7 +124,7 @@ def _unboxed(text: str) -> str | None:
     return _last_formula(text) or _last_number(text) or _last_option(text)
 
 
-_LOOP_TIMES, _LOOP_CHARS, _LOOP_TAIL = 5, 60, 1500
+_LOOP_TIMES, _LOOP_CHARS = 5, 60
 
 
 def _ends_in_loop(text: str) -> bool:
@@ -132,7 +132,7 @@ def _ends_in_loop(text: str) -> bool:
 
     Found with the prefix function of the reversed end of the text, every run of digits read as one.
     """
-    tail = re.sub(r"[0-9]+(?:[.,][0-9]+)*", "0", text[-2 * _LOOP_TAIL :])[: -_LOOP_TAIL - 1 : -1]
+    tail = re.sub(r"[0-9]+(?:[.,][0-9]+)*", "0", text)[::-1]
     border = [0] * len(tail)
     for end in range(1, len(tail)):
         length = border[end - 1]

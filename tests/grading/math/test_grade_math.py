@@ -233,7 +233,11 @@ def test_any_finds_nothing_in_a_reply_without_an_answer():
 
 def test_any_takes_no_stray_number_of_a_reply_that_ends_in_a_loop():
     counted = "".join(f"So it is {number}. " for number in range(43))
-    for response in (counted, counted.replace("So it", "The answer"), "so we add 42 " * 9, "The sum is $42$. " * 9):
+    long = " ".join(f"we add the {word} part of it to all the others" for word in ("first", "last", "other", "long"))
+    for response in (
+        counted, counted.replace("So it", "The answer"), "so we add 42 " * 9, "The sum is $42$. " * 9,
+        f"{long} which gives 42. " * 9, f"{long}. {long}, so $42$. " * 9,
+    ):  # fmt: skip
         assert grade_math(response, "42", extract="any").method == "no_answer", response[:40]
         assert not grade_math(response[:-4], "42", extract="any").correct, response[:40]
     assert grade_math("We get 7. " + "The answer is 42. " * 20, "42", extract="any").correct
