@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rllm_gym.core import TaskError, TaskSource
@@ -11,6 +11,8 @@ from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.data.conversion import RowToTask
 
 DIFFICULTIES = (1, 2, 3, 4, 5)
+"""Difficulties that ``None`` selects. Mathematics and programming also have 6 to 8, which have to be asked for."""
+HIGHEST_DIFFICULTY = 8
 
 
 def select_families(families: str | Iterable[str] | None, known: Iterable[str]) -> tuple[str, ...]:
@@ -26,8 +28,8 @@ def select_families(families: str | Iterable[str] | None, known: Iterable[str]) 
     return tuple(family for family in known if family in chosen)
 
 
-def difficulty_range(difficulty: Any) -> tuple[int, int]:
-    """Return the lowest and the highest difficulty of ``1``, ``(1, 3)``, ``range(1, 4)`` or ``None`` (all).
+def difficulty_range(difficulty: Any, highest: int = DIFFICULTIES[-1]) -> tuple[int, int]:
+    """Return the lowest and the highest difficulty of ``1``, ``(1, 3)``, ``range(1, 4)`` or ``None`` (1 to 5).
 
     Raises:
         TaskError: It is none of these.
@@ -40,9 +42,38 @@ def difficulty_range(difficulty: Any) -> tuple[int, int]:
         low, high = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
     except (TypeError, ValueError):
         low, high = 0, 0
-    if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
-        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
+    known = range(1, highest + 1)
+    if isinstance(difficulty, bool) or low not in known or high not in known or low > high:
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to {highest}, a pair (lowest, highest), or None")
     return int(low), int(high)
+
+
+def families_at(
+    families: str | Iterable[str] | None, levels: tuple[int, int], tables: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Return the selected families in a fixed order; ``None`` selects those that have problems of these difficulties.
+
+    Args:
+        families: The families, as in :func:`select_families`.
+        levels: The lowest and the highest difficulty.
+        tables: The families with difficulties 1 to 5, and those with 6 to 8, by name.
+
+    Raises:
+        TaskError: A family does not exist, or none of them has problems of one of the difficulties.
+    """
+    used = [
+        table for table, low, high in ((tables[0], 1, 5), (tables[1], 6, 8)) if levels[0] <= high and levels[1] >= low
+    ]
+    chosen = select_families(
+        families, dict.fromkeys(name for table in (used if families is None else tables) for name in table)
+    )
+    for table in used:
+        if table.keys().isdisjoint(chosen):
+            raise TaskError(
+                f"families={families!r} have no problems of difficulty {'1 to 5' if table is tables[0] else '6 to 8'}; "
+                f"those that do are {', '.join(table)}"
+            )
+    return chosen
 
 
 def choose_tasks(
@@ -75,7 +106,7 @@ def choose_tasks(
         if value is not None:
             raise TaskError(f"{argument}={value!r} selects built-in problems; it cannot be combined with tasks=")
     prefix = None if isinstance(tasks, str | os.PathLike) else name
-    source = load_tasks(tasks, name=prefix, split=split, convert=convert)
+    source = load_tasks(tasks, name=prefix, split=split, convert=convert, envs=name)
     if num_tasks is None:
         return source
     if not isinstance(source, Taskset):

@@ -1,12 +1,15 @@
 """Typed short answers: what a task asks for, and whether a reply matches it, decided by rules without an LLM judge.
 
 An answer is parsed the way its type is usually written and compared exactly. It must be the answer and nothing else: a
-sentence around it, or two values where one is expected, does not match, so listing several guesses gains nothing.
+sentence around it, or two values where one is expected, does not match, so listing several guesses gains nothing. The
+words after a number are its unit; a word there that changes the value (``5 minus five``, ``5 and a half``, ``5 pi``)
+makes it no number, and ``thousand`` multiplies it, unless the task names that word as its unit.
 
 ========== ============================================ ==========================================================
 Type       ``value``                                    Read as equal
 ========== ============================================ ==========================================================
 number     ``12.5`` or ``"12.50"``                      ``12.50``, ``$12.50``, ``12,50 €``, ``12.5 kg``, ``twelve``
+number     ``5000``                                     ``5 thousand``, ``5k``
 date       ``"2025-03-04"``                             ``4 March 2025``, ``Mar 4th, 2025``, ``Tue, 2025/3/4``
 time       ``"14:30"`` or ``"14:30:05"``                ``2:30 pm``, ``14.30``, ``14h30``
 boolean    ``True``                                     ``yes``, ``True``
@@ -102,15 +105,14 @@ def matches(spec: Mapping[str, Any], answer: str) -> bool:
 
 
 def _matches_number(spec: Mapping[str, Any], answer: str) -> bool:
-    read = _quantity(answer)
+    units = spec.get("unit", ())
+    allowed = frozenset(_plain(one) for one in ([units] if isinstance(units, str) else units))
+    read = _quantity(answer, allowed)
     if read is None:
         return False
     number, unit = read
-    units = spec.get("unit")
-    if units is not None and unit:
-        allowed = [units] if isinstance(units, str) else units
-        if unit not in {_plain(one) for one in allowed}:
-            return False
+    if "unit" in spec and unit and unit not in allowed:
+        return False
     off: Fraction = abs(number - _expected("number", spec["value"]))
     return off <= Fraction(str(spec.get("tolerance", 0)))
 
@@ -189,21 +191,46 @@ _QUANTITY = re.compile(
 )
 
 
-def _quantity(text: str) -> tuple[Fraction, str] | None:
-    """Return a number and its unit ("" without one)."""
+_MAGNITUDES = {"hundred": 10**2, "thousand": 10**3, "k": 10**3, "million": 10**6, "mn": 10**6, "mln": 10**6,
+               "billion": 10**9, "bn": 10**9, "trillion": 10**12, "tn": 10**12, "quadrillion": 10**15, "dozen": 12,
+               "grand": 10**3, "lakh": 10**5, "crore": 10**7}  # fmt: skip
+_MONEY_MAGNITUDES = {"m": 10**6, "b": 10**9, "t": 10**12}
+"""Only after a currency: ``$5m``. Otherwise ``5 m`` is a length."""
+_PARTS = ("four", "fif", "six", "seven", "eigh", "nin", "ten", "eleven", "twelf", "hundred", "thousand", "million",
+          "billion")  # fmt: skip
+_NOT_IN_UNITS = frozenset({*_WORDS, *_MAGNITUDES, *(part + end for part in _PARTS for end in ("th", "ths")),
+    "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+    "or", "not", "no", "none", "nor", "minus", "plus", "divided", "wrong", "incorrect", "false", "maybe", "perhaps",
+    "half", "halves", "third", "thirds", "quarter", "quarters", "isn't", "aren't", "pi", "π"})  # fmt: skip
+_NOT_FIRST_IN_UNITS = _NOT_IN_UNITS | {"and", "to", "but", "over", "point", "squared", "cubed", "factorial", "i", "e",
+    "doubled", "tripled", "halved", "negative", "tens", "score", "gross", "mil", "kilo", "mega"}  # fmt: skip
+_UNIT_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
+_RAISED_DIGIT = re.compile(r"[0-9][\u00b2\u00b3\u00b9\u2070-\u209c\u00bc-\u00be\u2150-\u215f]")
+
+
+def _quantity(text: str, units: frozenset[str] = frozenset()) -> tuple[Fraction, str] | None:
+    """Return a number and its unit ("" without one). A word in ``units`` is a unit, whatever else it may mean."""
+    if _RAISED_DIGIT.search(text):  # 5² and 5½ would become 52 and 51/2
+        return None
     text = _plain(text)
     if text in _WORDS:
         return Fraction(_WORDS.index(text)), ""
     found = _QUANTITY.fullmatch(text)
     if found is None or (found["sign"] and found["inner"]):
         return None
-    unit = (found["unit"] or "").strip()
-    if unit.split(" ")[0] in ("and", "or", "to", "not", "but"):  # not a unit: the beginning of another answer
-        return None
     digits = _decimal(found["digits"].strip())
     if digits is None:
         return None
     number = Fraction(digits + (found["exponent"] or ""))
+    unit = (found["unit"] or "").strip()
+    words = _UNIT_WORD.findall(unit)
+    magnitudes = _MAGNITUDES | _MONEY_MAGNITUDES if found["money"] else _MAGNITUDES
+    if words and unit not in units:
+        if (factor := magnitudes.get(words[0] if len(words[0]) <= 3 else words[0].removesuffix("s"))) is not None:
+            number, unit = number * factor, unit[len(words[0]) :].strip()
+            words = words[1:]
+        if unit not in units and words and (words[0] in _NOT_FIRST_IN_UNITS or not _NOT_IN_UNITS.isdisjoint(words)):
+            return None
     return (-number if "-" in (found["sign"], found["inner"]) else number), unit or (found["money"] or "")
 
 

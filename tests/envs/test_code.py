@@ -388,7 +388,7 @@ def test_misuse_is_an_error_with_a_hint():
         ({"families": "poetry"}, "choose from"),
         ({"families": []}, "choose from"),
         ({"difficulty": (3, 1)}, "difficulty"),
-        ({"difficulty": 6}, "difficulty=6"),
+        ({"difficulty": 9}, "difficulty=9"),
         ({"split": "dev"}, "'train', 'validation', 'test'"),
         ({"tasks": []}, "empty"),
         ({"tasks": [DOUBLE, DOUBLE]}, "already used"),

@@ -71,6 +71,10 @@ FORMS: list[tuple[Any, str]] = [
     ({"question": "?", "ground_truth": 2.5}, "2.5"),
     ({"question": "?", "answer": "long story, \\boxed{7}"}, "7"),
     ({"question": None, "problem": "?", "answer": "7"}, "7"),
+    ({"question": "How long?", "answer": "3.14", "tolerance": 0.01}, "3.15"),
+    (Task("mine", "How long?", {"gold": "3.14", "tolerance": 0.01}), r"\pi"),
+    ({"question": "Which angle?", "answer": r"\frac{\pi}{3}"}, r"60^\circ"),
+    ({"question": "Which points?", "answer": "(2,2), (6,2)"}, r"(2,2)} and \boxed{(6,2)"),
     (Task("mine", "?", {"gold": "7"}), "7"),
     (Task("mine", "?", {"answer": "#### 7"}), "7"),
     ({"task_id": "mine", "content": "?", "data": {"gold": "7"}}, "7"),
@@ -84,6 +88,8 @@ UNUSABLE: list[tuple[Any, str]] = [
     ({"question": "?", "answer": "#### "}, "empty answer"),
     ({"question": "?", "answer": ["5"]}, "type list"),
     ({"question": "?", "answer": True}, "type bool"),
+    ({"question": "?", "answer": "5", "tolerance": -1}, "'tolerance' is -1"),
+    (Task("mine", "?", {"gold": "5", "tolerance": "much"}), "'tolerance' is 'much'"),
     ({"question": "?", "answer": float("nan")}, "nan"),
     ({"question": "?", "solution": "no box"}, "no '####"),
     ({"question": "x" * 100_000, "answer": "5"}, "100000 characters"),
@@ -94,6 +100,12 @@ UNUSABLE: list[tuple[Any, str]] = [
 def test_rows_in_common_formats_are_accepted() -> None:
     wrong = [case for case in FORMS if single(tasks=[case[0]]).step(f"\\boxed{{{case[1]}}}")[1] != 1.0]
     assert wrong == []
+
+
+def test_a_problem_that_names_radians_or_degrees_is_answered_in_them() -> None:
+    for unit, gold, answer in (("radians", r"\frac{\pi}{3}", r"60^\circ"), ("degrees", "60", r"\frac{\pi}{3}")):
+        row = {"question": f"Which angle, in {unit}?", "answer": gold}
+        assert single(tasks=[row]).step(f"\\boxed{{{answer}}}")[1] == 0.0, unit
 
 
 def test_an_unusable_row_is_an_error_when_the_environment_is_made() -> None:

@@ -31,6 +31,11 @@ RIGHT = [
     (number(12, unit="minutes"), "12"),
     (number(31, unit=["km²"]), "31 km2"),
     (number(31), "31 m²"),
+    *[(number(5000), text) for text in ("5 thousand", "5k", "5K", "$5k", "5 thousand dollars", "5000 customers")],
+    *[(number(1_200_000), text) for text in ("1.2 million", "$1.2m", "€1.2 mn", "1.2 million euros")],
+    *[(number(5), text) for text in ("5 m", "5 open tickets", "5 times", "5 more items", "5 per day", "5%")],
+    (number(5, unit="dozen"), "5 dozen"),
+    (number(5, unit=["K", "kelvin"]), "5 K"),
     *[(MARCH, text) for text in ("2025-03-04", "2025/3/4", "4 March 2025", "Mar 4th, 2025", "4.3.2025", "20250304")],
     *[(MARCH, text) for text in ("Tuesday, 4 March 2025", "the 4th of March 2025", "Tue Mar. 4 2025")],
     ({"type": "date", "value": "2025-03-14"}, "3/14/2025"),
@@ -54,6 +59,20 @@ RIGHT = [
 
 WRONG = [
     *[(number(5), text) for text in ("", "4 or 5", "5 or 4", "5, 6", "5 6", "--5", "not 5", "5..", "nan")],
+    *[
+        (number(5), text)
+        for text in ("5 thousand", "5k", "5 K", "5 million", "$5m", "5 dozen", "5 minus five", "5 plus")
+    ],
+    *[
+        (number(5), text)
+        for text in ("5 and a half", "5 point five", "5 pi", "5π", "5 items or six", "5 hundred items")
+    ],
+    *[(number(5), text) for text in ("5 squared", "5 items, not", "5 is wrong", "5 thirds", "5 twenty", "5 over two")],
+    *[(number(5), text) for text in ("5 sixths", "5 millionths", "5 lakh", "5 doubled")],
+    *[(number(52), text) for text in ("5²", "5₂")],
+    *[(number(5_000_000), text) for text in ("5 m", "5 thousand")],
+    (number(5000, unit="k"), "5k"),
+    ({"type": "set", "value": [5, 6]}, "5 thousand, 6"),
     (number(1213), "12 13"),
     (number(12500), "12.500"),
     (number(12, unit="minutes"), "12 hours"),

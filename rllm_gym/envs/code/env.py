@@ -73,14 +73,17 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
 
     Args:
         tasks: ``None`` for the built-in problems; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
-            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
+            the name of a data set (``"humaneval+"``, ``"mbpp"``, ``"livecodebench"``, …; see ``docs/data.md``), a list
+            of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
             ``{"id", "prompt", "kind": "stdio", "tests": [{"stdin", "stdout"}]}`` or ``{"id", "prompt", "kind":
             "function", "entry_point", "test", "test_style": "check" | "unittest" | "pytest" | "assert"}``, both with
             optional ``public_tests`` (the number of tests to show, or additional public tests), ``float_tolerance``,
             ``time_limit_s`` and ``memory_mb``; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
             DeepCoder or KodCode. For MBPP the first assertion is shown.
-        families: Built-in families to draw from, ``None`` for all: see :data:`rllm_gym.envs.code.FAMILIES`.
-        difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        families: Built-in families to draw from, ``None`` for all: see :data:`rllm_gym.envs.code.FAMILIES`, for
+            difficulties 6 to 8 ``ALGORITHMS``.
+        difficulty: Of built-in problems: 1 (easy) to 5, 6 to 8 for algorithms with large hidden tests that a slow
+            program does not finish, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
             splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
         task_seed: A different seed gives different built-in problems.

@@ -13,12 +13,12 @@ from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
-from rllm_gym.envs.math.families import FAMILIES, MathTaskMixture
+from rllm_gym.envs.math.families import FAMILIES, MULTI_STEP_FAMILIES, MathTaskMixture
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
-from rllm_gym.envs.math.rows import gold_and_form, row_to_math_task
+from rllm_gym.envs.math.rows import gold_answer, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
 from rllm_gym.envs.question import QuestionEnv
-from rllm_gym.envs.task_selection import choose_tasks, difficulty_range, select_families
+from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, choose_tasks, difficulty_range, families_at
 from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
@@ -29,11 +29,12 @@ class MathEnv(QuestionEnv):
     ## Description
     Problems come from built-in families (arithmetic, linear systems, algebra, number theory, word problems and more;
     unlimited, without a download), from a file, or from the Hugging Face hub. Answers are graded by mathematical
-    equality (:func:`rllm_gym.grading.grade_math`).
+    equality (:func:`rllm_gym.grading.grade_math`). An angle may be given in degrees (with the mark) or radians unless
+    the problem names either.
 
     ## Action space
-    Any text. The answer is the content of the last ``\boxed{}`` after the last closed ``</think>``. A reply whose
-    ``<think>`` is never closed has no answer.
+    Any text. The answer is the content of the last ``\boxed{}`` after the last closed ``</think>``. Boxes that are
+    joined (``\boxed{1} and \boxed{2}``) are one list. A reply whose ``<think>`` is never closed has no answer.
 
     ## Observation space
     Text. First the problem and the answer format; then whether the answer was right. The right answer is never shown.
@@ -62,13 +63,17 @@ class MathEnv(QuestionEnv):
 
     Args:
         tasks: ``None`` for the built-in problems; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
-            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows have the format of GSM8K (``question``,
+            the name of a data set (``"gsm8k"``, ``"math500"``, ``"aime25"``, …; ``docs/data.md`` lists them), a list of
+            rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows have the format of GSM8K (``question``,
             ``answer`` ending in ``#### 18``) or of MATH (``problem``, ``solution``, ``answer``), or have one of
-            ``question``, ``problem``, ``prompt`` and one of ``answer``, ``gold``, ``ground_truth``.
+            ``question``, ``problem``, ``prompt`` and one of ``answer``, ``gold``, ``ground_truth``; with an optional
+            ``tolerance``, the largest absolute error of an answer that is one number.
         families: Built-in families to draw from, ``None`` for all: ``arithmetic``, ``fractions``, ``linear``,
             ``algebra``, ``number_theory``, ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``,
-            ``statistics``, ``counting``, ``sorting``.
-        difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+            ``statistics``, ``counting``, ``sorting``. Difficulties 6 to 8 have ``algebra``, ``number_theory``,
+            ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``, ``probability`` and ``chains``.
+        difficulty: Of built-in problems: 1 (easy) to 5, 6 to 8 for problems of several steps, a pair ``(lowest,
+            highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
             splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
         task_seed: A different seed gives different built-in problems.
@@ -119,18 +124,21 @@ class MathEnv(QuestionEnv):
         self.grading_timeout = grading_timeout
 
     def _question(self, task: Task) -> str:
-        self._gold, self._form = gold_and_form(task)
+        self._gold = gold_answer(task)
         return f"{task.content}\n\n{self._rule()}"
 
     def _rule(self) -> str:
-        return RULES[self._form]
+        return RULES[self._gold.form]
 
     def _act(self, action: str) -> Outcome:
         try:
-            verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
+            gold = self._gold
+            verdict = grade_math(
+                action, gold.text, timeout=self.grading_timeout, tolerance=gold.tolerance, degrees=gold.degrees
+            )
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
-        return answer_outcome(verdict, action, gold=self._gold, form=self._form)
+        return answer_outcome(verdict, action, gold=gold.text, form=gold.form)
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["extracted"] = ""  # the outcome of a graded answer overwrites it
@@ -235,7 +243,7 @@ def math_tasks(
 
     Args:
         families: Names of families, ``None`` for all.
-        difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        difficulty: 1 to 8, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         seed: A different seed gives different problems.
         size: Number of tasks, 1,000,000 by default.
@@ -246,7 +254,8 @@ def math_tasks(
     >>> math_tasks(families="counting", difficulty=1, split="test")[5].task_id
     'math.counting.d1-1/test/0/5'
     """
-    mixture = MathTaskMixture(select_families(families, FAMILIES), *difficulty_range(difficulty))
+    levels = difficulty_range(difficulty, HIGHEST_DIFFICULTY)
+    mixture = MathTaskMixture(families_at(families, levels, (FAMILIES, MULTI_STEP_FAMILIES)), *levels)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 

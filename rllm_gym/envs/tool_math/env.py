@@ -12,7 +12,7 @@ from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.envs.math.answer_form import RULES
 from rllm_gym.envs.math.env import choose_math_tasks
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
-from rllm_gym.envs.math.rows import gold_and_form
+from rllm_gym.envs.math.rows import gold_answer
 from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
 from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.envs.tool_math.python_tool import EXAMPLE, TOOLS, code_of, program_for, run_text
@@ -151,12 +151,12 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
     # Episode
 
     def _question(self, task: Task) -> str:
-        self._gold, self._form = gold_and_form(task)
+        self._gold = gold_answer(task)
         self._called = 0
         turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; the answer ends the task."
         return (
-            f"{task.content}\n\n{RULES[self._form]} Before that, a reply may run Python programs instead of answering, "
-            f"up to {MAX_CALLS} at once, each in a fresh process that prints its results: {EXAMPLE}\n{turns}"
+            f"{task.content}\n\n{RULES[self._gold.form]} Before that, a reply may run Python programs instead of "
+            f"answering, up to {MAX_CALLS} at once, each in a fresh process that prints its results: {EXAMPLE}\n{turns}"
         )
 
     async def _async_act(self, action: str) -> Outcome:
@@ -164,11 +164,14 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         if calls:
             return Outcome(await self._run(calls), {"correct": 0.0})
         try:
-            verdict = await agrade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
+            gold = self._gold
+            verdict = await agrade_math(
+                action, gold.text, timeout=self.grading_timeout, tolerance=gold.tolerance, degrees=gold.degrees
+            )
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
         try:
-            return answer_outcome(verdict, action, gold=self._gold, form=self._form)
+            return answer_outcome(verdict, action, gold=gold.text, form=gold.form)
         except InvalidAction as error:
             raise InvalidAction(f"{error} Nor does it call the tool.") from error
 

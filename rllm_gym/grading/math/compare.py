@@ -45,6 +45,9 @@ def same(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdict:
                 return any_of([verdict, same(right, rounded, comparer) if swap else same(rounded, right, comparer)])
             return verdict
     gold_items, answer_items = _items(gold), _items(answer)
+    if gold_items is not None and gold.op == "list" and (bracketed := _square_list(answer)) is not None:
+        # [2, 3] for "2, 3". The reverse stays wrong: a gold answer [2, 3] may be an interval.
+        return len(gold_items) == len(bracketed) and _in_any_order(gold_items, bracketed, comparer)
     if is_set_like(gold) or is_set_like(answer):
         verdict = _same_sets(gold, answer, comparer)
         if verdict is not None:
@@ -90,6 +93,8 @@ def _same_values(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdic
         # Only one side says "million": the other may count in millions, just as it may omit a unit.
     if not _units_agree(gold, answer):
         return False
+    if (renamed := _with_parameter_of(gold, answer)) is not None:
+        answer = renamed
     gold_percent, answer_percent = _strip(gold).op == "pct", _strip(answer).op == "pct"
     gold, answer = _bare(gold), _bare(answer)
     if "text" in (gold.op, answer.op):
@@ -118,6 +123,63 @@ def _same_values(gold: MathNode, answer: MathNode, comparer: Comparer) -> Verdic
         )
         return any_of([verdict, scaled])
     return verdict
+
+
+_INTEGER_LETTERS = frozenset("klmnpzKNZ")
+
+
+def _with_parameter_of(gold: MathNode, answer: MathNode) -> MathNode | None:
+    """Return the answer with its only letter renamed to gold's if both are periodic solutions: ``k pi`` for ``n pi``.
+
+    ``None`` unless both contain pi or degrees and one letter that usually stands for any integer.
+    """
+    mine, other = symbols(gold), symbols(answer)
+    if mine == other or not len(mine) == len(other) == 1 or not (mine | other) <= _INTEGER_LETTERS:
+        return None
+    if not (_has_period(gold) and _has_period(answer)):
+        return None
+    return _renamed(answer, next(iter(mine)))
+
+
+def _has_period(node: MathNode) -> bool:
+    return node.op == "deg" or node == MathNode("const", ("pi",)) or any(_has_period(child) for child in children(node))
+
+
+def _renamed(node: MathNode, name: str) -> MathNode:
+    if node.op == "sym":
+        return MathNode("sym", (name,))
+    return MathNode(node.op, tuple(_renamed(one, name) if isinstance(one, MathNode) else one for one in node.args))
+
+
+_NUMERIC = frozenset(["num", "const", "add", "mul", "div", "pow", "neg", "fn", "abs", "fact"])
+
+
+def within(gold: MathNode, answer: MathNode, tolerance: float) -> bool:
+    """Return whether both are single real numbers (with or without a name or a unit) at most ``tolerance`` apart."""
+    if gold.op == answer.op == "mul" and gold.args[-1].op == "sym" and gold.args[-1] == answer.args[-1]:
+        return within(gold.args[0], answer.args[0], tolerance)  # a unit of one letter, such as m
+    try:
+        values = [_number_of(gold), _number_of(answer)]
+    except NoValueError:
+        return False
+    if _magnitude(gold) == _magnitude(answer) and (not _units_agree(gold, answer)):
+        return False
+    # Ten units of rounding, so that 3.15 is within 0.01 of 3.14.
+    return abs(values[0] - values[1]) <= tolerance + 10 * math.ulp(max(map(abs, values)))
+
+
+def _number_of(node: MathNode) -> float:
+    if node.op == "rel" and "approx" in node.args[0]:
+        node = _at_approximation(node)[0]
+    node = _assigned(_unmarked(node))
+    factor, node = _magnitude(node), _bare(node)
+    if not _is_numeric(node):
+        raise NoValueError("not a single number")
+    return factor * real_value(node)
+
+
+def _is_numeric(node: MathNode) -> bool:
+    return node.op in _NUMERIC and all(_is_numeric(child) for child in children(node))
 
 
 def _unmarked(node: MathNode) -> MathNode:
@@ -365,6 +427,8 @@ def _same_lists(
         and all(same(gold_items[0], one, comparer) for one in gold_items[1:])
     ):
         return same(gold_items[0], answer, comparer)  # "15 39/40, or 639/40"
+    if answer_items is not None and answer.op == "list" and all(same(gold, one, comparer) for one in answer_items):
+        return True  # every listed value is the gold answer: "1/2, or 0.5"
     listed, single = (gold, answer) if gold_items is not None else (answer, gold)
     items = gold_items if gold_items is not None else answer_items
     assert items is not None
@@ -380,6 +444,13 @@ def _same_lists(
         gold_values, answer_values = (values, single.args[1]) if gold_items is not None else (single.args[1], values)
         return _in_order(gold_values, answer_values, comparer)
     return False
+
+
+def _square_list(node: MathNode) -> tuple[MathNode, ...] | None:
+    if node.op != "tuple" or (node.args[0], node.args[2]) != ("[", "]"):
+        return None
+    items: tuple[MathNode, ...] = node.args[1]
+    return items
 
 
 def _distinct(node: MathNode, items: tuple[MathNode, ...]) -> tuple[MathNode, ...]:

@@ -39,6 +39,21 @@ def boxed_answer(response: str) -> str | None:
     return last_boxed(response)
 
 
+def final_boxes(response: str) -> tuple[list[str], bool]:
+    """Return the contents of the boxes that end a reply without text between them, and whether words join them.
+
+    ``\\boxed{1} and \\boxed{2}`` are one answer of two parts. With only blanks between them, the first may also have
+    been corrected, so the caller decides. A reply has at most 16.
+    """
+    answer = strip_thinking(response)
+    if answer is None or len(_BOX.findall(answer)) < 2:
+        return [], False
+    contents, between = _neighbouring_boxes(answer)
+    if any("+" in text for text in between):
+        return [], False
+    return contents, any(_JOIN.search(text) for text in between)
+
+
 def any_answer(response: str) -> str | None:
     """Return the answer of a reply that need not box it; ``None`` if there is none or its thinking is unfinished."""
     answer = strip_thinking(response)
@@ -52,15 +67,18 @@ def any_answer(response: str) -> str | None:
 def gold_answer(gold: str) -> str:
     """Return the answer of a reference: boxed (adjacent boxes form one list), after ``####``, or the text itself."""
     if _BOX.search(gold):
-        return _neighbouring_boxes(gold) or gold
+        contents, _ = _neighbouring_boxes(gold)
+        return (", ".join(contents) if contents else last_boxed(gold + "}")) or gold
     if "####" in gold or (len(gold) > _WHOLE and _is_prose(gold)):
         return _unboxed(gold) or gold
     return gold
 
 
-def _neighbouring_boxes(gold: str) -> str | None:
+def _neighbouring_boxes(text: str) -> tuple[list[str], list[str]]:
+    """Return the contents of the last boxes with nothing but joins between them, and the joins."""
     contents: list[str] = []
-    rest = gold
+    joins: list[str] = []
+    rest = text
     while (content := last_boxed(rest)) is not None:
         contents.append(content)
         start = max(rest.rfind("\\boxed"), rest.rfind("\\fbox"))
@@ -72,10 +90,12 @@ def _neighbouring_boxes(gold: str) -> str | None:
         between = before[previous:].partition(inner)[2] if inner else "x"
         if not _ONLY_JOINS.fullmatch(between):
             break
+        joins.append(between)
         rest = before
-    return ", ".join(reversed(contents)) if contents else last_boxed(gold + "}")
+    return contents[::-1], joins
 
 
+_JOIN = re.compile(r",|;|and|or")
 _ONLY_JOINS = re.compile(r"\}?(?:\s|\$|\\[()\[\],;: ]|,|;|and|or|\+)*")
 
 
@@ -83,6 +103,11 @@ def _unboxed(text: str) -> str | None:
     text = _CHAT_MARK.sub(" ", text[-_TAIL:] if len(text) > _TAIL else text).strip()
     if "####" in text:
         return text.rpartition("####")[2].strip(" :\n").partition("\n")[0].strip() or None
+    if _ends_in_loop(text):
+        # Only what the loop says each time is an answer, not the number or formula at which it was cut off.
+        statements = list(_ANSWER.finditer(text))[-_LOOP_TIMES - 1 :]
+        said = {_of_sentence(text[found.end() : found.end() + _WHOLE]) for found in statements[:-1] or statements}
+        return said.pop() if len(said) == 1 else None
     found = None
     for found in _ANSWER.finditer(text):  # noqa: B007 - the last one is wanted
         pass
@@ -97,6 +122,26 @@ def _unboxed(text: str) -> str | None:
     if leading:
         return leading[1]
     return _last_formula(text) or _last_number(text) or _last_option(text)
+
+
+_LOOP_TIMES, _LOOP_CHARS = 5, 60
+
+
+def _ends_in_loop(text: str) -> bool:
+    """Return whether a text ends by repeating itself, also with other numbers each time: "So it is 5. So it is 6. …".
+
+    Found with the prefix function of the reversed end of the text, every run of digits read as one.
+    """
+    tail = re.sub(r"[0-9]+(?:[.,][0-9]+)*", "0", text)[::-1]
+    border = [0] * len(tail)
+    for end in range(1, len(tail)):
+        length = border[end - 1]
+        while length and tail[end] != tail[length]:
+            length = border[length - 1]
+        border[end] = length + (tail[end] == tail[length])
+        if end + 1 >= max(_LOOP_CHARS, _LOOP_TIMES * (end + 1 - border[end])):
+            return True
+    return False
 
 
 def _has_words(text: str) -> bool:

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rllm_gym.core.errors import EnvironmentFault
-from rllm_gym.grading.math.compare import any_of, same
+from rllm_gym.grading.math.compare import any_of, same, within
 from rllm_gym.grading.math.comparers import FastComparer
-from rllm_gym.grading.math.extract import any_answer, boxed_answer, gold_answer
-from rllm_gym.grading.math.interpretations import choice, decimal_comma, interpretations, looks_decimal, same_spelling
+from rllm_gym.grading.math.extract import any_answer, boxed_answer, final_boxes, gold_answer
+from rllm_gym.grading.math.interpretations import (
+    choice,
+    decimal_comma,
+    in_radians,
+    interpretations,
+    looks_decimal,
+    option_letter,
+    same_spelling,
+)
 from rllm_gym.grading.math.math_verify_limits import within_bounds
 from rllm_gym.grading.math.normalize import normalize
 from rllm_gym.grading.math.syntax import MathNode
@@ -48,7 +56,13 @@ class MathVerdict:
 
 
 def grade_math(
-    response: str, gold: str, *, extract: Literal["boxed", "any"] = "boxed", timeout: float = 2.0
+    response: str,
+    gold: str,
+    *,
+    extract: Literal["boxed", "any"] = "boxed",
+    timeout: float = 2.0,
+    tolerance: float = 0.0,
+    degrees: bool = False,
 ) -> MathVerdict:
     r"""Grade a reply: does its answer equal the gold answer?
 
@@ -59,10 +73,15 @@ def grade_math(
     Args:
         response: The model's raw reply.
         gold: The reference: an answer, or a solution that boxes it or ends in ``#### answer``.
-        extract: ``"boxed"`` only uses the last ``\boxed{}`` after the last closed ``</think>``; ``"any"`` falls back to
-            ``#### x``, "the answer is x", the last formula, the last number.
+        extract: ``"boxed"`` only uses the last ``\boxed{}`` after the last closed ``</think>``, with those directly
+            before it: boxes joined by a comma, "and" or "or" are one list, which is right only as a whole. ``"any"``
+            falls back to ``#### x``, "the answer is x", the last formula, the last number; a reply that ends in a loop
+            only has the answer that the loop states each time.
         timeout: Seconds that a worker may spend on this answer, counted from its start: waiting for other answers never
             makes a correct answer wrong.
+        tolerance: Largest absolute error of an answer that is one real number, for rounded gold answers. With 0 a
+            decimal is right if it is exact, or rounded to at least six places.
+        degrees: Whether an angle in degrees may equal one in radians: ``60^\circ`` for ``\pi/3`` and the reverse.
 
     Raises:
         EnvironmentFault: No worker could be started or one broke, twice. A reply cannot cause this.
@@ -72,9 +91,9 @@ def grade_math(
     True
     """
     began = time.perf_counter()
-    extracted, verdict = _decide_fast(response, gold, extract, timeout)
-    if isinstance(verdict, str):
-        verdict = _in_workers(verdict, normalize(gold_answer(gold)), normalize(extracted or ""), timeout)
+    extracted, verdict = _decide_fast(response, gold, extract, timeout, tolerance, degrees)
+    if isinstance(verdict, _Undecided):
+        verdict = _in_workers(verdict.worker_kind, verdict.gold, verdict.answer, timeout)
     return MathVerdict(verdict[0], extracted, verdict[1], time.perf_counter() - began)
 
 
@@ -84,12 +103,14 @@ async def agrade_math(
     *,
     extract: Literal["boxed", "any"] = "boxed",
     timeout: float = 2.0,  # noqa: ASYNC109
+    tolerance: float = 0.0,
+    degrees: bool = False,
 ) -> MathVerdict:
     """Run :func:`grade_math` without blocking the event loop: the loop continues while a worker decides."""
     began = time.perf_counter()
-    extracted, verdict = _decide_fast(response, gold, extract, timeout)
-    if isinstance(verdict, str):
-        verdict = await _ain_workers(verdict, normalize(gold_answer(gold)), normalize(extracted or ""), timeout)
+    extracted, verdict = _decide_fast(response, gold, extract, timeout, tolerance, degrees)
+    if isinstance(verdict, _Undecided):
+        verdict = await _ain_workers(verdict.worker_kind, verdict.gold, verdict.answer, timeout)
     return MathVerdict(verdict[0], extracted, verdict[1], time.perf_counter() - began)
 
 
@@ -97,20 +118,35 @@ _Decision = tuple[bool, Method]
 _WorkerKind = Literal["digits", "grammar"]
 
 
-def _decide_fast(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | _WorkerKind]:
-    """Return the extracted answer, and the verdict or the name of the worker pool that has to find it."""
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """Two tidied answers, and the worker pool that has to compare them."""
+
+    worker_kind: _WorkerKind
+    gold: str
+    answer: str
+
+
+def _decide_fast(
+    response: str, gold: str, extract: str, timeout: float, tolerance: float = 0.0, degrees: bool = False
+) -> tuple[str | None, _Decision | _Undecided]:
+    """Return the extracted answer, and the verdict or who has to find it."""
     if not isinstance(response, str) or not isinstance(gold, str):
         raise TypeError(f"response and gold must be str; got {type(response).__name__} and {type(gold).__name__}")
     if extract not in ("boxed", "any"):
         raise ValueError(f"extract={extract!r} must be 'boxed' or 'any'")
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r} must be a finite number of seconds > 0")
+    if not (isinstance(tolerance, int | float) and 0 <= tolerance < float("inf")):
+        raise ValueError(f"tolerance={tolerance!r} must be a finite number >= 0")
     extracted = boxed_answer(response) if extract == "boxed" else any_answer(response)
+    if extracted and len(boxes := final_boxes(response)[0]) > 1:
+        extracted = _of_boxes(boxes, final_boxes(response)[1], gold)
     if extracted is None or not extracted.strip():
         return extracted, (False, "no_answer")
     if extracted == gold and gold.isascii() and gold.isdigit():
         return extracted, (True, "string")  # by far the most common case: whole numbers with identical digits
-    if _is_plain(extracted) and _is_plain(gold):
+    if not tolerance and _is_plain(extracted) and _is_plain(gold):
         return extracted, (extracted == gold, "string" if extracted == gold else "number")
     reference = gold_answer(gold)
     if len(extracted) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
@@ -118,10 +154,29 @@ def _decide_fast(response: str, gold: str, extract: str, timeout: float) -> tupl
             normalize(reference), normalize(extracted)
         )
         return extracted, (equal, "string" if equal else "too_long")
+    reference, answer = normalize(reference), normalize(extracted)
+    if degrees:
+        reference, answer = in_radians(reference, answer)
     try:
-        return extracted, _decide(normalize(reference), normalize(extracted))
+        if tolerance and _within(reference, answer, tolerance):
+            return extracted, (True, "number")
+        verdict = _decide(reference, answer)
     except RecursionError:  # the caller's stack is nearly full; a worker's is empty
-        return extracted, "digits"
+        verdict = "digits"
+    return extracted, _Undecided(verdict, reference, answer) if isinstance(verdict, str) else verdict
+
+
+def _of_boxes(boxes: list[str], joined: bool, gold: str) -> str:
+    """Return the answer of a reply that ends in several boxes: all of them if they are joined or gold is a list."""
+    readings = interpretations(normalize(gold_answer(gold))) if len(gold) <= MAX_ANSWER_CHARS else ()
+    listed = bool(readings) and readings[0].op in ("list", "set")
+    if (joined or listed) and (listed or len(set(boxes)) > 1):
+        return ", ".join(boxes)
+    return boxes[-1]
+
+
+def _within(gold: str, answer: str, tolerance: float) -> bool:
+    return any(within(mine, other, tolerance) for mine in interpretations(gold) for other in interpretations(answer))
 
 
 def _is_plain(text: str) -> bool:
@@ -152,7 +207,12 @@ def _decide(gold: str, answer: str) -> _Decision | _WorkerKind:
 def _same_choice(
     gold: str, answer: str, gold_readings: tuple[MathNode, ...], answer_readings: tuple[MathNode, ...]
 ) -> bool:
-    """Return whether one side is the letter of an option, and the other that option with its text."""
+    """Return whether gold is an option's capital letter and the answer that letter, also lower-case, or whether one
+    side is the letter of an option and the other that option with its text.
+    """
+    letter_of_gold = option_letter(gold)
+    if letter_of_gold is not None and letter_of_gold == (option_letter(answer) or "").upper():
+        return True
     for letter, text in ((gold_readings, answer), (answer_readings, gold)):
         if letter and letter[0].op == "sym" and (option := choice(text)) is not None:
             return bool(letter[0].args[0].upper() == option)

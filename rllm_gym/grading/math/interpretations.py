@@ -15,9 +15,25 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _NO_WORDS = re.compile(r"[0-9=+*/^<>\\{}|$%]")
 _CHOICE = re.compile(r"(?:\\text\{)?\s*\(?([A-Ha-h])\s*(?:\)\s*[.:]?|[.:])\s*\}?\s+\S.*", re.DOTALL)
+_OPTION = re.compile(r"\(?([A-Ha-h])\)?[.:]?")
+_DEGREES = re.compile(
+    r"(?<=[0-9)}])\s*(?:\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-z]))|\\degree(?![a-z])"
+    r"|\\text\{\s*degrees?\s*\}|degrees?(?![a-z]))"
+)
+_TO_RADIANS = r" \\cdot \\frac{\\pi}{180} "
 _IS_TEXT = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|=|:)\s*\}\s*", re.IGNORECASE)
 _CHOICE_TEXT = re.compile(r"\\text\{\s*(?:option|choice)?\s*\(?([A-Ha-h])[).:]\s*[^{}]*\}.*", re.DOTALL | re.IGNORECASE)
+_OTHER_OPTION = re.compile(
+    r"(?<![A-Za-z0-9)])\(\s*[A-Ha-h]\s*\)|(?<=[\s,;{])[A-H][).:]\s+\S"
+    r"|(?:,|;|\band|\bor)[^A-Za-z0-9(]*[A-Ha-h][).:](?!\()"
+    r"|^[\s).:}]*(?:\\text\{)?\s*(?:[,;/&]|and\b|or\b|[A-Ha-h](?![A-Za-z0-9(_^'])[\s})]*$)"
+)
+"""In what follows the letter of an option: another letter, or a word that joins another answer."""
 _UNIONS = re.compile(r"(?<=[)\]}])\s*U\s*(?=[(\[\\{])")
+_ANY_INTEGER = re.compile(
+    r"(?<=[^ ,])(?:\s|,|\\text\{\s*(?:where|for|with)?\s*\})*[(\s][klmnp]\s*\\in\s*\\mathbb\s*\{?Z\}?\)?$"
+)
+"""``, k \\in \\mathbb{Z}`` at the end of a periodic solution, which answers and gold answers often leave out."""
 _IS = re.compile(
     r"(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|result|value|solution)s?(?:\s+(?:is|are)|\s*[:=])\s*", re.IGNORECASE
 )
@@ -44,6 +60,7 @@ def interpretations(normalized: str) -> tuple[MathNode, ...]:
     for opening in (_IS, _IS_TEXT):
         if match := opening.match(text):
             text = text[match.end() :]
+    text = _ANY_INTEGER.sub("", text)
     joined = _join_groups(text)
     found: list[MathNode] = []
     for spelling in dict.fromkeys([joined, text]):
@@ -55,9 +72,25 @@ def interpretations(normalized: str) -> tuple[MathNode, ...]:
 
 
 def choice(normalized: str) -> str | None:
-    """Return the letter of an option given with its text: ``(C) 12``, ``B. seven``."""
+    """Return the letter of an option given with its text: ``(C) 12``, ``B. seven``; ``None`` for ``(C) or (D)``."""
     match = _CHOICE.fullmatch(normalized) or _CHOICE_TEXT.fullmatch(normalized)
-    return match[1].upper() if match else None
+    return match[1].upper() if match and not _OTHER_OPTION.search(normalized[match.end(1) :]) else None
+
+
+def option_letter(normalized: str) -> str | None:
+    """Return the letter of an answer that is only an option's letter: ``C``, ``(c)``, ``c.``, ``\\text{(C)}``."""
+    match = _OPTION.fullmatch(_TEXT.sub(r"\1", normalized).strip())
+    return match[1] if match else None
+
+
+def in_radians(gold: str, answer: str) -> tuple[str, str]:
+    """Return both tidied answers in radians if one has degree marks, and the other pi and none."""
+    marked, other = ((_DEGREES.search(text) is not None) for text in (gold, answer))
+    if marked and not other and "\\pi" in answer:
+        return _DEGREES.sub(_TO_RADIANS, gold), answer
+    if other and not marked and "\\pi" in gold:
+        return gold, _DEGREES.sub(_TO_RADIANS, answer)
+    return gold, answer
 
 
 def decimal_comma(normalized: str) -> MathNode | None:

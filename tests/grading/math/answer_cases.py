@@ -7,6 +7,14 @@ r"""Answers and their verdicts: pairs of a gold answer and a boxed one, written 
 from __future__ import annotations
 
 EQUAL: dict[str, list[tuple[str, str]]] = {
+    "options with text": [("C", "(C) (x + a)(x + b)"), (r"\text{(C)}", "C) f(a) and f(b)"), ("C", "(C) (a, b)")],
+    "option letters": [("C", "c"), ("C", "(c)"), (r"\text{(C)}", "c."), ("(B)", r"\text{b}"), ("E", "e"), ("A", "a")],
+    "periodic solutions": [
+        (r"n\pi", r"k\pi"), (r"x=n\pi, n \in \mathbb{Z}", r"x = k\pi, k\in\mathbb{Z}"), (r"360^\circ n", r"360^\circ k"),
+        (r"n\pi", r"x = k\pi, k \in \mathbb{Z}"), (r"\frac{\pi}{2}+2k\pi", r"2\pi n + \frac{\pi}{2}, n \in \mathbb{Z}"),
+    ],
+    "lists in square brackets": [("2,3", "[2, 3]"), ("2,3", "[3, 2]"), ("x=2, x=3", "[2,3]"), ("1, 2, 3", "[1, 2, 3]")],
+    "lists of one value": [(r"\frac12", r"\frac12, 0.5"), ("5", "5, 5")],
     "numbers counted in words": [
         ("1200000", r"1.2\text{ million}"), (r"\$1.2 \text{ million}", "1,200,000"), ("3 billion", r"3\times10^9"),
         ("2 million dollars", r"2{,}000\text{ thousand dollars}"), ("-2 million", "-2000000"), ("2 dozen", "24"),
@@ -223,6 +231,18 @@ EQUAL: dict[str, list[tuple[str, str]]] = {
 }  # fmt: skip
 
 UNEQUAL: dict[str, list[tuple[str, str]]] = {
+    "option letters and variables": [("C", "d"), ("(C)", "(d)"), ("X", "x"), ("C", "c, d"), ("C", "cc"), ("x", "X"),
+        ("C", "(C) and (D)"), ("C", r"\text{(C)}, \text{(D)}"), ("C", "(C) 12, (D) 15"), ("C", "C. 12 or D. 15"),
+        (r"\text{(C)}", r"\text{(C) or (D)}"), ("(C)", "(C) D"), ("C", "C: b"), ("C", "c) 12 or d) 15"), ("(C)", r"(C) \text{ or } d"),
+    ],
+    "other periodic solutions": [
+        (r"n\pi", r"2k\pi"), (r"n\pi", r"k^2\pi"), (r"2n+1", "2k+1"), (r"r\pi", r"n\pi"), (r"n\pi", r"nk\pi"),
+        (r"n\pi + x", r"k\pi + x"), (r"360^\circ n", r"180^\circ k"),
+    ],
+    "intervals and other lists": [
+        ("2,3", "[2,4]"), ("2,3", "[2,3,3]"), (r"\{2,3\}", "[2,3]"), ("(2,3)", "[2,3]"), ("x<2, x>3", "[2,3]"),
+        ("1,-2", "[1,2]"), (r"\frac12", r"\frac12, 0.6"), ("5", "5, 5, 6"),
+    ],
     "numbers counted in other words": [
         (r"1.2\text{ million}", r"1.2\text{ billion}"), ("2 million dollars", "2 thousand dollars"), ("2 dozen", "2 hundred"),
         (r"1.2\text{ million}", "12000000"),
@@ -268,7 +288,7 @@ UNEQUAL: dict[str, list[tuple[str, str]]] = {
     "algebra": [
         ("x^2+2x+1", "x^3+2x+1"), ("x^2+2x+1", "x^2-2x+1"), ("x+1", "y+1"), ("p-q", "q-p"), ("2x", "x^2"),
         (r"\frac{1}{x}", "x"), ("x", "|x|"), ("x", r"\sqrt{x^2}"), (r"\sin x", r"\cos x"), (r"\sin 2x", r"2 \sin x"),
-        (r"\sin^2 x", r"\sin x^2"), ("xy", "x+y"), ("a_1", "a_2"), ("A", "a"), ("x_1", "x"), ("2^n", "n^2"),
+        (r"\sin^2 x", r"\sin x^2"), ("xy", "x+y"), ("a_1", "a_2"), ("x_1", "x"), ("2^n", "n^2"),
         ("n!", "n"), (r"\ln(x+y)", r"\ln x+\ln y"), ("3x", "3"), ("3", "3x"), ("2k", "2"), ("5r^5", "5"),
         ("6r^2-4r-24", "6r^2+4r-24"), ("x^2", "x2"), ("f'", "f"), (r"\frac{a}{b}", r"\frac{b}{a}"), ("2x+3", "2x-3"),
         ("(x+1)(x+2)", "(x+1)(x-2)"), ("x^{10}", "x^{11}"), ("p", "q"), ("e^x", "e^{-x}"),
@@ -315,7 +335,7 @@ UNEQUAL: dict[str, list[tuple[str, str]]] = {
         ("Mon", "M*o*n"), (r"\text{Mon}", r"M \cdot o \cdot n"), ("odd", "o*d*d"), ("odd", r"\text{oddd}"),
         ("odd", "even"), ("E", r"\mathrm{E}*2"), ("C", "D"), ("C", "(D) 12"), ("C", r"\text{(D)}"), ("C", "A, C"),
         ("C", r"\text{C or D}"), ("Evelyn", "Eve"), ("Evelyn", "not Evelyn"), ("Evelyn", "Evelyn or Carla"),
-        ("True", "False"), ("yes", "no"), ("42", r"\text{forty-two}"), (r"\text{even}", "2"), ("A", "AB"), ("e", "E"),
+        ("True", "False"), ("yes", "no"), ("42", r"\text{forty-two}"), (r"\text{even}", "2"), ("A", "AB"),
         ("Monday", "Tuesday"), ("Evelyn", "5"), ("5", r"\text{Evelyn}"), (r"\text{east}", r"\text{west}"),
         ("ellipse", "eclipse"), ("no", "on"), ("C", "C+1"),
     ],

@@ -43,9 +43,10 @@ def test_near_misses_are_wrong():
 
 
 def test_wrong_verdicts_are_symmetric():
-    # Grading is symmetric except for equations: "x + y = 5" is accepted for 5, but 5 is not for an equation.
+    # Grading is symmetric except for equations ("x + y = 5" is accepted for 5, but 5 is not for an equation) and
+    # square brackets ("[1, 2]" is accepted for the list 1, 2, but not the list for an interval).
     pairs = [(topic, *pair) for topic in UNEQUAL for pair in UNEQUAL[topic]]
-    asked = [case for case in pairs if case[2].strip() and "=" not in case[1] + case[2]]
+    asked = [case for case in pairs if case[2].strip() and "=" not in case[1] + case[2] and case[1][0] != "["]
     assert [case for case in asked if grade_math(boxed(case[1]), case[2]).correct] == []
 
 
@@ -133,6 +134,65 @@ def test_boxed_extracts_only_the_last_box_after_thinking():
     assert grade_math(r"\boxed{41}, no, \boxed{42}", "42").correct
 
 
+def test_boxes_that_are_joined_are_one_answer():
+    for response, gold, right in [
+        (r"\boxed{(2,2)} and \boxed{(6,2)}", "(2,2),(6,2)", True),
+        (r"so $\boxed{1}$, thus $\boxed{-2}$", "1,-2", False),  # text between the boxes: only the last counts
+        (r"$\boxed{1}$, $\boxed{-2}$.", "1,-2", True),
+        ("\\boxed{1}\n\n\\boxed{-2}", "1,-2", True),
+        (r"\boxed{1+\sqrt{2}} or \boxed{1-\sqrt{2}}", r"1\pm\sqrt2", True),
+        (r"\boxed{42} and \boxed{42}", "42", True),
+        (r"\boxed{\frac12}, or \boxed{0.5}", "1/2", True),
+        (r"<think>\boxed{1}</think> \boxed{-2}", "1,-2", False),
+        *[
+            (rf"\boxed{{41}} {join} \boxed{{42}}", gold, False)
+            for join in ("and", "or", ",", ";")
+            for gold in ("41", "42")
+        ],
+        ("\\boxed{41}\n\\boxed{42}", "42", True),  # corrected
+        ("\\boxed{41}\n\\boxed{42}", "41", False),
+        (r"\boxed{1}, \boxed{-2}, \boxed{3}", "1,-2", False),
+        (r"\boxed{20} + \boxed{22}", "42", False),
+        (", ".join(f"\\boxed{{{number}}}" for number in range(5000)), "4999", False),
+    ]:
+        assert grade_math(response, gold).correct is right, (response[:80], gold)
+
+
+def test_degrees_equal_radians_only_on_request_and_if_marked():
+    for gold, answer, right in [
+        (r"\frac{\pi}{3}", r"60^\circ", True),
+        (r"60^\circ", r"\frac{\pi}{3}", True),
+        (r"x=\frac{\pi}{4}", r"x = 45 \text{ degrees}", True),
+        (r"\frac{\pi}{6}, \frac{5\pi}{6}", "30°, 150°", True),
+        (r"\frac{\pi}{3}", "60", False),
+        (r"\frac{\pi}{3}", r"61^\circ", False),
+        (r"60\pi", r"60^\circ", False),
+    ]:
+        assert grade_math(boxed(answer), gold, degrees=True).correct is right, (gold, answer)
+        assert not grade_math(boxed(answer), gold).correct, (gold, answer)
+
+
+def test_a_tolerance_bounds_the_error_of_one_number():
+    for gold, answer, tolerance, right in [
+        ("3.14", "3.15", 0.01, True),
+        ("3.14", "3.151", 0.01, False),
+        ("3.14", r"\pi", 0.01, True),
+        ("3.14", r"x = \frac{22}{7}", 0.01, True),
+        (r"25.3\%", r"25.28\%", 0.05, True),
+        ("10 m", "10.5 m", 0.5, True),
+        ("10 cm", "10.4 m", 0.5, False),
+        ("1.2 million", "1.25 million", 60_000, True),
+        ("1.2 million", "1.25 million", 0.1, False),
+        ("1.4", r"\sqrt{2} \approx 1.41", 0.05, True),
+        *[
+            ("10", answer, 5, False)
+            for answer in ("9 or 10", "8, 9", "x", "1e400", "0/0", r"10 \pm 1", "(10, 10)", "10x")
+        ],
+        ("11", "12", 0, False),
+    ]:
+        assert grade_math(boxed(answer), gold, tolerance=tolerance).correct is right, (gold, answer)
+
+
 FOUND = [
     (r"It is \boxed{7}, or 8.", "7"),
     ("2 + 2 = 4\n#### 4", "4"),
@@ -171,6 +231,20 @@ def test_any_finds_nothing_in_a_reply_without_an_answer():
         assert verdict == MathVerdict(False, None, "no_answer", verdict.seconds), response
 
 
+def test_any_takes_no_stray_number_of_a_reply_that_ends_in_a_loop():
+    counted = "".join(f"So it is {number}. " for number in range(43))
+    long = " ".join(f"we add the {word} part of it to all the others" for word in ("first", "last", "other", "long"))
+    for response in (
+        counted, counted.replace("So it", "The answer"), "so we add 42 " * 9, "The sum is $42$. " * 9,
+        f"{long} which gives 42. " * 9, f"{long}. {long}, so $42$. " * 9,
+    ):  # fmt: skip
+        assert grade_math(response, "42", extract="any").method == "no_answer", response[:40]
+        assert not grade_math(response[:-4], "42", extract="any").correct, response[:40]
+    assert grade_math("We get 7. " + "The answer is 42. " * 20, "42", extract="any").correct
+    assert grade_math("The answer is 42. " * 20 + "The ans", "42", extract="any").correct
+    assert grade_math("we add 3 " * 40 + ". The total is 42.", "42", extract="any").correct
+
+
 def test_a_number_within_a_word_is_not_an_answer():
     assert not grade_math("AZYUK2A", "2", extract="any").correct
 
@@ -201,6 +275,8 @@ def test_wrong_arguments_are_refused():
         ({"extract": "first"}, ValueError),
         ({"timeout": 0}, ValueError),
         ({"timeout": float("inf")}, ValueError),
+        ({"tolerance": -1}, ValueError),
+        ({"tolerance": float("nan")}, ValueError),
     ):
         with pytest.raises(error):
             grade_math_soon(**{"response": "", "gold": "", **arguments})

@@ -72,7 +72,9 @@ class Source:
         draw: Draws random inputs of about a size, 1 to 5.
         edges: Edge cases that programs often miss.
         options: Possible values of the parameters.
-        level: 1 (easy) to 4.
+        level: 1 (easy) to 4, or the difficulty 6 to 8 of a source with ``large``.
+        large: Draws random inputs so large that a program of a higher complexity does not finish in time; ``None`` for
+            most sources. Problems of a source with ``large`` have no steps, and read and write text.
     """
 
     function: Callable[..., Any]
@@ -84,6 +86,7 @@ class Source:
     edges: tuple[tuple[Any, ...], ...]
     options: Options = field(default_factory=dict)
     level: int = 1
+    large: Callable[[random.Random], tuple[Any, ...]] | None = None
 
     @property
     def name(self) -> str:

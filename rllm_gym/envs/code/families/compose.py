@@ -33,8 +33,9 @@ from rllm_gym.envs.code.families import (
     texts,
     words,
 )
+from rllm_gym.envs.code.families.algorithms import ALGORITHMS
 from rllm_gym.envs.code.families.building_blocks import KINDS, Op, Options, Source
-from rllm_gym.envs.task_selection import difficulty_range, select_families
+from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, difficulty_range, families_at
 
 FAMILIES: dict[str, tuple[Source, ...]] = {
     **arithmetic.SOURCES,
@@ -45,12 +46,12 @@ FAMILIES: dict[str, tuple[Source, ...]] = {
     **simulations.SOURCES,
     **parsers.SOURCES,
 }
-"""Sources by family. A family is drawn first, then one of its sources, then a difficulty, then the steps."""
+"""Sources of difficulty 1 to 5 by family. A family is drawn first, then a source, then a difficulty, then the steps."""
 
 _STEPS = (*lists.STEPS, *texts.STEPS, *words.STEPS, *numbers.STEPS, *grids.STEPS)
 _BY_NAME: dict[str, Source | Op] = {
     **{step.name: step for step in _STEPS},
-    **{source.name: source for sources in FAMILIES.values() for source in sources},
+    **{source.name: source for table in (FAMILIES, ALGORITHMS) for sources in table.values() for source in sources},
 }
 _BY_KIND: dict[str, tuple[Op, ...]] = {kind: tuple(step for step in _STEPS if step.takes == kind) for kind in KINDS}
 
@@ -70,7 +71,7 @@ class CodeTaskMixture:
     """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:
-        families: Names from ``FAMILIES``.
+        families: Names from ``FAMILIES`` and ``ALGORITHMS``.
         lowest: Lowest difficulty.
         highest: Highest difficulty.
         split: Split of the problems, decided by their content.
@@ -82,10 +83,12 @@ class CodeTaskMixture:
     split: str
 
     def __call__(self, rng: random.Random) -> tuple[str, Mapping[str, Any]]:
-        family = rng.choice(self.families)
+        # Without higher difficulties in this order since the first release: the problem of a task id never changes.
+        family = rng.choice(self.families) if self.highest <= 5 else ""
         difficulty = rng.randint(self.lowest, self.highest)
+        family = family or rng.choice([name for name in self.families if sources_at(name, difficulty)])
         for _ in range(_MOST_ATTEMPTS):
-            recipe = _drawn(rng, FAMILIES[family], difficulty)
+            recipe = _drawn(rng, sources_at(family, difficulty), difficulty)
             message = statement(recipe)
             # Checked this early because most of the work comes after it.
             if split_of(message) != self.split:
@@ -101,7 +104,8 @@ class CodeTaskMixture:
     @property
     def name(self) -> str:
         """Short and unique for every mixture, so that a task id always names the same problem."""
-        families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
+        default = families_at(None, (self.lowest, self.highest), (FAMILIES, ALGORITHMS))
+        families = "" if self.families == default else "." + "+".join(self.families)
         levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"code{families}{levels}"
 
@@ -109,11 +113,20 @@ class CodeTaskMixture:
 # Drawing
 
 
+def sources_at(family: str, difficulty: int) -> tuple[Source, ...]:
+    """Return the sources of a family that problems of a difficulty begin with."""
+    if difficulty <= 5:
+        return FAMILIES.get(family, ())
+    return tuple(source for source in ALGORITHMS.get(family, ()) if source.level == difficulty)
+
+
 def _drawn(rng: random.Random, sources: tuple[Source, ...], difficulty: int) -> Recipe:
     """Draw a source that is not too hard, and as many steps as the difficulty allows."""
     easy_enough = [source for source in sources if source.level <= difficulty]
     source = rng.choice(easy_enough or [min(sources, key=lambda source: source.level)])
     recipe: list[Piece] = [_with_parameters(rng, source)]
+    if source.large is not None:
+        return tuple(recipe)
     kind = source.gives
     for _ in range(_number_of_steps(rng, source.level, difficulty)):
         step = _next_step(rng, kind, difficulty, {name for name, _ in recipe})
@@ -210,6 +223,8 @@ def _data(
             continue
         seen.add(repr(values))
         (public if len(public) < PUBLIC_TESTS else hidden).append(values)
+    if source.large is not None:  # last, so that a wrong program fails before it uses its time
+        hidden.append(source.large(rng))
     expected = [results_of(recipe, values)[-1] for values in (*public, *hidden)]
     cases = list(zip((*public, *hidden), expected))
     created = {"family": family, "difficulty": difficulty, "recipe": [list(piece) for piece in recipe]}
@@ -242,6 +257,8 @@ def _output_text(recipe: Recipe, result: Any) -> str:
 
 def kind_of(recipe: Recipe) -> str:
     """Return ``"stdio"`` or ``"function"``, always the same for a recipe, so that no two splits share a problem."""
+    if _source(recipe).large is not None:
+        return "stdio"
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).digest()
     return "stdio" if digest[0] % 2 else "function"
 
@@ -337,7 +354,7 @@ def code_tasks(
 
     Args:
         families: Names of families, ``None`` for all.
-        difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        difficulty: 1 to 8, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         seed: A different seed gives different problems.
         size: Number of tasks, 1,000,000 by default.
@@ -349,5 +366,11 @@ def code_tasks(
     'code.intervals.d1-1/test/0/5'
     """
     split = check_split("train" if split is None else split)
-    mixture = CodeTaskMixture(select_families(families, FAMILIES), *difficulty_range(difficulty), split)
+    levels = difficulty_range(difficulty, HIGHEST_DIFFICULTY)
+    chosen = families_at(families, levels, (FAMILIES, ALGORITHMS))
+    for level in range(levels[0], levels[1] + 1):
+        if not any(sources_at(name, level) for name in chosen):
+            known = ", ".join(name for name in {**FAMILIES, **ALGORITHMS} if sources_at(name, level))
+            raise TaskError(f"families={families!r} have no problems of difficulty {level}; those that do are {known}")
+    mixture = CodeTaskMixture(chosen, *levels, split)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)

@@ -1,8 +1,9 @@
-"""The built-in math problems: families of generators with difficulties 1 to 5, exact answers and no dependencies."""
+"""The built-in math problems: families of generators with difficulties 1 to 8, exact answers and no dependencies."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,11 @@ from rllm_gym.envs.math.families import (
     strings,
     word_problems,
 )
+from rllm_gym.envs.math.families.multi_step import MULTI_STEP_FAMILIES
 from rllm_gym.envs.math.families.notation import Generator
+from rllm_gym.envs.task_selection import families_at
+
+__all__ = ["FAMILIES", "MULTI_STEP_FAMILIES", "MathTaskMixture"]
 
 FAMILIES: dict[str, tuple[Generator, ...]] = {
     "arithmetic": (arithmetic.sums, arithmetic.products, arithmetic.quotients, arithmetic.expressions),
@@ -78,7 +83,7 @@ FAMILIES: dict[str, tuple[Generator, ...]] = {
     "counting": (strings.letters,),
     "sorting": (strings.digits,),
 }
-"""Generators by family. A family is drawn first, then one of its generators, then a difficulty, each uniformly."""
+"""Generators of difficulty 1 to 5 by family. A family is drawn first, then one of its generators, then a difficulty."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class MathTaskMixture:
     """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:
-        families: Names from ``FAMILIES``.
+        families: Names from ``FAMILIES`` and ``MULTI_STEP_FAMILIES``.
         lowest: Lowest difficulty.
         highest: Highest difficulty.
     """
@@ -96,10 +101,19 @@ class MathTaskMixture:
     highest: int
 
     def __call__(self, rng: random.Random) -> tuple[str, Mapping[str, Any]]:
-        family = rng.choice(self.families)
-        generator = rng.choice(FAMILIES[family])
-        difficulty = rng.randint(self.lowest, self.highest)
+        if self.highest <= 5:
+            # In this order since the first release: the problem of a task id never changes.
+            family = rng.choice(self.families)
+            generator = rng.choice(FAMILIES[family])
+            difficulty = rng.randint(self.lowest, self.highest)
+        else:
+            difficulty = rng.randint(self.lowest, self.highest)
+            table = FAMILIES if difficulty <= 5 else MULTI_STEP_FAMILIES
+            family = rng.choice([name for name in self.families if name in table])
+            generator = rng.choice(table[family])
         question, gold = generator(rng, difficulty)
+        while difficulty > 5 and gold in re.findall(r"-?\d+", question):
+            question, gold = generator(rng, difficulty)  # a number of the question is never the answer
         return question, {
             "gold": gold,
             "form": form_of(gold),
@@ -111,6 +125,8 @@ class MathTaskMixture:
     @property
     def name(self) -> str:
         """Short and unique for every mixture, so that a task id always names the same problem."""
-        families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
-        levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
+        bounds = (self.lowest, self.highest)
+        default = families_at(None, bounds, (FAMILIES, MULTI_STEP_FAMILIES))
+        families = "" if self.families == default else "." + "+".join(self.families)
+        levels = "" if bounds == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"math{families}{levels}"
