@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
+from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import error_feedback, error_without_tests, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
@@ -54,7 +54,8 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
     ``tests``: 1 if every test passes, else 0. With ``partial=True`` the fraction of the hidden tests that pass (of all
     tests, if all are public). A program that loops, crashes, or exceeds its limits fails the test. A reply without a
     program gets 0 minus ``invalid_action_penalty``. If the sandbox itself fails,
-    :class:`~rllm_gym.sandbox.SandboxFault` is raised: an environment fault, for which no reward is given.
+    :class:`~rllm_gym.sandbox.SandboxFault` is raised, and if a task's tests cannot be run whatever the program, a fault
+    of kind ``ungradable_task``: an environment fault, for which no reward is given. No program can cause either.
 
     ## Episode end
     Terminates after the single reply: ``success``, ``failure``, or ``invalid_action`` if it contains no program.
@@ -216,9 +217,19 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
         source = assemble_source(program, self._data)
         if everything and isinstance(tests, StdioTests):
             return await self._grade_all(source, tests, reveal)
-        return await grade_program(
-            self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
-        )
+        try:
+            verdict = await grade_program(
+                self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
+            )
+            reason = "" if verdict.correct else verdict.ungradable
+        except TaskError as error:
+            reason = str(error)
+        if reason:
+            raise EnvironmentFault(
+                f"task {self.task.task_id!r} cannot be graded: {reason}; remove it from the task set",
+                kind="ungradable_task",
+            )
+        return verdict
 
     async def _grade_all(self, source: str, tests: StdioTests, reveal: bool) -> CodeVerdict:
         """Grade with all tests, a few at a time, until one uses up its time limit. The remaining tests count as failed:

@@ -2,7 +2,7 @@
 
 White space at line ends and line breaks at the end of the output are ignored. Everything else counts: the number of
 lines, and white space at the beginning of a line and within it. With a tolerance, lines are compared token by token,
-and tokens that are numbers by value.
+and tokens that are numbers by value; whole numbers must be exact.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import re
 from dataclasses import dataclass
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+# str.split() without an argument also splits at "\x1c", "\x85" and other characters that no judge takes for a blank.
+_BLANKS = re.compile(r"[ \t\r\f\v]+")
 _SHOWN = 200
 
 
@@ -34,8 +37,9 @@ def difference(output: bytes, expected: str, float_tolerance: float | None = Non
     Args:
         output: The program's output. Output that is not UTF-8 is wrong.
         expected: The expected output.
-        float_tolerance: ``|got - expected| <= tolerance * max(1, |expected|)`` for finite numbers; ``None``: compare
-            text.
+        float_tolerance: ``|got - expected| <= tolerance * max(1, |expected|)`` for finite numbers. Where a whole number
+            is expected, ``2000000``, another whole number is wrong, and a decimal may differ by ``tolerance`` itself.
+            ``None``: compare text.
 
     >>> difference(b"1 \\n2\\n\\n", "1\\n2")
     >>> difference(b"0.3333334", "0.333333", 1e-6)
@@ -65,20 +69,28 @@ def _lines(text: str) -> list[str]:
 
 
 def _near(got: str, expected: str, tolerance: float) -> bool:
-    tokens, wanted = got.split(), expected.split()
+    tokens, wanted = tokens_of(got), tokens_of(expected)
     return len(tokens) == len(wanted) and all(
         token == other or _near_numbers(token, other, tolerance) for token, other in zip(tokens, wanted)
     )
+
+
+def tokens_of(text: str) -> list[str]:
+    """Return the parts of a line between blanks."""
+    return [token for token in _BLANKS.split(text) if token]
 
 
 def _near_numbers(token: str, expected: str, tolerance: float) -> bool:
     # Check the spelling first: float() also accepts "nan", "inf", "1_0" and digits of other scripts.
     if not _NUMBER.fullmatch(token) or not _NUMBER.fullmatch(expected):
         return False
+    whole = _WHOLE.fullmatch(expected)
+    if whole and _WHOLE.fullmatch(token):
+        return int(token) == int(expected)
     value, wanted = float(token), float(expected)
     if value in (float("inf"), float("-inf")) or wanted in (float("inf"), float("-inf")):
         return False
-    return abs(value - wanted) <= tolerance * max(1.0, abs(wanted))
+    return abs(value - wanted) <= tolerance * (1.0 if whole else max(1.0, abs(wanted)))
 
 
 def _shown(lines: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -39,12 +40,24 @@ async def grade_function(
 async def _check_equality_claims(
     pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
 ) -> CodeVerdict:
-    """Fail a program whose objects stay equal when the test creates one of them from other values."""
-    call = _random.choice(report.believed_equalities)
-    for which in ALTERATIONS:
-        if not _verdict(*await _run(pool, source, tests, True, False, alteration=(call, which))).correct:
-            return verdict
-    return _failed(verdict, "equality", _ALWAYS_EQUAL)
+    """Fail a program whose objects stay equal when the test makes one of them from other values."""
+    claims = report.believed_equalities
+    chosen = _random.sample(claims, min(_MAX_CLAIMS, len(claims)))
+
+    async def stays_equal(number: int, requests: tuple[int, ...]) -> bool:
+        order = _random.sample(requests, len(requests))
+        equal = 0
+        for which, request in zip(ALTERATIONS, itertools.cycle(order)):
+            altered, ended = await _run(pool, source, tests, False, False, alteration=(request, which, number))
+            if altered.altered_equality is False:
+                return False
+            equal += altered.altered_equality is True or _verdict(altered, ended).correct
+        # Where the comparison was not reached, the tests noticed the other values before it.
+        return 2 * equal > len(ALTERATIONS)
+
+    if any(await asyncio.gather(*(stays_equal(*claim) for claim in chosen))):
+        return _failed(verdict, "equality", _ALWAYS_EQUAL)
+    return verdict
 
 
 async def _check_mutated_arguments(
@@ -56,24 +69,39 @@ async def _check_mutated_arguments(
     expected value is computed from data that the program changed. ``sort_in_place(values)``, followed by ``assert
     values == [1, 2, 3]``, is a legitimate use. The first is also passed with any other content of ``values`` before the
     call. A single such pass may be accidental (other numbers with the same sum), :data:`_MAX_CHECKS` passes are not.
+
+    ``sort_in_place(values)``, followed by ``assert values == sorted(values)``, is legitimate as well, and passed with
+    any content. So a function that changes its arguments while it runs, and returns nothing or one of them, fails only
+    if it leaves nothing of them: an empty list, equal elements, or always the same ones.
     """
     unseen, ended = await _run(pool, source, tests, True, False, detached=True)
     if _verdict(unseen, ended).correct:
         return verdict
     # If the tests failed first, the changes of the last call were the ones the tests had to see.
-    call = unseen.changing_calls[-1] if unseen.done and unseen.changing_calls else _random.choice(report.changing_calls)
+    kinds = dict(report.changing_calls)
+    chosen = unseen.changing_calls if unseen.done and unseen.changing_calls else [_random.choice(report.changing_calls)]
+    call = chosen[-1][0]
+    # Without its arguments in the result, the detached run cannot tell how a call changes them.
+    kind = kinds.get(call, "delayed")
     passing: tuple[str, ...] = MUTATIONS
-    for _ in range(_MAX_CHECKS):
+    results: set[str] = set()
+    for _ in range(_MAX_CHECKS if kind != "in_place" else _MAX_RESULTS):
         runs = await asyncio.gather(
-            *[_run(pool, source, tests, True, False, mutation=(call, kind_of_mutation)) for kind_of_mutation in passing]
+            *[
+                _run(pool, source, tests, True, False, mutation=(call, mutation, kind == "delayed"))
+                for mutation in passing
+            ]
         )
+        results |= {report.mutation_result for mutation, (report, _) in zip(passing, runs) if mutation != "empty"}
         passing = tuple(
-            kind_of_mutation
-            for kind_of_mutation, (report, end) in zip(passing, runs)
+            mutation
+            for mutation, (report, end) in zip(passing, runs)
             if report.mutation_changed_inputs and _verdict(report, end).correct
         )
-        if not passing:
+        if not passing or (kind == "in_place" and len(results) > 1):
             return verdict
+    if kind == "in_place" and results <= {""}:
+        return verdict
     return _failed(verdict, "arguments", _NEEDS_MUTATION)
 
 
@@ -88,6 +116,10 @@ _NEEDS_MUTATION = (
 )
 _MAX_CHECKS = 20
 """How often a program has to pass with other arguments, different each time, before it fails."""
+_MAX_RESULTS = 5
+"""How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
+_MAX_CLAIMS = 3
+"""How many of the program's claims that two objects are equal are checked."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
 
 _random = random.SystemRandom()
@@ -101,8 +133,8 @@ async def _run(
     show: bool,
     *,
     detached: bool = False,
-    mutation: tuple[int, str] | None = None,
-    alteration: tuple[int, str] | None = None,
+    mutation: tuple[int, str, bool] | None = None,
+    alteration: tuple[int, str, int] | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
     library = _library()
@@ -192,7 +224,7 @@ def _last_output(result: ProgramResult) -> str:
 
 def _verdict(report: TestReport, ended: ProgramResult | None) -> CodeVerdict:
     if report.error:
-        return CodeVerdict((), 0, error=bounded(report.error))
+        return CodeVerdict((), 0, error=bounded(report.error), ungradable=report.ungradable)
     outcomes = [TestOutcome(name, passed, bounded(message)) for name, passed, message in report.outcomes]
     if not report.done:
         reason = report.broken
@@ -203,7 +235,7 @@ def _verdict(report: TestReport, ended: ProgramResult | None) -> CodeVerdict:
         outcomes = [test for test in outcomes if ended is not None or not test.passed]
         outcomes.append(TestOutcome("unfinished", False, bounded(reason), None if ended is None else ended.ended))
     total = max(report.total, len(outcomes))
-    return CodeVerdict(tuple(outcomes), total, unsupported=report.unsupported)
+    return CodeVerdict(tuple(outcomes), total, unsupported=report.unsupported, ungradable=report.ungradable)
 
 
 @cache

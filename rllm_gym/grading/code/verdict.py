@@ -105,7 +105,10 @@ class CodeVerdict:
         total: Number of tests; 0 if the program failed before the number was known.
         error: Why no test could be run, for example a syntax error; empty otherwise.
         output: The beginning of the program's output in its first test, for messages about public tests.
-        unsupported: Operations of the tests that are not supported across two processes.
+        unsupported: Operations of the tests on what the program returned that are not supported across two processes.
+            A correct program whose tests need them is refused; a wrong one can cause them.
+        ungradable: Why the tests themselves cannot be run across two processes, whatever the program; empty otherwise.
+            If the verdict is not correct, it says nothing about the program. No program can cause it.
     """
 
     outcomes: tuple[TestOutcome, ...]
@@ -113,6 +116,7 @@ class CodeVerdict:
     error: str = ""
     output: str = ""
     unsupported: tuple[str, ...] = ()
+    ungradable: str = ""
 
     @property
     def correct(self) -> bool:

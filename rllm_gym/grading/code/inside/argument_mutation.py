@@ -8,44 +8,75 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MUTATIONS = ("other", "empty")
 """``"different_value"`` values of the same number, or ``"empty"``."""
 
-ALTERATIONS = ("all", "first", "last", "all")
-"""Which values of an object to change, in order: a single change may leave it equal by accident."""
+ALTERATIONS = ("all", "first", "last") * 4
+"""Which values of a request to change, in order: a single change may leave an object equal by accident."""
 
 _random = random.SystemRandom()
 
 
-def different_value(value: Any) -> Any:
-    """Return a different value of the same type."""
+def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple) -> Any:
+    """Return a different value of the same type; unchanged for a type without one.
+
+    Args:
+        value: The value.
+        vocabulary: Returns the constants of the test. Half of the new values come from there, so that the program
+            cannot tell them from the test's own by how they look.
+    """
     kind = type(value)
+    if kind in (int, float, str) and _random.random() < 0.5:
+        others = [item for item in vocabulary() if type(item) is kind and item != value]
+        if others:
+            return _random.choice(others)
     if kind is bool:
         return not value
     if kind is int:
         step = _random.randrange(1, 9)
         return value - min(step, 4) if value > 5 and step % 2 else value + step
-    if kind is float:
+    if kind is float or kind is complex:
         return value + _random.randrange(1, 9)
     if kind is str:
-        return value + chr(_random.randrange(97, 123))
+        at = _random.randrange(len(value) + 1)
+        return value[:at] + chr(_random.randrange(97, 123)) + value[at + 1 :]
+    if kind is bytes:
+        return value + bytes([_random.randrange(256)])
     if kind is list or kind is tuple:
-        return kind([different_value(value[0]), *value[1:]]) if value else kind([_random.randrange(9)])
+        if not value:
+            return kind([_random.randrange(9)])
+        at = _random.randrange(len(value))
+        return kind([*value[:at], different_value(value[at], vocabulary), *value[at + 1 :]])
+    if kind is set or kind is frozenset:
+        return (
+            value ^ {_random.choice([*value, _random.randrange(9)])}
+            if len(value) > 1
+            else value | {_random.randrange(9), 9}
+        )
     if kind is dict:
-        return {key: different_value(item) for key, item in value.items()} if value else {"a": 1}
+        return {key: different_value(item, vocabulary) for key, item in value.items()} if value else {"a": 1}
+    if kind.__module__ in ("decimal", "fractions"):
+        return value + _random.randrange(1, 9)
     return _random.randrange(9) if value is None else value
 
 
-def altered_arguments(
-    which: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with some of them changed."""
+def altered_operands(
+    which: str, operation: str, operands: tuple[Any, ...], vocabulary: Callable[[], Sequence[Any]]
+) -> tuple[Any, ...]:
+    """Return the operands of a request with some of its arguments changed."""
+    target, *values = operands
+    args: tuple[Any, ...] = tuple(values)
+    kwargs: dict[str, Any] = {}
+    if operation == "call":
+        args, kwargs = values
     values = [*args, *kwargs.values()]
     for index in {"all": range(len(values)), "first": [0], "last": [len(values) - 1]}[which]:
-        values[index] = different_value(values[index])
-    return tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :]))
+        values[index] = different_value(values[index], vocabulary)
+    args, kwargs = tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :]))
+    return (target, args, kwargs) if operation == "call" else (target, *args)
 
 
 class ArgumentMutator:
@@ -124,4 +155,5 @@ class ArgumentMutator:
         if self._empty or value.dtype.kind not in "iufc":
             value.fill(0)
         else:
-            value += _random.randrange(1, 9)
+            for index in range(min(value.size, 10_000)):
+                value.flat[index] += _random.randrange(1, 9)

@@ -47,9 +47,8 @@ class RemoteOperations(Protocol):
 
 
 class Constructed(NamedTuple):
-    """How this side created an object: its sequence number, class and arguments."""
+    """How this side created an object: its class and arguments."""
 
-    number: int
     cls: type
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -58,7 +57,7 @@ class Constructed(NamedTuple):
 class Link:
     """The link from a stand-in to its object on the other side, which may drop the object after the link is deleted."""
 
-    __slots__ = ("constructed", "contents", "named", "number", "owned", "peer", "received")
+    __slots__ = ("constructed", "contents", "lineage", "named", "number", "owned", "peer", "received", "receiver")
 
     def __init__(self, peer: RemoteOperations, number: int) -> None:
         self.peer = peer
@@ -73,6 +72,10 @@ class Link:
         """Whether the class was accessed by its own name; the program may put a class in place of a function."""
         self.constructed: Constructed | None = None
         """The arguments it was created from, if this side called its class."""
+        self.lineage: frozenset[int] = frozenset()
+        """The requests of this side, with arguments that can be altered, on which the object depends."""
+        self.receiver: Link | None = None
+        """The link of the object whose method this is."""
 
     def __del__(self) -> None:
         if self.received:
@@ -171,6 +174,7 @@ def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
 
 
 _VISIBLE = frozenset({"__dict__", "__wrapped__", "__annotations__", "__name__", "__qualname__", "__dataclass_fields__"})
+_VISIBLE |= {"__defaults__", "__kwdefaults__", "__match_args__"}
 
 
 def _is_private(name: str) -> bool:
@@ -210,9 +214,10 @@ def _link(value: Any) -> Link:
 class Remote(_Attributes, metaclass=RemoteType):
     """A stand-in for an object of the other side."""
 
+    # No annotations: stand-ins of functions would show them as theirs.
     __slots__ = ("__weakref__", "_rllm_link")
     _rllm_class_link = None
-    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    _rllm_facts = dict[str, Any]()  # noqa: RUF012 - never changed
 
     def __setattr__(self, name: str, value: Any) -> None:
         _link(self).peer.ask("setattr", self, name, value)
@@ -250,7 +255,7 @@ class Remote(_Attributes, metaclass=RemoteType):
 class RemoteExceptionMixin(_Attributes):
     """The mixin of stand-ins for exception classes."""
 
-    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    _rllm_facts = dict[str, Any]()  # noqa: RUF012 - never changed
 
     def __str__(self) -> Any:
         if "__str__" in type(self)._rllm_facts["methods"]:
@@ -283,6 +288,7 @@ UNARY = [
     "ceil",
     "bytes",
     "fspath",
+    "length_hint",
 ]
 ARITHMETIC = [
     "add",
@@ -309,6 +315,12 @@ _NAMES = frozenset(
     + [f"__{prefix}{name}__" for name in ARITHMETIC for prefix in ("", "r", "i")]
     + ["__contains__", "__await__", "__aiter__", "__eq__", "__hash__", "__str__", "__repr__", "__format__"]
 )
+
+
+def defines_equality(cls: type) -> bool:
+    """Return whether a class, or a base of it, defines ``__eq__`` in Python."""
+    found = next((vars(base)["__eq__"] for base in cls.__mro__ if "__eq__" in vars(base)), None)
+    return type(found) is not type(object.__eq__)
 
 
 def methods_of(cls: type) -> list[str]:
@@ -364,6 +376,10 @@ def _awaited(operation: str) -> Callable[..., Any]:
     return method
 
 
+_PLAIN: dict[Any, type] = {
+    kind.__name__: kind for kind in (int, float, complex, str, bytes, list, dict, tuple, set, frozenset)
+}
+
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": _unary(name) for name in UNARY},
     **{f"__{name}__": _with_arguments(name) for name in WITH_ARGUMENTS},
@@ -405,6 +421,11 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         names["__hash__"] = BaseException.__hash__
     else:
         names |= {name: _METHODS[name] for name in facts["methods"] if name in _METHODS}
+        plain = _PLAIN.get(facts["plain"])
+        if plain is not None:
+            # isinstance(value, str) asks for it, after the type.
+            shown = type(facts["name"], (plain,), {"__module__": facts["module"]})
+            names["__class__"] = property(lambda self: shown)
         names["__slots__"] = ()
         bases = bases or (Remote,)
     try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
+import itertools
 import json
 import os
 import sys
@@ -28,6 +30,16 @@ from .runners import RUNNERS, TestReporter
 MODULE = "test_solution"
 _MAIN = "__main__"
 """Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
+
+
+def _constants(trees: list[ast.Module]) -> list[Any]:
+    """Return the numbers and short texts of the tests, up to a limit."""
+    found = []
+    for node in itertools.islice(itertools.chain(*map(ast.walk, trees)), 20_000):
+        value = node.value if isinstance(node, ast.Constant) else None
+        if type(value) in (int, float) or (type(value) is str and 0 < len(value) < 100):
+            found.append(value)
+    return found
 
 
 class TaskRowError(Exception):
@@ -116,12 +128,15 @@ class TestSide:
             raise ConversationError(self.peer.broken)
         self._wire.report({"nonce": self.config["nonce"], **message})
 
+    def _send_error(self, text: str) -> None:
+        self._send({"kind": "error", "text": text, "ungradable": self.peer.ungradable[:300]})
+
     def run(self) -> None:
         try:
             trees = self._parse()
             error = self.peer.ask("load")
             if error:
-                self._send({"kind": "error", "text": error if type(error) is str else "the program did not load"})
+                self._send_error(error if type(error) is str else "the program did not load")
                 return
             if not self._run_tests(*trees):
                 return
@@ -129,9 +144,12 @@ class TestSide:
                 {
                     "kind": "done",
                     "changing": self.peer.changing_calls[-1000:],
+                    "mutation_result": self.peer.mutation_result,
                     "mutation_changed_inputs": self.peer.mutation_changed_inputs,
-                    "believed": sorted(self.peer.believed_equalities)[:1000],
+                    "believed": self.peer.believed_equalities,
+                    "altered_equality": self.peer.altered_equality,
                     "unsupported": [item[:300] for item in self.peer.unsupported[:5]],
+                    "ungradable": self.peer.ungradable[:300],
                 }
             )
         except TaskRowError as error:
@@ -157,6 +175,7 @@ class TestSide:
         solution._rllm_side, solution._rllm_replaced = self, {}
         sys.modules["solution"] = solution
         self._adapt_library(self.config["setup"] + self.config["test"])
+        self.peer.vocabulary = functools.cache(lambda: _constants([setup, test]))
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         namespace = module.__dict__
@@ -177,17 +196,16 @@ class TestSide:
         try:
             candidate = self.peer.ask("entry", path)
         except Exception as error:
-            self._send({"kind": "error", "text": f"the program does not define {self.config['entry']}: {error}"})
+            self._send_error(f"the program does not define {self.config['entry']}: {error}")
             return False
         entry = {first: candidate if len(path) == 1 else self.solution_value(first)[1]}
         namespace |= entry
         runner = RUNNERS[self.config["style"]](self.report, module, test, self.config["test"])
         try:
-            exec(compile(setup, "setup.py", "exec"), namespace)  # noqa: S102 - this is the sandbox
+            exec(compile(setup, "setup.py", "exec", dont_inherit=True), namespace)  # noqa: S102 - this is the sandbox
         except Exception as error:
             # The setup may use names that the program defines.
-            text = f"the code that prepares the tests failed: {type(error).__name__}: {error}"
-            self._send({"kind": "error", "text": text})
+            self._send_error(f"the code that prepares the tests failed: {type(error).__name__}: {error}")
             return False
         # A setup may define a stub of the tested function, as the prompts of HumanEval do.
         namespace |= entry
