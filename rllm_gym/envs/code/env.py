@@ -79,7 +79,10 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             "function", "entry_point", "test", "test_style": "check" | "unittest" | "pytest" | "assert"}``, both with
             optional ``public_tests`` (the number of tests to show, or additional public tests), ``float_tolerance``,
             ``time_limit_s`` and ``memory_mb``; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
-            DeepCoder or KodCode. For MBPP the first assertion is shown.
+            DeepCoder or KodCode. For MBPP the first assertion is shown. Where several outputs are right, ``stdout`` is
+            a list of them, or ``checker`` is ``"tokens"`` (words are compared, ``yes`` and ``no`` in any case; the
+            default for contests) or the Python source of a checker, see :mod:`rllm_gym.grading.code.checker`. With
+            ``stdin_file``, standard input is a regular file.
         families: Built-in families to draw from, ``None`` for all: see :data:`rllm_gym.envs.code.FAMILIES`.
         difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
@@ -165,9 +168,13 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
         self._public: Tests | None = None
         self._hidden: Tests | None
         if data["kind"] == "stdio":
-            tests = tuple(StdioTest(case["stdin"], case["stdout"]) for case in data["tests"])
+            tests = tuple(
+                StdioTest(case["stdin"], case["stdout"], tuple(case.get("also", ()))) for case in data["tests"]
+            )
             shown = self._shown = data["public_tests"]
-            everything = StdioTests(tests, data["float_tolerance"], limits)
+            everything = StdioTests(
+                tests, data["float_tolerance"], limits, checker=data["checker"], stdin_file=data["stdin_file"]
+            )
             self._all: Tests = everything
             self._public = replace(everything, tests=tests[:shown]) if shown else None
             self._hidden = replace(everything, tests=tests[shown:]) if shown < len(tests) else None
@@ -215,12 +222,13 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
     async def _grade(self, program: str, tests: Tests, *, everything: bool, reveal: bool = False) -> CodeVerdict:
         """Grade with all tests, or, without ``everything``, up to the first failure."""
         source = assemble_source(program, self._data)
-        if everything and isinstance(tests, StdioTests):
-            return await self._grade_all(source, tests, reveal)
         try:
-            verdict = await grade_program(
-                self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
-            )
+            if everything and isinstance(tests, StdioTests):
+                verdict = await self._grade_all(source, tests, reveal)
+            else:
+                verdict = await grade_program(
+                    self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
+                )
             reason = "" if verdict.correct else verdict.ungradable
         except TaskError as error:
             reason = str(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import repeat
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -31,7 +32,9 @@ def max_output_bytes(expected: str) -> int:
     return 4 * len(expected.encode("utf-8", "surrogatepass")) + 65_536
 
 
-def difference(output: bytes, expected: str, float_tolerance: float | None = None) -> OutputDifference | None:
+def difference(
+    output: bytes, expected: str, float_tolerance: float | None = None, *, tokens: bool = False
+) -> OutputDifference | None:
     """Return the first difference between output and expected output; ``None`` if there is none.
 
     Args:
@@ -40,6 +43,7 @@ def difference(output: bytes, expected: str, float_tolerance: float | None = Non
         float_tolerance: ``|got - expected| <= tolerance * max(1, |expected|)`` for finite numbers. Where a whole number
             is expected, ``2000000``, another whole number is wrong, and a decimal may differ by ``tolerance`` itself.
             ``None``: compare text.
+        tokens: Compare the words of the whole output, wherever its lines end; ``yes`` and ``no`` in any case.
 
     >>> difference(b"1 \\n2\\n\\n", "1\\n2")
     >>> difference(b"0.3333334", "0.333333", 1e-6)
@@ -52,6 +56,12 @@ def difference(output: bytes, expected: str, float_tolerance: float | None = Non
         line = output[: error.start].count(b"\n") + 1
         return OutputDifference(line, "bytes that are not UTF-8", _shown(expected.split("\n")[:1]))
     got_lines, expected_lines = _lines(text), _lines(expected)
+    if tokens:
+        got_words, words = (
+            [word for line in lines for word in tokens_of(line)] for lines in (got_lines, expected_lines)
+        )
+        if len(got_words) == len(words) and all(map(_same_word, got_words, words, repeat(float_tolerance))):
+            return None
     for number, (got, wanted) in enumerate(zip(got_lines, expected_lines), 1):
         if got != wanted and not (float_tolerance is not None and _near(got, wanted, float_tolerance)):
             return OutputDifference(number, _shown([got]), _shown([wanted]))
@@ -73,6 +83,12 @@ def _near(got: str, expected: str, tolerance: float) -> bool:
     return len(tokens) == len(wanted) and all(
         token == other or _near_numbers(token, other, tolerance) for token, other in zip(tokens, wanted)
     )
+
+
+def _same_word(token: str, expected: str, tolerance: float | None) -> bool:
+    if token == expected or (expected.lower() in ("yes", "no") and token.lower() == expected.lower()):
+        return True
+    return tolerance is not None and _near_numbers(token, expected, tolerance)
 
 
 def tokens_of(text: str) -> list[str]:

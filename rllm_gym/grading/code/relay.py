@@ -45,9 +45,9 @@ class TestReport:
     """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False
     """Whether something was changed before the chosen request."""
-    believed_equalities: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Comparisons in which the program's claim of equality was accepted: their number, and the requests on which only
-    one of the two objects depends."""
+    believed_equalities: tuple[list[int], ...] = ()
+    """Comparisons in which the program's claim of equality was accepted: the requests on which only one of the two
+    objects depends."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     unsupported: tuple[str, ...] = ()
@@ -149,9 +149,7 @@ class Relay:
                 reported.done, reported.mutation_changed_inputs = True, message["mutation_changed_inputs"] is True
                 reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])
                 reported.mutation_result = str(message["mutation_result"])
-                reported.believed_equalities = tuple(
-                    (int(number), tuple(map(int, requests))) for number, requests in message["believed"]
-                )
+                reported.believed_equalities = tuple([int(item) for item in claim] for claim in message["believed"])
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])

@@ -21,10 +21,11 @@ TESTS_MEMORY_MB = 1024
 
 @dataclass(frozen=True, slots=True)
 class StdioTest:
-    """The input of a program and its expected output."""
+    """The input of a program and its expected output; ``also`` are other outputs that are right."""
 
     stdin: str
     stdout: str
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,20 @@ class StdioTests:
 
     Attributes:
         tests: At least one test.
-        float_tolerance: Maximum absolute or relative error of numbers; ``None`` requires identical text.
+        float_tolerance: Maximum absolute or relative error of numbers that are not whole; ``None`` requires identical
+            text.
         limits: Limits of each run.
+        checker: ``"lines"``: lines are compared, see :func:`.difference`; ``"tokens"``: the words of the whole output,
+            of which ``yes`` and ``no`` may be in any case; otherwise the source of a checker, see
+            :mod:`rllm_gym.grading.code.checker`.
+        stdin_file: Whether standard input is a regular file rather than a pipe: ``os.fstat(0).st_size`` is its size.
     """
 
     tests: tuple[StdioTest, ...]
     float_tolerance: float | None = None
     limits: Limits = DEFAULT_LIMITS
+    checker: str = "lines"
+    stdin_file: bool = False
 
     def __post_init__(self) -> None:
         if not self.tests:

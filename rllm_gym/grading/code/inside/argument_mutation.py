@@ -25,12 +25,14 @@ def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple)
 
     Args:
         value: The value.
-        vocabulary: Returns the constants of the test. Half of the new values come from there, so that the program
-            cannot tell them from the test's own by how they look.
+        vocabulary: Returns the constants of the test. Most new values come from there, so that the program cannot tell
+            them from the test's own by how they look.
     """
     kind = type(value)
-    if kind in (int, float, str) and _random.random() < 0.5:
+    if kind in (int, float, str) and _random.random() < 0.7:
         others = [item for item in vocabulary() if type(item) is kind and item != value]
+        if kind is str:
+            others = [item for item in others if len(item) == len(value)] or others
         if others:
             return _random.choice(others)
     if kind is bool:
@@ -91,7 +93,8 @@ class ArgumentMutator:
         self._empty = kind == "empty"
         self._own = own
         self._seen: dict[int, Any] = {}
-        self.changed = False
+        self.changed: set[int] = set()
+        """The ids of what was changed."""
 
     def __call__(self, value: Any) -> None:
         if id(value) in self._seen:
@@ -105,45 +108,47 @@ class ArgumentMutator:
         elif hasattr(value, "fill") and hasattr(value, "dtype"):
             self._array(value)
         elif type(value).__module__ == self._own and hasattr(value, "__dict__"):
-            self._attributes(vars(value))
+            self._attributes(value, vars(value))
 
     def _container(self, value: Any) -> None:
         if self._empty:
-            self.changed = self.changed or bool(value)
+            if value:
+                self.changed.add(id(value))
             value.clear()
         elif isinstance(value, dict):
-            self._attributes(value)
+            self._attributes(value, value)
         elif isinstance(value, set):
             if value:
-                self.changed = True
+                self.changed.add(id(value))
                 value.add(different_value(value.pop()))
         elif isinstance(value, bytearray):
-            self.changed = True
+            self.changed.add(id(value))
             value.append(_random.randrange(256))
         else:
             self._sequence(value)
 
     def _sequence(self, value: Any) -> None:
         if len(value) > 1:
-            self.changed = True
+            self.changed.add(id(value))
             value.pop()
         elif not value:
-            self.changed = True
+            self.changed.add(id(value))
             value.append(_random.randrange(9))
         for index, item in enumerate(value):
-            value[index] = self._different(item)
+            value[index] = self._different(value, item)
 
-    def _attributes(self, names: dict[Any, Any]) -> None:
+    def _attributes(self, owner: Any, names: dict[Any, Any]) -> None:
         for name, item in list(names.items()):
             plain = type(item) in (int, float, str, bool)
             if self._empty and not plain and item is not None:
-                self.changed, names[name] = True, None
+                names[name] = None
+                self.changed.add(id(owner))
             elif not self._empty:
-                names[name] = self._different(item)
+                names[name] = self._different(owner, item)
 
-    def _different(self, item: Any) -> Any:
+    def _different(self, owner: Any, item: Any) -> Any:
         if type(item) in (int, float, str, bool):
-            self.changed = True
+            self.changed.add(id(owner))
             return different_value(item)
         self(item)
         return item
@@ -151,7 +156,7 @@ class ArgumentMutator:
     def _array(self, value: Any) -> None:
         if not value.size or not value.flags.writeable:
             return
-        self.changed = True
+        self.changed.add(id(value))
         if self._empty or value.dtype.kind not in "iufc":
             value.fill(0)
         else:

@@ -38,9 +38,11 @@ _MEASURING = frozenset({"sub", "rsub", *ORDER})
 
 _IN_PLACE = frozenset({"setattr", "delattr", "setitem", "delitem", *(f"i{name}" for name in ARITHMETIC)})
 _NO_VALUES = frozenset({"equals", "contents", "module", "entry", "names", "load", "set module", "patch", "unpatch"})
+_NO_VALUES |= {"subclass", "functions"}
 """Requests whose operands are not arguments of the test."""
 _MAX_LINEAGE = 200
 _MAX_ROUNDS = 4
+_PLAIN_VALUES = (set, frozenset, bytes, complex)
 _MAX_REACHED = 100_000
 _RAISED = object()
 _MAX_EQUALITIES = 1000
@@ -62,8 +64,8 @@ class GuardedPeer(Peer):
         detached: Whether the program gets copies.
         mutation: The number of the request before which to change the arguments, how to change them, and whether to
             change everything that the program was ever given.
-        alter: The number of a request to make with other arguments, which of them to change, and the number of the
-            equality whose answer matters then.
+        alter: The number of a request to make with other arguments, which of them to change, and which equality
+            matters then: the requests on which one of the two objects depends, and the other does not.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class GuardedPeer(Peer):
         *,
         detached: bool = False,
         mutation: tuple[int, str, bool] | None = None,
-        alter: tuple[int, str, int] | None = None,
+        alter: tuple[int, str, list[int]] | None = None,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
         self.served = served
@@ -81,7 +83,7 @@ class GuardedPeer(Peer):
         self._mutation, self._alter, self._detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._named: set[type] = set()
-        self._num_requests = self._num_equalities = self._depth = 0
+        self._num_requests = self._unnumbered = self._depth = 0
         self.changing_calls: list[tuple[int, str]] = []
         """The requests during which the program changed data of the test: the number, and how: ``"in_place"``, its
         arguments as functions do that change them in place; ``"direct"``, its arguments otherwise; ``"delayed"``, other
@@ -89,9 +91,9 @@ class GuardedPeer(Peer):
         self.mutation_changed_inputs = False
         self.mutation_result = ""
         """The content of the changed arguments after the request before which they were mutated."""
-        self.believed_equalities: list[tuple[int, list[int]]] = []
-        """Comparisons in which the program's claim of equality was accepted: the number of the comparison, and the
-        requests on which one of the two objects depends, and the other does not."""
+        self.believed_equalities: list[list[int]] = []
+        """Comparisons in which the program's claim of equality was accepted: the requests on which one of the two
+        objects depends, and the other does not."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
         self.vocabulary: Callable[[], Sequence[Any]] = tuple
@@ -105,14 +107,17 @@ class GuardedPeer(Peer):
             self._depth -= 1
 
     def _ask(self, operation: str, operands: tuple[Any, ...]) -> Any:
-        number, self._num_requests = self._num_requests, self._num_requests + 1
+        # Requests that decide a comparison have no number: how many there are may differ from run to run.
+        number = -1 if self._unnumbered else self._num_requests
+        self._num_requests += not self._unnumbered
+        mutate = None
         if self._mutation is not None and number == self._mutation[0]:
             mutate = ArgumentMutator(self._mutation[1], self.served.test_module)
             mutate(operands)
             if self._mutation[2]:
                 mutate(self.heap.own())
                 mutate([entry[0] for entry in self._exports.values()])
-            self.mutation_changed_inputs = mutate.changed
+            self.mutation_changed_inputs = bool(mutate.changed)
         if self._alter is not None and number == self._alter[0]:
             operands = altered_operands(self._alter[1], operation, operands, self.vocabulary)
         if operation == "getattr" and operands[1] in _METHODS_OF_PLAIN and isinstance(operands[0], Remote):
@@ -129,13 +134,18 @@ class GuardedPeer(Peer):
             if (changed or touched) and len(self.changing_calls) < 10_000:
                 how = "delayed" if given is None else given.kind_of_change(changed, touched, result)
                 self.changing_calls.append((number, how))
-                if self._mutation is not None and number == self._mutation[0]:
+                if mutate is not None:
                     self.mutation_result = _content([obj for obj, _ in changed])
+            if mutate is not None and self._mutation is not None and self._mutation[2]:
+                # Of all that the program was ever given, only what it changes now matters.
+                self.mutation_changed_inputs = any(
+                    id(item) in mutate.changed for item in [*(obj for obj, _ in changed), *touched]
+                )
             if self._depth == 1:
                 self.heap.changed_by_other.clear()
                 self.served.changed.clear()
         self._note_class(operation, operands, result)
-        if operands and operation not in _NO_VALUES:
+        if operands and number >= 0 and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
         return result
 
@@ -144,7 +154,7 @@ class GuardedPeer(Peer):
         target = link_of(operands[0])
         receiver = target.receiver if target is not None and operation == "call" else None
         receiver = target if operation in _IN_PLACE else receiver
-        results = [link for link in _links(result) if link is not target]
+        results = [link for link in _links(result) if link is not target and link.received <= 1]
         if receiver is None and not results:
             return
         found = frozenset().union(*(link.lineage for link in _links(operands)))
@@ -170,6 +180,8 @@ class GuardedPeer(Peer):
 
     def _note_class(self, operation: str, operands: tuple[Any, ...], result: Any) -> None:
         # A class in place of a function is called for a result, which then is not an object created by the test.
+        if operation == "subclass":
+            self._named.add(result)
         if operation == "module" and type(result) is tuple and len(result) == 2:
             name, found = operands[0], result[1]
         elif operation == "entry":
@@ -212,13 +224,22 @@ class GuardedPeer(Peer):
     def equal(self, left: Any, right: object) -> Any:
         if left is right:
             return True
-        number, self._num_equalities = self._num_equalities, self._num_equalities + 1
-        answer = self._equal(number, left, right)
-        if self._alter is not None and number == self._alter[2]:
-            self.altered_equality = answer is True
+        self._unnumbered += 1
+        try:
+            answer = self._equal(left, right)
+        finally:
+            self._unnumbered -= 1
+        if self._alter is not None and self._requests_of(left, right) == self._alter[2]:
+            self.altered_equality = answer is True and self.altered_equality is not False
         return answer
 
-    def _equal(self, number: int, left: Any, right: object) -> Any:
+    def _requests_of(self, left: Any, right: object) -> list[int]:
+        """Return the requests on which one of two objects depends, and the other does not."""
+        link, other = link_of(left), link_of(right)
+        lineage: frozenset[int] = frozenset() if link is None else link.lineage
+        return sorted(lineage if other is None else lineage ^ other.lineage)[-20:]
+
+    def _equal(self, left: Any, right: object) -> Any:
         facts = type(left)._rllm_facts
         link, other = link_of(left), link_of(right)
         plain = facts.get("plain")
@@ -228,7 +249,8 @@ class GuardedPeer(Peer):
             # A class that the test names may define when its objects equal numbers or lists.
             own = facts.get("own_equality") is True and type(left) in self._named and type(left).__name__ != "Solution"
             if own and link.lineage and self._plain_decoys(right):
-                return self._distinguishes(left, right, self._plain_decoys) and self._believe(number, link, None)
+                equal = self._distinguishes(left, right, self._plain_decoys)
+                return self._believe(left, right) if equal else NotImplemented
             return self._contents(left, plain) == right if type(plain) is str else NotImplemented
         if other is None:
             return NotImplemented
@@ -243,7 +265,7 @@ class GuardedPeer(Peer):
             raise self._equals_everything(left)
         if not equal:
             return False
-        self._believe(number, link, other)
+        self._believe(left, right)
         if other.constructed is not None:
             return self._distinguishes(left, right, lambda _: self._decoys(other.constructed))
         return link.constructed is None or self._distinguishes(right, left, lambda _: self._decoys(link.constructed))
@@ -271,16 +293,16 @@ class GuardedPeer(Peer):
             raise self._break("a comparison must return True or False")
         return [answer for _, answer in sorted(zip([at for at, _ in candidates], answers))]
 
-    def _believe(self, number: int, left: Link, right: Link | None) -> bool:
-        requests = left.lineage ^ (right.lineage if right is not None else frozenset())
-        if requests and len(self.believed_equalities) < _MAX_EQUALITIES:
-            self.believed_equalities.append((number, sorted(requests)[-20:]))
+    def _believe(self, left: Any, right: object) -> bool:
+        requests = self._requests_of(left, right)
+        if requests and requests not in self.believed_equalities and len(self.believed_equalities) < _MAX_EQUALITIES:
+            self.believed_equalities.append(requests)
         return True
 
     def _plain_decoys(self, value: Any) -> list[Any]:
         """Return values of the same type as a plain one; empty if there are none."""
         decoys: list[Any] = []
-        for _ in range(8):
+        for _ in range(8 if is_simple(value) or type(value) in _PLAIN_VALUES or _is_number(value) else 0):
             decoy = different_value(value, self.vocabulary)
             if type(decoy) is type(value) and decoy != value and decoy not in decoys:
                 decoys.append(decoy)
@@ -441,6 +463,10 @@ class GivenData:
         return sum(type(item).__module__ == self._served.test_module for item in found.values())
 
 
+def _is_number(value: Any) -> bool:
+    return type(value).__module__ in ("decimal", "fractions")
+
+
 def _shrunk(obj: Any, before: Any) -> bool:
     """Return whether a container has fewer elements than in a snapshot of it."""
     if isinstance(obj, dict):
@@ -454,11 +480,17 @@ def _degenerate(obj: Any, before: Any) -> bool:
         old, new = list(before[1]), list(obj.values())
     elif isinstance(obj, list | deque):
         old, new = list(before), list(obj)
+    elif hasattr(obj, "dtype") and not obj.dtype.hasobject:
+        return _constant(obj.tobytes(), obj.itemsize) and not _constant(before[1], obj.itemsize)
     else:
         return not isinstance(obj, bytearray) and hasattr(obj, "__len__") and bool(len(before)) and not len(obj)
     if not old or not is_simple(old) or not is_simple(new):
         return bool(old) and not new
     return not new or (len(new) > 1 and all(item == new[0] for item in new) and any(item != old[0] for item in old))
+
+
+def _constant(data: bytes, size: int) -> bool:
+    return data == data[:size] * (len(data) // size)
 
 
 def _content(objects: list[Any]) -> str:

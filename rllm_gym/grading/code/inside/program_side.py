@@ -163,6 +163,14 @@ class ProgramSide:
             return [_equal(operands[0], item) for item in operands[1]]
         if operation == "contents":
             return _contents(*operands)
+        if operation == "subclass":
+            return _subclass(*operands)
+        if operation == "functions":
+            return [name for name, value in vars(operands[0]).items() if isinstance(value, types.FunctionType)]
+        if operation == "super":
+            cls, target, name = operands
+            found = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+            return found.__get__(target, type(target))
         if operation == "dataclass":
             import dataclasses
 
@@ -227,6 +235,35 @@ def _equal(left: Any, right: Any) -> bool:
         return bool(left == right)
     except Exception:
         return False
+
+
+def _subclass(name: str, bases: tuple[type, ...], members: dict[str, Any], kwargs: dict[str, Any]) -> type:
+    """Create a class of the tests that derives from one of the program; its functions call the tests' functions."""
+
+    def fill(names: dict[str, Any]) -> None:
+        names["__module__"] = "solution"
+        for key, (kind, *values) in members.items():
+            functions = (
+                [value if value is None else _calling(value, key) for value in values] if kind != "value" else []
+            )
+            if kind == "property":
+                names[key] = property(*functions)
+            elif kind == "function":
+                names[key] = functions[0]
+            else:
+                names[key] = {"classmethod": classmethod, "staticmethod": staticmethod}.get(kind, lambda item: item)(
+                    (functions or values)[0]
+                )
+
+    return types.new_class(name, bases, kwargs, fill)
+
+
+def _calling(function: Any, name: str) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
 
 
 def _contents(value: Any, base: str) -> Any:

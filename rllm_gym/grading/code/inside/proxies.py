@@ -7,6 +7,8 @@ not.
 
 from __future__ import annotations
 
+import sys
+import types
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -20,10 +22,12 @@ class RemoteOperations(Protocol):
     Attributes:
         released: Numbers of deleted stand-ins, and how often each was received.
         unsupported: Features that the test needs and this grader does not support.
+        ungradable: Why the test cannot be run, whatever the program.
     """
 
     released: list[tuple[int, int]]
     unsupported: list[str]
+    ungradable: str
 
     def ask(self, operation: str, *operands: Any) -> Any: ...
 
@@ -158,12 +162,73 @@ class RemoteType(type):
     def __dir__(cls) -> Any:
         return _ask_type(cls, "dir")
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], **kwargs: Any) -> RemoteType:
+    # Positional, because a class statement may have a keyword of any name.
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> RemoteType:
         if "_rllm_facts" not in names:
-            base = next(base for base in bases if isinstance(base, RemoteType))
-            link = base._rllm_class_link
-            raise Unsupported(f"class {name} derives from {base.__name__}, which the program defines", link)
+            return _derive(name, bases, names, kwargs)
         return super().__new__(mcs, name, bases, names)
+
+    def __init__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> None:
+        super().__init__(name, bases, names)
+
+
+def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: dict[str, Any]) -> RemoteType:
+    """Create a class of this side that derives from one of the other side.
+
+    The class is made there, with functions that call back. Its objects live there as well.
+    """
+    base = next(base for base in bases if isinstance(base, RemoteType))
+    link = base._rllm_class_link
+    if link is None or any(_is_local(item) for item in bases):
+        what = f"class {name} derives from {base.__name__}, which the program defines, and from a class of the tests"
+        if link is not None:
+            link.peer.ungradable = link.peer.ungradable or what
+        raise Unsupported(what, link)
+    cell = names.pop("__classcell__", None)
+    members = {key: _member(value) for key, value in names.items() if key not in ("__module__", "__qualname__")}
+    created: RemoteType = link.peer.ask("subclass", name, bases, members, kwargs)
+    if cell is not None:
+        cell.cell_contents = created
+    for cls in created.__mro__:
+        if isinstance(cls, RemoteType) and cls._rllm_class_link is not None:
+            for function in link.peer.ask("functions", cls):
+                if function not in vars(cls):
+                    type.__setattr__(cls, function, _InheritedMethod(cls, function))
+    return created
+
+
+def _is_local(cls: type) -> bool:
+    """Return whether the other side has no such class."""
+    return not isinstance(cls, RemoteType) and cls.__module__.split(".")[0] not in sys.stdlib_module_names
+
+
+def _member(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, types.FunctionType):
+        return "function", value
+    if isinstance(value, classmethod | staticmethod):
+        return type(value).__name__, value.__func__
+    if isinstance(value, property):
+        return "property", value.fget, value.fset, value.fdel
+    return "value", value
+
+
+class _InheritedMethod:
+    """A method of a class of the other side that a class of this side overrides, found by ``super()``."""
+
+    def __init__(self, cls: RemoteType, name: str) -> None:
+        self._cls = cls
+        self._name = name
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        link = self._cls._rllm_class_link
+        assert link is not None
+        if obj is None:
+            return link.peer.ask("getattr", owner, self._name)
+        # The first class that has the method is asked through the object; the others are meant by super().
+        first = next(cls for cls in type(obj).__mro__ if self._name in vars(cls))
+        if first is self._cls:
+            return link.peer.ask("getattr", obj, self._name)
+        return link.peer.ask("super", self._cls, obj, self._name)
 
 
 def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
