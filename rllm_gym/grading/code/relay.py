@@ -39,8 +39,8 @@ class TestReport:
     broken: str = ""
     done: bool = False
     changing_calls: tuple[tuple[int, str], ...] = ()
-    """Requests of the tests during which the program changed their data: ``"in_place"``, ``"direct"``, ``"delayed"``;
-    see :attr:`.GuardedPeer.changing_calls`."""
+    """Requests of the tests during which the program changed their data, and how: ``"in_place"``, ``"levelled"``,
+    ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
     mutation_result: str = ""
     """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False

@@ -6,18 +6,23 @@ asks the program whether two of its objects are equal. Such a test also passes w
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any
 
 MUTATIONS = ("other", "empty")
-"""``"different_value"`` values of the same number, or ``"empty"``."""
+"""Other values, fewer where there are several, or none."""
 
-ALTERATIONS = ("all", "first", "last") * 4
+ALTERATIONS = ("all", "first", "last") * 6
 """Which values of a request to change, in order: a single change may leave an object equal by accident."""
 
 _random = random.SystemRandom()
+_ATOMS = (int, float, str, bool, bytes, complex, range, type(None))
+_TIMES = (date, datetime, timedelta)
+_MAX_ITEMS = 1000
 
 
 def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple) -> Any:
@@ -43,26 +48,47 @@ def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple)
     if kind is float or kind is complex:
         return value + _random.randrange(1, 9)
     if kind is str:
+        letters = "".join(item for item in vocabulary() if type(item) is str)
+        if value and letters and _random.random() < 0.5:
+            return "".join(_random.choice(letters) for _ in value)
         at = _random.randrange(len(value) + 1)
         return value[:at] + chr(_random.randrange(97, 123)) + value[at + 1 :]
     if kind is bytes:
         return value + bytes([_random.randrange(256)])
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or kind is deque:
         if not value:
             return kind([_random.randrange(9)])
-        at = _random.randrange(len(value))
-        return kind([*value[:at], different_value(value[at], vocabulary), *value[at + 1 :]])
+        items = list(value)
+        at = _random.choice([index for index, item in enumerate(items) if is_alterable(item)] or [0])
+        items[at] = different_value(items[at], vocabulary)
+        return kind(items)
     if kind is set or kind is frozenset:
-        return (
-            value ^ {_random.choice([*value, _random.randrange(9)])}
-            if len(value) > 1
-            else value | {_random.randrange(9), 9}
-        )
+        old = _random.choice([item for item in value if is_alterable(item)] or [0])
+        return kind((value - {old}) | {different_value(old, vocabulary)})
     if kind is dict:
         return {key: different_value(item, vocabulary) for key, item in value.items()} if value else {"a": 1}
+    if kind is range:
+        return range(value.start, value.stop + value.step * _random.randrange(1, 4), value.step)
     if kind.__module__ in ("decimal", "fractions"):
         return value + _random.randrange(1, 9)
+    if kind in _TIMES:
+        return value + timedelta(days=_random.randrange(1, 9), seconds=_random.randrange(9))
+    if hasattr(value, "flat") and is_alterable(value):
+        value = value.copy()
+        value.flat[_random.randrange(value.size)] += _random.randrange(1, 9)
+        return value
     return _random.randrange(9) if value is None else value
+
+
+def is_alterable(value: Any, depth: int = 20) -> bool:
+    """Return whether :func:`different_value` has another value."""
+    kind = type(value)
+    if kind in _ATOMS or kind in _TIMES or kind.__module__ in ("decimal", "fractions"):
+        return True
+    if kind in (list, tuple, set, frozenset, dict, deque):
+        items = itertools.islice(value.values() if kind is dict else value, _MAX_ITEMS)
+        return not value or (depth > 0 and any(is_alterable(item, depth - 1) for item in items))
+    return hasattr(value, "flat") and bool(value.size) and value.dtype.kind in "iufc"
 
 
 def altered_operands(
@@ -75,7 +101,8 @@ def altered_operands(
     if operation == "call":
         args, kwargs = values
     values = [*args, *kwargs.values()]
-    for index in {"all": range(len(values)), "first": [0], "last": [len(values) - 1]}[which]:
+    found = [index for index, value in enumerate(values) if is_alterable(value)]
+    for index in {"all": found, "first": found[:1], "last": found[-1:]}[which]:
         values[index] = different_value(values[index], vocabulary)
     args, kwargs = tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :]))
     return (target, args, kwargs) if operation == "call" else (target, *args)
@@ -85,12 +112,12 @@ class ArgumentMutator:
     """Changes a test's arguments in place.
 
     Args:
-        kind: One of :data:`MUTATIONS`.
+        kind: One of :data:`MUTATIONS`, or ``"values"``: others, of the same number.
         own: Name of the module whose objects are changed too.
     """
 
     def __init__(self, kind: str, own: str) -> None:
-        self._empty = kind == "empty"
+        self._empty, self._same_number = kind == "empty", kind == "values"
         self._own = own
         self._seen: dict[int, Any] = {}
         self.changed: set[int] = set()
@@ -128,7 +155,7 @@ class ArgumentMutator:
             self._sequence(value)
 
     def _sequence(self, value: Any) -> None:
-        if len(value) > 1:
+        if len(value) > 1 and not self._same_number:
             self.changed.add(id(value))
             value.pop()
         elif not value:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .argument_mutation import ArgumentMutator, altered_operands, different_value
+from .argument_mutation import ArgumentMutator, altered_operands, different_value, is_alterable
 from .codec import ForbiddenType, Tree
 from .files import Files
 from .operations import BINARY, Operations
@@ -42,10 +42,12 @@ _NO_VALUES |= {"subclass", "functions"}
 """Requests whose operands are not arguments of the test."""
 _MAX_LINEAGE = 200
 _MAX_ROUNDS = 4
-_PLAIN_VALUES = (set, frozenset, bytes, complex)
 _MAX_REACHED = 100_000
 _RAISED = object()
 _MAX_EQUALITIES = 1000
+_REVERSED = {"lt": "gt", "gt": "lt"}
+"""Orders that hold in one direction only."""
+_MAX_ORDERS = 20
 _PIPES = frozenset({"or", "ror", "rshift", "rrshift", "lshift", "rlshift", "matmul", "rmatmul"})
 """Operators that no test applies to what it expects, to measure a distance."""
 
@@ -82,12 +84,13 @@ class GuardedPeer(Peer):
         self.files: Files | None = None
         self._mutation, self._alter, self._detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
+        self._stdin: Any = _STDIN
         self._named: set[type] = set()
-        self._num_requests = self._unnumbered = self._depth = 0
+        self._num_requests = self._unnumbered = self._depth = self._orders = 0
         self.changing_calls: list[tuple[int, str]] = []
         """The requests during which the program changed data of the test: the number, and how: ``"in_place"``, its
-        arguments as functions do that change them in place; ``"direct"``, its arguments otherwise; ``"delayed"``, other
-        data."""
+        arguments as functions do that change them in place; ``"levelled"``, in this way, but it emptied one or made
+        its elements equal; ``"direct"``, its arguments otherwise; ``"delayed"``, other data."""
         self.mutation_changed_inputs = False
         self.mutation_result = ""
         """The content of the changed arguments after the request before which they were mutated."""
@@ -124,6 +127,10 @@ class GuardedPeer(Peer):
             return self._of_plain(*operands)
         if self.files is not None and operation in ("call", "set module"):
             self.files.name(operands)
+        if self._depth == 1 and sys.stdin is not self._stdin and not type(sys.stdin).__module__.startswith("_pytest"):
+            self._stdin = sys.stdin
+            original = sys.stdin is _STDIN
+            super().ask("unpatch" if original else "patch", "sys", [], "stdin", *([] if original else [sys.stdin]))
         lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
         given = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
         result: Any = _RAISED
@@ -154,7 +161,7 @@ class GuardedPeer(Peer):
         target = link_of(operands[0])
         receiver = target.receiver if target is not None and operation == "call" else None
         receiver = target if operation in _IN_PLACE else receiver
-        results = [link for link in _links(result) if link is not target and link.received <= 1]
+        results = [link for link in _links(result) if link is not target and link.born > number]
         if receiver is None and not results:
             return
         found = frozenset().union(*(link.lineage for link in _links(operands)))
@@ -162,8 +169,8 @@ class GuardedPeer(Peer):
             for link in results:
                 link.receiver = target
         elif operation == "call":
-            found |= {number} if (operands[1] or operands[2]) and is_simple((operands[1], operands[2])) else set()
-        elif len(operands) > 1 and is_simple(operands[1:]):
+            found |= {number} if any(map(is_alterable, [*operands[1], *operands[2].values()])) else set()
+        elif any(map(is_alterable, operands[1:])):
             found |= {number}
         for link in results if receiver is None else [*results, receiver]:
             if len(link.lineage) < _MAX_LINEAGE:
@@ -194,18 +201,23 @@ class GuardedPeer(Peer):
             self._named.add(found)
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = self._num_requests
         created = super().construct(cls, args, kwargs)
         link = link_of(created)
-        if link is not None and type(created) is cls and link.received == 1 and not isinstance(created, tuple):
-            link.owned, link.named = True, cls in self._named
-            if is_simple((args, kwargs)):
+        if link is not None and type(created) is cls and link.born > before and not isinstance(created, tuple):
+            link.named = cls in self._named
+            # An object of a class that the test derived is received by the test's own ``__init__`` too.
+            link.owned = link.received == 1
+            if any(map(is_alterable, [*args, *kwargs.values()])):
                 link.constructed = Constructed(cls, args, kwargs)
         return created
 
     def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
         constructed = super()._proxy(number, cls, flavour)
         link = link_of(constructed)
-        if link is not None and link.received > 1:
+        if link is not None and link.received == 1:
+            link.born = self._num_requests
+        elif link is not None:
             link.owned = False
         return constructed
 
@@ -215,6 +227,15 @@ class GuardedPeer(Peer):
         result = super().operate(operation, target, *args)
         if operation in ("iter", "next"):
             link.owned = owned
+        elif operation == "bool" and not owned:
+            # What is true for one assertion may not be false for the next, so that guessing their order is of no use.
+            self._unnumbered += 1
+            if any(
+                super(GuardedPeer, self).operate(operation, target) is not result
+                for _ in range(_random.randrange(1, 4))
+            ):
+                raise self._break(f"the truth of a {type(target).__name__} changes when it is asked for")
+            self._unnumbered -= 1
         elif operation in ("neg", "pos", "invert"):
             _own(result, *([link] if owned else []))
         return result
@@ -302,7 +323,7 @@ class GuardedPeer(Peer):
     def _plain_decoys(self, value: Any) -> list[Any]:
         """Return values of the same type as a plain one; empty if there are none."""
         decoys: list[Any] = []
-        for _ in range(8 if is_simple(value) or type(value) in _PLAIN_VALUES or _is_number(value) else 0):
+        for _ in range(8 if is_alterable(value) and not hasattr(value, "flat") else 0):
             decoy = different_value(value, self.vocabulary)
             if type(decoy) is type(value) and decoy != value and decoy not in decoys:
                 decoys.append(decoy)
@@ -313,13 +334,12 @@ class GuardedPeer(Peer):
         cls, args, kwargs = constructed
         decoys = []
         values = [*args, *kwargs.values()]
-        for position in [*range(min(len(values), 4)), None, None]:
+        alterable = [index for index, value in enumerate(values) if is_alterable(value)]
+        for position in [*alterable[:4], None, None]:
             changed = [
-                different_value(value, self.vocabulary) if position in (index, None) else value
+                different_value(value, self.vocabulary) if position == index or position is None else value
                 for index, value in enumerate(values)
             ]
-            if not changed:
-                break
             try:
                 decoy = self.ask("call", cls, tuple(changed[: len(args)]), dict(zip(kwargs, changed[len(args) :])))
             except Exception:
@@ -361,6 +381,8 @@ class GuardedPeer(Peer):
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
             raise Unsupported(what, link)
         result = self.ask(operation, left, right, *modulo)
+        if result is True and operation in _REVERSED and self._reversed_too(_REVERSED[operation], left, right):
+            raise self._break(f"two objects of {type(left).__name__} are less than each other")
         for found in links:
             found.owned = True
         if plain_right and not own and not isinstance(result, Remote):
@@ -372,10 +394,36 @@ class GuardedPeer(Peer):
             _own(result, *links)
         return result
 
+    def _reversed_too(self, operation: str, left: Any, right: Any) -> bool:
+        """Return whether an order also holds the other way round, for some comparisons of many."""
+        self._orders += 1
+        if not isinstance(right, Remote) or _random.randrange(self._orders) > _MAX_ORDERS:
+            return False
+        self._unnumbered += 1
+        try:
+            return self.ask(operation, left, right) is True
+        except Exception:
+            return False
+        finally:
+            self._unnumbered -= 1
+
+    def _holds_everything(self, target: Any) -> bool:
+        self._unnumbered += 1
+        try:
+            others = [_random.randrange(10**6, 10**9), -_random.random(), "".join(_letters())]
+            return all(self.ask("contains", target, other) is True for other in others)
+        except Exception:
+            return False
+        finally:
+            self._unnumbered -= 1
+
     def contains(self, target: Any, item: Any) -> bool:
         link = link_of(target)
         if isinstance(item, Remote) or (link is not None and link.owned and link.named):
-            return bool(self.ask("contains", target, item))
+            answer = bool(self.ask("contains", target, item))
+            if answer and not isinstance(item, Remote) and self._holds_everything(target):
+                raise self._break(f"a {type(target).__name__} contains whatever is looked for in it")
+            return answer
         plain = type(target)._rllm_facts.get("plain")
         if type(plain) is str:
             return item in self._contents(target, plain)
@@ -451,7 +499,9 @@ class GivenData:
         if result is not None and (id(result) not in reached or type(result) is tuple):
             return "direct"
         # What a function returns is shorter only if it is a result rather than its argument.
-        if any(_degenerate(obj, before) or (obj is result and _shrunk(obj, before)) for obj, before in changed):
+        if any(_degenerate(obj, before) for obj, before in changed):
+            return "levelled"
+        if any(obj is result and _shrunk(obj, before) for obj, before in changed):
             return "direct"
         if self._objects is not None:
             left = self._reached(self._operands if result is None else result)
@@ -461,10 +511,6 @@ class GivenData:
 
     def _count_objects(self, found: dict[int, Any]) -> int:
         return sum(type(item).__module__ == self._served.test_module for item in found.values())
-
-
-def _is_number(value: Any) -> bool:
-    return type(value).__module__ in ("decimal", "fractions")
 
 
 def _shrunk(obj: Any, before: Any) -> bool:

@@ -125,6 +125,8 @@ class Operations:
             if operation == "await":
                 return await target
             name = operation.removeprefix("await_")
+            if name == "aclose":
+                return await target.aclose()
             if name not in ("aenter", "aexit", "anext"):
                 raise TypeError(f"no operation {operation[:40]!r}")
             arguments = _details(*rest) if name == "aexit" else rest

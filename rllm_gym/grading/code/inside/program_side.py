@@ -19,6 +19,7 @@ from .channel import FrameChannel
 from .files import Files
 from .operations import Operations
 from .peer import ConversationError, Peer
+from .proxies import defines_equality, methods_of
 
 FILE = "solution.py"
 MAX_OUTPUT = 100_000
@@ -48,6 +49,7 @@ class CapturedOutput:
     def __init__(self) -> None:
         self._left = MAX_OUTPUT
         self._warnings: list[tuple[str, str]] = []
+        self._logs: list[tuple[str, int, str]] = []
         self._streams = {}
         for name in ("stdout", "stderr"):
             stream = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="\n", write_through=True)
@@ -74,7 +76,22 @@ class CapturedOutput:
                 found[name] = text
         if self._warnings:
             found["warnings"], self._warnings = self._warnings, []
+        if self._logs:
+            found["logs"], self._logs = self._logs, []
         return found
+
+    def record_logs(self) -> None:
+        """Report what the program logs, for handlers of the test."""
+        import logging
+
+        call_handlers = logging.Logger.callHandlers
+
+        def called(logger: logging.Logger, record: logging.LogRecord) -> None:
+            if len(self._logs) < 1000:
+                self._logs.append((record.name, record.levelno, record.getMessage()[:1000]))
+            call_handlers(logger, record)
+
+        logging.Logger.callHandlers = called  # type: ignore[method-assign, assignment]
 
 
 def _set_variable(name: str, value: str | None) -> None:
@@ -92,6 +109,8 @@ class ProgramSide:
         self._operations = Operations()
         self._module = types.ModuleType("solution")
         self._printed = CapturedOutput()
+        if "logging" in source:
+            self._printed.record_logs()
         self._peer = Peer(RelayConnection(channel), self._serve, first=1, guarded=False)
         self._files: Files | None = None
         self._patches: dict[tuple[str, ...], tuple[Any, Any]] = {}
@@ -171,11 +190,15 @@ class ProgramSide:
             cls, target, name = operands
             found = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
             return found.__get__(target, type(target))
-        if operation == "dataclass":
-            import dataclasses
-
+        if operation in ("dataclasses", "inspect"):
             name, target, args, kwargs = operands
-            return getattr(dataclasses, name)(target, *args, **kwargs)
+            return getattr(importlib.import_module(operation), name)(target, *args, **kwargs)
+        if operation == "special methods":
+            return methods_of(*operands), defines_equality(*operands)
+        if operation in ("dumps", "loads"):
+            import pickle
+
+            return getattr(pickle, operation)(*operands)
         if operation == "patch":
             return self._patch(*operands)
         if operation == "unpatch":

@@ -61,12 +61,25 @@ class Constructed(NamedTuple):
 class Link:
     """The link from a stand-in to its object on the other side, which may drop the object after the link is deleted."""
 
-    __slots__ = ("constructed", "contents", "lineage", "named", "number", "owned", "peer", "received", "receiver")
+    __slots__ = (
+        "born",
+        "constructed",
+        "contents",
+        "lineage",
+        "named",
+        "number",
+        "owned",
+        "peer",
+        "received",
+        "receiver",
+    )
 
     def __init__(self, peer: RemoteOperations, number: int) -> None:
         self.peer = peer
         self.number = number
         self.received = 0
+        self.born = 0
+        """How many requests were made before it was received first."""
         self.contents: tuple[Any] | None = None
         """The plain value of an object whose class derives from a plain type, once requested."""
         self.owned = False
@@ -186,15 +199,44 @@ def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: d
         raise Unsupported(what, link)
     cell = names.pop("__classcell__", None)
     members = {key: _member(value) for key, value in names.items() if key not in ("__module__", "__qualname__")}
-    created: RemoteType = link.peer.ask("subclass", name, bases, members, kwargs)
+    created = link.peer.ask("subclass", name, bases, members, kwargs)
+    if not isinstance(created, RemoteType):
+        raise TypeError(f"{name} is not a class")
     if cell is not None:
         cell.cell_contents = created
     for cls in created.__mro__:
         if isinstance(cls, RemoteType) and cls._rllm_class_link is not None:
-            for function in link.peer.ask("functions", cls):
-                if function not in vars(cls):
+            for function in filter(_is_method_name, link.peer.ask("functions", cls)):
+                special = function in _NAMES
+                if special and cls is created:
+                    # Operators of its objects are those of stand-ins, also where super() finds those of its bases.
+                    if function not in vars(cls) and not issubclass(cls, BaseException):
+                        type.__setattr__(cls, function, _operator(function))
+                elif function not in vars(cls) or (special and not issubclass(cls, BaseException)):
                     type.__setattr__(cls, function, _InheritedMethod(cls, function))
     return created
+
+
+def _is_method_name(name: Any) -> bool:
+    dunder = type(name) is str and name.startswith("__") and name.endswith("__")
+    return type(name) is str and not name.startswith("_rllm") and (not dunder or name in _NAMES or name == "__init__")
+
+
+def _operator(name: str) -> Any:
+    return _METHODS[name] if name in _METHODS else getattr(Remote, name)
+
+
+def refresh(cls: RemoteType) -> RemoteType:
+    """Learn the special methods that the other side added to a class."""
+    link = cls._rllm_class_link
+    if link is None:
+        raise TypeError(f"{cls.__name__} is not a class of the program")
+    methods, own_equality = link.peer.ask("special methods", cls)
+    cls._rllm_facts.update(methods=[name for name in methods if type(name) is str], own_equality=own_equality is True)
+    for name in cls._rllm_facts["methods"]:
+        if name in _METHODS and name not in vars(cls):
+            type.__setattr__(cls, name, _METHODS[name])
+    return cls
 
 
 def _is_local(cls: type) -> bool:
@@ -226,6 +268,8 @@ class _InheritedMethod:
             return link.peer.ask("getattr", owner, self._name)
         # The first class that has the method is asked through the object; the others are meant by super().
         first = next(cls for cls in type(obj).__mro__ if self._name in vars(cls))
+        if first is self._cls and self._name in _NAMES:
+            return types.MethodType(_operator(self._name), obj)
         if first is self._cls:
             return link.peer.ask("getattr", obj, self._name)
         return link.peer.ask("super", self._cls, obj, self._name)
@@ -247,6 +291,14 @@ def _is_private(name: str) -> bool:
     return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
 
 
+_pickling: list[RemoteOperations] = []
+
+
+def _restored(data: bytes) -> Any:
+    """Restore an object of the other side that was pickled there, on that side."""
+    return _pickling[0].ask("loads", data)
+
+
 class _Attributes:
     """Forwards attribute access to the other side."""
 
@@ -266,7 +318,9 @@ class _Attributes:
         return _link(self).peer.ask("deepcopy", self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"{type(self).__name__!r} object lives in another process and cannot be pickled here")
+        link = _link(self)
+        _pickling[:] = [link.peer]
+        return _restored, (link.peer.ask("dumps", self),)
 
 
 def _link(value: Any) -> Link:

@@ -72,6 +72,8 @@ class Runner:
         self._module = module
         self._tree = tree
         self._text = text
+        self.refresh: Callable[[], None] = lambda: None
+        """Reads the numbers and texts that are globals of the program."""
 
     def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         """Run all tests and report each.
@@ -166,6 +168,7 @@ class AssertRunner(Runner):
         for node in body:
             is_test = _is_assertion(node)
             number += is_test
+            self.refresh()
             error = self._error_of([node])
             if error is None and is_test and not self._asserted:
                 error = "no assertion was reached"

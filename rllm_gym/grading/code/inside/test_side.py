@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import importlib
 import itertools
 import json
 import os
@@ -24,7 +25,7 @@ from .free_names import FreeNames, module_named, own_value
 from .guard import GuardedPeer, ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import ConversationError
-from .proxies import Remote, RemoteType
+from .proxies import Remote, RemoteType, refresh
 from .runners import RUNNERS, TestReporter
 
 MODULE = "test_solution"
@@ -209,6 +210,8 @@ class TestSide:
             return False
         # A setup may define a stub of the tested function, as the prompts of HumanEval do.
         namespace |= entry
+        plain = [name for name in imported if type(namespace.get(name)) in (int, float, str, bool)]
+        runner.refresh = lambda: namespace.update({name: self.solution_value(name)[1] for name in plain})
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
         return True
 
@@ -249,6 +252,10 @@ class TestSide:
             name, text = item if type(item) is list and len(item) == 2 else ("", "")
             kind = _WARNINGS.get(name if type(name) is str else "", UserWarning)
             warnings.warn(str(text)[:1000], kind, stacklevel=2)
+        logged = message.get("logs")
+        for item in logged[:1000] if type(logged) is list else ():
+            if type(item) is list and [type(part) for part in item] == [str, int, str]:
+                _log(*item)
 
     def _adapt_library(self, text: str) -> None:
         """Redirect library functions that tests call for their effect on the program."""
@@ -270,11 +277,11 @@ class TestSide:
                 import numpy as np
 
                 np.random.seed = self._seeding(np.random.seed, "numpy")
-        if "dataclasses" in text:
-            import dataclasses
-
-            for name in ("asdict", "astuple", "replace", "fields"):
-                setattr(dataclasses, name, self._of_dataclasses(name, getattr(dataclasses, name)))
+        for module, names in _OF_OBJECTS.items():
+            if module in text:
+                imported = importlib.import_module(module)
+                for name in names:
+                    setattr(imported, name, self._asking(module, name, getattr(imported, name)))
 
     def _seeding(self, function: Any, name: str) -> Any:
         def seed(*args: Any, **kwargs: Any) -> None:
@@ -283,20 +290,37 @@ class TestSide:
 
         return seed
 
-    def _of_dataclasses(self, name: str, function: Any) -> Any:
-        def asked(target: Any, *args: Any, **kwargs: Any) -> Any:
+    def _asking(self, module: str, name: str, function: Any) -> Any:
+        def asked(target: Any = None, /, *args: Any, **kwargs: Any) -> Any:
             if isinstance(target, Remote | RemoteType):
-                return self.peer.ask("dataclass", name, target, args, kwargs)
+                answer = self.peer.ask(module, name, target, args, kwargs)
+                return refresh(answer) if isinstance(answer, RemoteType) else answer
+            if name == "dataclass" and target is None:
+                return functools.partial(asked, **kwargs)
             return function(target, *args, **kwargs)
 
         return asked
 
 
+_OF_OBJECTS = {
+    "dataclasses": ("asdict", "astuple", "dataclass", "fields", "replace"),
+    "inspect": ("getsource", "isasyncgenfunction", "isgeneratorfunction"),
+}
+"""Functions of the standard library that ask the other side about its objects."""
 _WARNINGS = {
     name: kind
     for name, kind in vars(__import__("builtins")).items()
     if isinstance(kind, type) and issubclass(kind, Warning)
 }
+
+
+def _log(name: str, level: int, text: str) -> None:
+    import logging
+
+    logging.lastResort = None
+    logger = logging.getLogger(name)
+    if logger.isEnabledFor(level):
+        logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), None))
 
 
 def _path_of(entry: str) -> list[tuple[str, bool]]:
