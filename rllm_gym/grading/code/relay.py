@@ -40,7 +40,7 @@ class TestReport:
     done: bool = False
     changing_calls: tuple[tuple[int, str], ...] = ()
     """Requests of the tests during which the program changed their data, and how: ``"in_place"``, ``"levelled"``,
-    ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
+    ``"rearranged"``, ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
     mutation_result: str = ""
     """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False

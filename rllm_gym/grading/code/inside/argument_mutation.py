@@ -161,8 +161,11 @@ class ArgumentMutator:
         elif not value:
             self.changed.add(id(value))
             value.append(_random.randrange(9))
-        for index, item in enumerate(value):
+        before = list(value)
+        for index, item in enumerate(before):
             value[index] = self._different(value, item)
+            if self._same_number and type(item) in _ATOMS and _random.random() < 0.5:
+                value[index] = _random.choice(before)
 
     def _attributes(self, owner: Any, names: dict[Any, Any]) -> None:
         for name, item in list(names.items()):
