@@ -14,7 +14,7 @@ import pytest
 
 import rllm_gym  # noqa: F401 - registers the ids
 from rllm_gym.agents import CodeAgent, default_agent
-from rllm_gym.core import Task, TaskError
+from rllm_gym.core import EnvironmentFault, Task, TaskError
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.code import CodeEnv, CodeMultiTurnEnv, row_to_code_task
 from rllm_gym.samplers import ScriptedSampler
@@ -104,6 +104,37 @@ def test_a_function_is_graded_by_tests_of_every_style():
         assert reward_of(row, "def add(a, b):\n    return a + b") == 1.0, style
         assert reward_of(row, "def add(a, b):\n    return 3") == 0.0, style
         assert reward_of(row, "add = None") == 0.0, style
+
+
+UNGRADABLE = [
+    (
+        ADD | {"test": "import sys\nassert add(sys._getframe(), 1) is None", "public_tests": 0},
+        "gives the program a frame",
+    ),
+    (ADD | {"test": "class A: pass\nclass B(A, add): pass\nassert B()", "public_tests": 0}, "class B derives from add"),
+    (DOUBLE | {"checker": "def check(stdin, stdout, expected):\n    return wrong"}, "NameError"),
+]
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_task_that_cannot_be_graded_is_a_fault_and_no_reward_of_zero(partial):
+    for row, reason in UNGRADABLE:
+        env = start(row, partial=partial)
+        program = "class add:\n    pass" if "derives" in reason else "def add(a, b):\n    print(a + b)"
+        with pytest.raises(EnvironmentFault, match=reason) as error:
+            env.step(block(program))
+        assert error.value.kind == "ungradable_task"
+
+
+def test_a_program_cannot_make_a_task_ungradable():
+    for program in (
+        "import sys\ndef add(a, b):\n    return sys._getframe()",
+        "class add:\n    def __new__(cls, a, b): return add\n    def __eq__(self, o): return True",
+        "def add(a, b):\n    return 'x' * 30_000_000",
+        "import unittest\ndef add(a, b):\n    return unittest.TestCase()",
+        "raise SystemExit",
+    ):
+        assert reward_of(ADD, program) == 0.0, program
 
 
 def test_partial_credit_is_the_fraction_of_hidden_tests():

@@ -153,6 +153,36 @@ ROWS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         ["def twice(x):\n    return 2 * x", "    return 2 * x", "return 2 * x"],
         ["    return 2"],
     ),
+    "a checker": (
+        {
+            "prompt": "A divisor.",
+            "kind": "stdio",
+            "tests": [{"stdin": "30", "stdout": "5"}],
+            "checker": "def check(stdin, stdout, expected):\n    return int(stdin) % int(stdout) == 0",
+        },
+        ["print(6)", "print(30)"],
+        ["print(7)", "print('6 6')"],
+    ),
+    "several outputs, standard input in a file": (
+        {
+            "prompt": "Some number up to n.",
+            "kind": "stdio",
+            "tests": [{"stdin": "2", "stdout": ["1", "2"]}],
+            "stdin_file": True,
+        },
+        ["import os\nprint(os.fstat(0).st_size)", "print(2)"],
+        ["print(3)"],
+    ),
+    "a contest with its own checker": (
+        {
+            "description": "A divisor.",
+            "public_tests": {"input": ["30"], "output": ["5"]},
+            "generated_checker": "import sys\na, b = (int(open(sys.argv[i]).read()) for i in (1, 3))\n"
+            "print(int(a % b == 0))",
+        },
+        ["print(6)"],
+        ["print(7)"],
+    ),
     "a class": (
         {
             "prompt": "A counter.",
@@ -265,6 +295,10 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     (stdio(time_limit_s=0), "'time_limit_s' is 0"),
     (stdio(time_limit_s="2 seconds"), "'time_limit_s'"),
     (stdio(time_limit_s=float("inf")), "'time_limit_s'"),
+    (stdio(tests=[{"stdin": "", "stdout": []}]), r"tests\[0\]"),
+    (stdio(checker="words"), "'checker' is 'words'"),
+    (stdio(checker="def check(:\n    pass"), "checker are not valid Python"),
+    (stdio(stdin_file="yes"), "'stdin_file' is 'yes'"),
     (stdio(memory_mb=True), "'memory_mb' is True"),
     (function(entry_point="1f"), "'entry_point' is '1f'"),
     (function(entry_point="f; import os"), "'entry_point'"),

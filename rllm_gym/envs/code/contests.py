@@ -156,7 +156,9 @@ def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stdio(row: Mapping[str, Any], cases: list[dict[str, str]], shown: int) -> dict[str, Any]:
-    return {"kind": "stdio", "tests": cases, "public_tests": shown, "stub": _starter(row)}
+    # The judges of these data sets compare words.
+    checker = row.get("checker") or row.get("generated_checker") or "tokens"
+    return {"kind": "stdio", "tests": cases, "public_tests": shown, "stub": _starter(row), "checker": checker}
 
 
 def _calls(

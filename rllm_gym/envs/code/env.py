@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
+from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import error_feedback, error_without_tests, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
@@ -54,7 +54,8 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
     ``tests``: 1 if every test passes, else 0. With ``partial=True`` the fraction of the hidden tests that pass (of all
     tests, if all are public). A program that loops, crashes, or exceeds its limits fails the test. A reply without a
     program gets 0 minus ``invalid_action_penalty``. If the sandbox itself fails,
-    :class:`~rllm_gym.sandbox.SandboxFault` is raised: an environment fault, for which no reward is given.
+    :class:`~rllm_gym.sandbox.SandboxFault` is raised, and if a task's tests cannot be run whatever the program, a fault
+    of kind ``ungradable_task``: an environment fault, for which no reward is given. No program can cause either.
 
     ## Episode end
     Terminates after the single reply: ``success``, ``failure``, or ``invalid_action`` if it contains no program.
@@ -79,7 +80,10 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             "function", "entry_point", "test", "test_style": "check" | "unittest" | "pytest" | "assert"}``, both with
             optional ``public_tests`` (the number of tests to show, or additional public tests), ``float_tolerance``,
             ``time_limit_s`` and ``memory_mb``; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
-            DeepCoder or KodCode. For MBPP the first assertion is shown.
+            DeepCoder or KodCode. For MBPP the first assertion is shown. Where several outputs are right, ``stdout`` is
+            a list of them, or ``checker`` is ``"tokens"`` (words are compared, ``yes`` and ``no`` in any case; the
+            default for contests) or the Python source of a checker, see :mod:`rllm_gym.grading.code.checker`. With
+            ``stdin_file``, standard input is a regular file.
         families: Built-in families to draw from, ``None`` for all: see :data:`rllm_gym.envs.code.FAMILIES`, for
             difficulties 6 to 8 ``ALGORITHMS``.
         difficulty: Of built-in problems: 1 (easy) to 5, 6 to 8 for algorithms with large hidden tests that a slow
@@ -167,9 +171,13 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
         self._public: Tests | None = None
         self._hidden: Tests | None
         if data["kind"] == "stdio":
-            tests = tuple(StdioTest(case["stdin"], case["stdout"]) for case in data["tests"])
+            tests = tuple(
+                StdioTest(case["stdin"], case["stdout"], tuple(case.get("also", ()))) for case in data["tests"]
+            )
             shown = self._shown = data["public_tests"]
-            everything = StdioTests(tests, data["float_tolerance"], limits)
+            everything = StdioTests(
+                tests, data["float_tolerance"], limits, checker=data["checker"], stdin_file=data["stdin_file"]
+            )
             self._all: Tests = everything
             self._public = replace(everything, tests=tests[:shown]) if shown else None
             self._hidden = replace(everything, tests=tests[shown:]) if shown < len(tests) else None
@@ -217,11 +225,22 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
     async def _grade(self, program: str, tests: Tests, *, everything: bool, reveal: bool = False) -> CodeVerdict:
         """Grade with all tests, or, without ``everything``, up to the first failure."""
         source = assemble_source(program, self._data)
-        if everything and isinstance(tests, StdioTests):
-            return await self._grade_all(source, tests, reveal)
-        return await grade_program(
-            self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
-        )
+        try:
+            if everything and isinstance(tests, StdioTests):
+                verdict = await self._grade_all(source, tests, reveal)
+            else:
+                verdict = await grade_program(
+                    self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
+                )
+            reason = "" if verdict.correct else verdict.ungradable
+        except TaskError as error:
+            reason = str(error)
+        if reason:
+            raise EnvironmentFault(
+                f"task {self.task.task_id!r} cannot be graded: {reason}; remove it from the task set",
+                kind="ungradable_task",
+            )
+        return verdict
 
     async def _grade_all(self, source: str, tests: StdioTests, reveal: bool) -> CodeVerdict:
         """Grade with all tests, a few at a time, until one uses up its time limit. The remaining tests count as failed:

@@ -36,8 +36,8 @@ _IMPORTED = re.compile(r"^\s*from\s+solution\s+import\s+\(?\s*([A-Za-z_]\w*)", r
 def row_to_code_task(row: Mapping[str, Any], task_id: str) -> Task:
     """Return a task with the problem as content, whose data is a row in this package's format:
 
-    - ``{"kind": "stdio", "tests": [{"stdin", "stdout"}], "public_tests": n, "float_tolerance"}``: the first ``n``
-      tests are public;
+    - ``{"kind": "stdio", "tests": [{"stdin", "stdout", "also"?}], "public_tests": n, "float_tolerance", "checker",
+      "stdin_file"}``: the first ``n`` tests are public;
     - ``{"kind": "function", "entry_point", "test", "test_style", "setup", "stub", "public_tests": [assertions]}``;
     - in both ``time_limit_s`` and ``memory_mb``, numbers or ``None``.
 
@@ -105,7 +105,15 @@ def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _recognised(row: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a row of another data set's format."""
-    keys = ("time_limit_s", "memory_mb", "float_tolerance", "public_tests")
+    keys = (
+        "time_limit_s",
+        "memory_mb",
+        "float_tolerance",
+        "public_tests",
+        "checker",
+        "generated_checker",
+        "stdin_file",
+    )
     own = {key: row[key] for key in keys if row.get(key) is not None}
     contest = contest_data(row)
     if contest is not None:
@@ -152,11 +160,30 @@ def _stdio(row: Mapping[str, Any]) -> dict[str, Any]:
         "tests": tests,
         "public_tests": shown,
         "float_tolerance": None if tolerance is None else float(tolerance),
+        "checker": _checker(row),
+        "stdin_file": _flag(row, "stdin_file"),
         "stub": _text(row, "stub"),
     }
 
 
-def _cases(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
+def _checker(row: Mapping[str, Any]) -> str:
+    """Return how outputs are compared: a name, or the source of a checker. Nothing is executed."""
+    checker = _text(row, "checker") or _text(row, "generated_checker") or "lines"
+    if checker not in ("lines", "tokens"):
+        if "\n" not in checker.strip():
+            raise TaskError(f"its 'checker' is {checker!r:.80}; it must be 'lines', 'tokens' or Python source")
+        _parsed(checker, "checker")
+    return checker
+
+
+def _flag(row: Mapping[str, Any], key: str) -> bool:
+    value = row.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise TaskError(f"its {key!r} is {value!r:.80}; it must be true or false")
+    return bool(value)
+
+
+def _cases(row: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     cases = row.get(key)
     if not isinstance(cases, Sequence) or isinstance(cases, str | bytes) or not cases:
         raise TaskError(f"its {key!r} is {cases!r:.80}; it must be a non-empty list of {{'stdin', 'stdout'}}")
@@ -164,13 +191,21 @@ def _cases(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
         raise TaskError(f"its {key!r} has {len(cases)} tests; the maximum is {MAX_TESTS}: remove some")
     read = []
     for number, case in enumerate(cases):
-        if not isinstance(case, Mapping) or not all(isinstance(case.get(end), str) for end in ("stdin", "stdout")):
-            raise TaskError(f"its {key}[{number}] is {case!r:.80}; it must be {{'stdin': text, 'stdout': text}}")
-        read.append({"stdin": case["stdin"], "stdout": case["stdout"]})
-    _check_size(key, sum(len(case["stdin"]) + len(case["stdout"]) for case in read))
-    for case in read:
-        _check_text(key, case["stdin"])
-        _check_text(key, case["stdout"])
+        outputs: Any = case.get("stdout") if isinstance(case, Mapping) else None
+        outputs = [outputs] if isinstance(outputs, str) else outputs
+        also = case.get("also") or [] if isinstance(outputs, list) and outputs else None
+        texts: list[Any] = [case.get("stdin"), *outputs, *also] if isinstance(also, list | tuple) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise TaskError(
+                f"its {key}[{number}] is {case!r:.80}; it must be {{'stdin': text, 'stdout': text}}; 'stdout' may be "
+                "a list of texts that are all right"
+            )
+        for text in texts:
+            _check_text(key, text)
+        read.append({"stdin": texts[0], "stdout": texts[1]} | ({"also": texts[2:]} if texts[2:] else {}))
+    _check_size(
+        key, sum(len(case["stdin"]) + len(case["stdout"]) + sum(map(len, case.get("also", ()))) for case in read)
+    )
     return read
 
 
@@ -297,14 +332,15 @@ def _assertions(test: str) -> list[str]:
     return [ast.unparse(node) for node in _parsed(test).body if isinstance(node, ast.Assert)]
 
 
-def _parsed(text: str) -> ast.Module:
-    """Parse a row's own tests. Nothing is executed; size and depth are bounded."""
+def _parsed(text: str, what: str = "tests") -> ast.Module:
+    """Parse a row's own tests or checker. Nothing is executed; size and depth are bounded."""
     if len(text) > MAX_PARSED_CHARS:
-        raise TaskError(f"its tests have {len(text)} characters, too many to analyze: set 'entry_point' and 'kind'")
+        fix = "set 'entry_point' and 'kind'" if what == "tests" else "shorten it"
+        raise TaskError(f"its {what} have {len(text)} characters, too many to analyze: {fix}")
     try:
         return parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TaskError(f"its tests are not valid Python ({type(error).__name__}: {error}): {text!r:.80}") from error
+        raise TaskError(f"its {what} are not valid Python ({type(error).__name__}: {error}): {text!r:.80}") from error
 
 
 # Assembly of a program

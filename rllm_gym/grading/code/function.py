@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -39,12 +40,26 @@ async def grade_function(
 async def _check_equality_claims(
     pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
 ) -> CodeVerdict:
-    """Fail a program whose objects stay equal when the test creates one of them from other values."""
-    call = _random.choice(report.believed_equalities)
-    for which in ALTERATIONS:
-        if not _verdict(*await _run(pool, source, tests, True, False, alteration=(call, which))).correct:
-            return verdict
-    return _failed(verdict, "equality", _ALWAYS_EQUAL)
+    """Fail a program whose objects stay equal when the test makes one of them from other values."""
+    claims = report.believed_equalities
+    chosen = _random.sample(claims, min(_MAX_CLAIMS, len(claims)))
+
+    async def stays_equal(requests: list[int]) -> bool:
+        order = _random.sample(requests, len(requests))
+        unnoticed = equal = different = 0
+        for which, request in zip(ALTERATIONS, itertools.cycle(order)):
+            altered, ended = await _run(pool, source, tests, False, False, alteration=(request, which, requests))
+            equal += altered.altered_equality is True
+            different += altered.altered_equality is False
+            # Where the comparison was not reached, the tests noticed the other values before it.
+            unnoticed += altered.altered_equality is None and _verdict(altered, ended).correct
+            if different > _MAX_EXCEPTIONS or (different == 2 and not equal):
+                return equal > 0 and not await _passes_again(pool, source, tests)
+        return 4 * (equal + unnoticed) >= 3 * len(ALTERATIONS)
+
+    if any(await asyncio.gather(*(stays_equal(claim) for claim in chosen))):
+        return _failed(verdict, "equality", _ALWAYS_EQUAL)
+    return verdict
 
 
 async def _check_mutated_arguments(
@@ -55,26 +70,67 @@ async def _check_mutated_arguments(
     ``assert f(values) == sorted(values)`` is passed by a program that empties ``values`` and returns an empty list: the
     expected value is computed from data that the program changed. ``sort_in_place(values)``, followed by ``assert
     values == [1, 2, 3]``, is a legitimate use. The first is also passed with any other content of ``values`` before the
-    call. A single such pass may be accidental (other numbers with the same sum), :data:`_MAX_CHECKS` passes are not.
+    call. A single such pass may be accidental (other numbers with the same sum), nearly :data:`_MAX_CHECKS` are not.
+
+    ``sort_in_place(values)``, followed by ``assert values == sorted(values)``, is legitimate as well, and passed with
+    any content. So a function that changes its arguments while it runs, and returns nothing or one of them, fails only
+    if it leaves nothing of them: an empty list, equal elements, or always the same ones. One that only rearranges them
+    and returns a number fails only if that is always the same.
     """
     unseen, ended = await _run(pool, source, tests, True, False, detached=True)
     if _verdict(unseen, ended).correct:
         return verdict
     # If the tests failed first, the changes of the last call were the ones the tests had to see.
-    call = unseen.changing_calls[-1] if unseen.done and unseen.changing_calls else _random.choice(report.changing_calls)
-    passing: tuple[str, ...] = MUTATIONS
-    for _ in range(_MAX_CHECKS):
-        runs = await asyncio.gather(
-            *[_run(pool, source, tests, True, False, mutation=(call, kind_of_mutation)) for kind_of_mutation in passing]
-        )
-        passing = tuple(
-            kind_of_mutation
-            for kind_of_mutation, (report, end) in zip(passing, runs)
-            if report.mutation_changed_inputs and _verdict(report, end).correct
-        )
-        if not passing:
-            return verdict
-    return _failed(verdict, "arguments", _NEEDS_MUTATION)
+    kinds = dict(report.changing_calls)
+    chosen = unseen.changing_calls if unseen.done and unseen.changing_calls else [_random.choice(report.changing_calls)]
+    # Without its arguments in the result, the detached run cannot tell how a call changes them.
+    calls = {kinds.get(call, "delayed"): call for call, _ in [*report.changing_calls, *chosen]}
+    needed = [_needs_mutation(pool, source, tests, call, kind) for kind, call in calls.items()]
+    return _failed(verdict, "arguments", _NEEDS_MUTATION) if any(await asyncio.gather(*needed)) else verdict
+
+
+async def _needs_mutation(pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str) -> bool:
+    """Return whether the program passes whatever it was given when the call changed it."""
+
+    async def passes_mostly(mutation: str) -> bool:
+        """Return whether it does with one kind of mutation. That it may fail by chance must not be of use to it."""
+        passed = failed = 0
+        while passed + failed < _MAX_CHECKS:
+            run, ended = await _run(pool, source, tests, True, False, mutation=(call, mutation, kind == "delayed"))
+            right = run.mutation_changed_inputs and _verdict(run, ended).correct
+            passed, failed = passed + right, failed + (not right)
+            if failed > _MAX_EXCEPTIONS or (failed == 2 and not passed):
+                return passed > 0 and not await _passes_again(pool, source, tests)
+        return True
+
+    if kind in ("levelled", "rearranged"):
+        # Equal elements have every property of order. The tests of a function that sets them know to which value.
+        # A function like partition, which returns an index, returns another one for other elements.
+        left: set[str] = set()
+        for _ in range(_MAX_RESULTS):
+            run, end = await _run(pool, source, tests, True, False, mutation=(call, "values", False))
+            if not run.mutation_changed_inputs or not _verdict(run, end).correct:
+                break
+            left |= {run.mutation_result} - {""}
+            if len(left) > 1:
+                return kind == "levelled"
+    if kind == "in_place":
+        results: set[str] = set()
+        for _ in range(_MAX_RESULTS):
+            runs = [await _run(pool, source, tests, True, False, mutation=(call, kind, False)) for kind in MUTATIONS]
+            results |= {run.mutation_result for kind, (run, _) in zip(MUTATIONS, runs) if kind != "empty"}
+            if len(results) > 1 or not any(
+                run.mutation_changed_inputs and _verdict(run, end).correct for run, end in runs
+            ):
+                return False
+        return not results <= {""}
+    return any(await asyncio.gather(*(passes_mostly(mutation) for mutation in MUTATIONS)))
+
+
+async def _passes_again(pool: SandboxPool, source: str, tests: FunctionTests) -> bool:
+    """Return whether a program passes its tests whenever they are run."""
+    runs = [await _run(pool, source, tests, True, False) for _ in range(_MAX_RESULTS)]
+    return all(_verdict(run, ended).correct for run, ended in runs)
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
@@ -87,7 +143,13 @@ _NEEDS_MUTATION = (
     "compute what is expected before the call"
 )
 _MAX_CHECKS = 20
-"""How often a program has to pass with other arguments, different each time, before it fails."""
+"""How often a program is run with other arguments, different each time; it fails if it passes nearly always."""
+_MAX_EXCEPTIONS = 3
+"""How often a program that is not honest may fail by chance, while it is found out."""
+_MAX_RESULTS = 5
+"""How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
+_MAX_CLAIMS = 3
+"""How many of the program's claims that two objects are equal are checked."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
 
 _random = random.SystemRandom()
@@ -101,8 +163,8 @@ async def _run(
     show: bool,
     *,
     detached: bool = False,
-    mutation: tuple[int, str] | None = None,
-    alteration: tuple[int, str] | None = None,
+    mutation: tuple[int, str, bool] | None = None,
+    alteration: tuple[int, str, list[int]] | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
     library = _library()
@@ -192,7 +254,7 @@ def _last_output(result: ProgramResult) -> str:
 
 def _verdict(report: TestReport, ended: ProgramResult | None) -> CodeVerdict:
     if report.error:
-        return CodeVerdict((), 0, error=bounded(report.error))
+        return CodeVerdict((), 0, error=bounded(report.error), ungradable=report.ungradable)
     outcomes = [TestOutcome(name, passed, bounded(message)) for name, passed, message in report.outcomes]
     if not report.done:
         reason = report.broken
@@ -203,7 +265,7 @@ def _verdict(report: TestReport, ended: ProgramResult | None) -> CodeVerdict:
         outcomes = [test for test in outcomes if ended is not None or not test.passed]
         outcomes.append(TestOutcome("unfinished", False, bounded(reason), None if ended is None else ended.ended))
     total = max(report.total, len(outcomes))
-    return CodeVerdict(tuple(outcomes), total, unsupported=report.unsupported)
+    return CodeVerdict(tuple(outcomes), total, unsupported=report.unsupported, ungradable=report.ungradable)
 
 
 @cache

@@ -11,7 +11,9 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllm_gym.core import TaskError
 from rllm_gym.sandbox import RunningProgram
+from rllm_gym.sandbox.running_program import MAX_FRAME
 
 MAX_MESSAGES = 1_000_000
 MAX_BYTES = 256 * 1024 * 1024
@@ -36,13 +38,20 @@ class TestReport:
     row_error: str = ""
     broken: str = ""
     done: bool = False
-    changing_calls: tuple[int, ...] = ()
-    """Requests of the tests during which the program changed their data."""
+    changing_calls: tuple[tuple[int, str], ...] = ()
+    """Requests of the tests during which the program changed their data, and how: ``"in_place"``, ``"levelled"``,
+    ``"rearranged"``, ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
+    mutation_result: str = ""
+    """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False
     """Whether something was changed before the chosen request."""
-    believed_equalities: tuple[int, ...] = ()
-    """Objects created by the tests for which the program's claim of equality with others was accepted."""
+    believed_equalities: tuple[list[int], ...] = ()
+    """Comparisons in which the program's claim of equality was accepted: the requests on which only one of the two
+    objects depends."""
+    altered_equality: bool | None = None
+    """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     unsupported: tuple[str, ...] = ()
+    ungradable: str = ""
 
 
 class Relay:
@@ -63,8 +72,15 @@ class Relay:
 
         Raises:
             ProtocolViolation: The program side violated the protocol.
+            TaskError: The tests are too large.
         """
-        self._tests.send_sync(json.dumps(test_config | {"nonce": self._nonce}).encode())
+        config = json.dumps(test_config | {"nonce": self._nonce}).encode()
+        if len(config) > MAX_FRAME:
+            raise TaskError(
+                f"the tests of {test_config['entry']!r} have {len(config):,} bytes; the maximum is {MAX_FRAME:,}: "
+                "remove some"
+            )
+        self._tests.send_sync(config)
         self._code.send_sync(json.dumps(code_config).encode())
         turn = "tests"
         while True:
@@ -131,11 +147,16 @@ class Relay:
                     reported.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
             elif kind == "done":
                 reported.done, reported.mutation_changed_inputs = True, message["mutation_changed_inputs"] is True
-                reported.changing_calls = tuple(int(item) for item in message["changing"])
-                reported.believed_equalities = tuple(int(item) for item in message["believed"])
+                reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])
+                reported.mutation_result = str(message["mutation_result"])
+                reported.believed_equalities = tuple([int(item) for item in claim] for claim in message["believed"])
+                altered = message["altered_equality"]
+                reported.altered_equality = altered if type(altered) is bool else None
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])
+                reported.ungradable = str(message["ungradable"])
             elif kind == "error":
                 reported.error = str(message["text"]) or "the program did not load"
+                reported.ungradable = str(message["ungradable"])
             elif kind == "row":
                 reported.row_error = str(message["text"])
             else:

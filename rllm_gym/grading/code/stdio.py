@@ -6,6 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 
+from rllm_gym.grading.code.checker import check_output
 from rllm_gym.grading.code.compare import difference, max_output_bytes
 from rllm_gym.grading.code.verdict import CodeVerdict, StdioTest, StdioTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Program, ProgramResult, SandboxPool
@@ -14,6 +15,22 @@ MAX_CONCURRENT = 4
 """Maximum number of tests of one program that run concurrently."""
 
 _SHOWN = 500
+_CHECKED_BYTES = 1_000_000
+
+_WITH_FILE = """
+def _program():
+    import os, sys
+    with open("stdin.txt", "rb") as file:
+        os.dup2(file.fileno(), 0)
+    with open("main.py", encoding="utf-8", newline="") as file:
+        source = file.read()
+    os.unlink("stdin.txt")
+    os.unlink("main.py")
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    return compile(source, "main.py", "exec", dont_inherit=True)
+exec(globals().pop("_program")())
+"""
+"""Runs a program with its standard input in a file."""
 _PATH = re.compile(r'File "/[^"\n]{0,200}/main\.py"')
 
 
@@ -23,15 +40,26 @@ async def grade_stdio(
     """Grade a program by its output. See :func:`rllm_gym.grading.code.grade_program`."""
     total = len(tests.tests)
     numpy = ("numpy",) if "numpy" in source else ()
+    own = tests.checker not in ("lines", "tokens")
 
     async def run(index: int) -> tuple[TestOutcome, ProgramResult]:
         test = tests.tests[index]
         # Output beyond the length of a correct answer need not be read; a correct answer is read whatever its length.
-        output_bytes = max_output_bytes(test.stdout)
+        output_bytes = max(map(max_output_bytes, (test.stdout, *test.also)))
+        if own:
+            output_bytes = max(output_bytes, _CHECKED_BYTES)
         limits = replace(tests.limits, output_bytes=output_bytes)
         stdin = test.stdin.encode("utf-8", "surrogatepass")
-        result = await pool.run(Program(source, stdin=stdin, preload=numpy, limits=limits))
-        return _outcome(index, test, result, tests.float_tolerance, show_expected), result
+        if tests.stdin_file:
+            given = {"main.py": source.encode(), "stdin.txt": stdin}
+            program = Program(_WITH_FILE, files=given, preload=numpy, limits=limits)
+        else:
+            program = Program(source, stdin=stdin, preload=numpy, limits=limits)
+        result = await pool.run(program)
+        accepted = None
+        if own and not _failure(result) and result.stdout_bytes <= len(result.stdout):
+            accepted = await check_output(pool, tests.checker, test, result.stdout)
+        return _outcome(index, test, result, tests, accepted, show_expected), result
 
     # Run the first test alone: most wrong programs fail it, and one that cannot start need not run again.
     first, result = await run(0)
@@ -60,15 +88,26 @@ async def _run_rest(run, outcomes: dict[int, TestOutcome], total: int, stop: boo
             group.create_task(work())
 
 
-def _outcome(index: int, test: StdioTest, result: ProgramResult, tolerance: float | None, show: bool) -> TestOutcome:
+def _outcome(
+    index: int, test: StdioTest, result: ProgramResult, tests: StdioTests, accepted: bool | None, show: bool
+) -> TestOutcome:
     name = str(index + 1)
     reason = _failure(result)
     if not reason:
         if result.stdout_bytes > len(result.stdout):
             reason = f"wrote {result.stdout_bytes:,} bytes, far more than expected"
+        elif accepted is not None:
+            if accepted:
+                return TestOutcome(name, True)
+            reason = f"wrong output: {_cut(_text(result.stdout, _SHOWN))}"
         else:
-            found = difference(result.stdout, test.stdout, tolerance)
-            if found is None:
+            tokens = tests.checker == "tokens"
+            differences = [
+                difference(result.stdout, expected, tests.float_tolerance, tokens=tokens)
+                for expected in (test.stdout, *test.also)
+            ]
+            found = differences[0]
+            if found is None or None in differences:
                 return TestOutcome(name, True)
             expected = f", expected {found.expected!r}" if show else ""
             reason = f"wrong output at line {found.line}: got {found.got!r}{expected}"

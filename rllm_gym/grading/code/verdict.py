@@ -21,10 +21,11 @@ TESTS_MEMORY_MB = 1024
 
 @dataclass(frozen=True, slots=True)
 class StdioTest:
-    """The input of a program and its expected output."""
+    """The input of a program and its expected output; ``also`` are other outputs that are right."""
 
     stdin: str
     stdout: str
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,20 @@ class StdioTests:
 
     Attributes:
         tests: At least one test.
-        float_tolerance: Maximum absolute or relative error of numbers; ``None`` requires identical text.
+        float_tolerance: Maximum absolute or relative error of numbers that are not whole; ``None`` requires identical
+            text.
         limits: Limits of each run.
+        checker: ``"lines"``: lines are compared, see :func:`.difference`; ``"tokens"``: the words of the whole output,
+            of which ``yes`` and ``no`` may be in any case; otherwise the source of a checker, see
+            :mod:`rllm_gym.grading.code.checker`.
+        stdin_file: Whether standard input is a regular file rather than a pipe: ``os.fstat(0).st_size`` is its size.
     """
 
     tests: tuple[StdioTest, ...]
     float_tolerance: float | None = None
     limits: Limits = DEFAULT_LIMITS
+    checker: str = "lines"
+    stdin_file: bool = False
 
     def __post_init__(self) -> None:
         if not self.tests:
@@ -105,7 +113,10 @@ class CodeVerdict:
         total: Number of tests; 0 if the program failed before the number was known.
         error: Why no test could be run, for example a syntax error; empty otherwise.
         output: The beginning of the program's output in its first test, for messages about public tests.
-        unsupported: Operations of the tests that are not supported across two processes.
+        unsupported: Operations of the tests on what the program returned that are not supported across two processes.
+            A correct program whose tests need them is refused; a wrong one can cause them.
+        ungradable: Why the tests themselves cannot be run across two processes, whatever the program; empty otherwise.
+            If the verdict is not correct, it says nothing about the program. No program can cause it.
     """
 
     outcomes: tuple[TestOutcome, ...]
@@ -113,6 +124,7 @@ class CodeVerdict:
     error: str = ""
     output: str = ""
     unsupported: tuple[str, ...] = ()
+    ungradable: str = ""
 
     @property
     def correct(self) -> bool:

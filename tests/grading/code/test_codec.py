@@ -172,7 +172,7 @@ def test_mutations_are_visible_on_the_other_side(pair: Pair) -> None:
     values = [3, 1, 2]
     assert pair.tests.ask("call", list.sort, (values,), {}) is None
     assert values == [1, 2, 3]
-    assert pair.tests.heap.changed_by_other
+    assert pair.tests.changing_calls == [(0, "in_place")]
     table: dict[str, list[int]] = {"a": []}
     pair.tests.ask("call", dict.update, (table, {"b": [1]}), {})
     assert table == {"a": [], "b": [1]}
@@ -209,7 +209,7 @@ def test_subclasses_of_plain_types_are_not_transferred_as_plain(pair: Pair) -> N
     pair.code._serve = lambda name, values: Liar(7) if name == "make" else int.__index__(values[0])
     answer = pair.tests.ask("make")
     assert type(answer) is not int
-    assert not isinstance(answer, int)
+    assert isinstance(answer, int)
     assert answer != 5
     assert 5 not in [answer]
     assert answer == 7

@@ -31,6 +31,7 @@ OTHER = [
     (b"\xff", "\xff"),
     (b"1\x00", "1"),
     (b"1\x1f", "1"),
+    (b"1\x1c", "1"),
 ]
 # The output, the expected output, and whether they are equal within 1e-5.
 WITHIN_TOLERANCE = [
@@ -38,7 +39,15 @@ WITHIN_TOLERANCE = [
     (b"0.33", "0.333333", False),
     (b"1e-1 x", "0.1 x", True),
     (b"0.1 y", "0.1 x", False),
-    (b"1000000.5", "1000000", True),
+    (b"1000000.5", "1000000.0", True),
+    (b"1000000.5", "1000000", False),
+    (b"2000001", "2000000", False),
+    (b"1e6", "1000000", True),
+    (b"2.000009", "2", True),
+    (b"10000000000000001", "10000000000000000", False),
+    (b"+5 05", "5 5", True),
+    (b"0.5\x1c0.5", "0.5 0.5", False),
+    ("0.5\xa00.5".encode(), "0.5 0.5", False),
     (b"nan", "0.1", False),
     (b"nan", "nan", True),
     (b"inf", "1", False),

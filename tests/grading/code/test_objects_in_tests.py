@@ -116,10 +116,10 @@ def test_a_test_that_is_not_python_is_an_error_of_the_task(pool: SandboxPool) ->
 
 def test_tests_that_cannot_be_graded_are_refused_with_the_reason(pool: SandboxPool) -> None:
     program = "class Base:\n    def area(self): raise NotImplementedError"
-    test = "class Square(Base):\n    def area(self): return 1\nassert Square().area() == 1"
+    test = "class Named: pass\nclass Square(Named, Base):\n    def area(self): return 1\nassert Square().area() == 1"
     reason = asyncio.run(validate(pool, FunctionTests("Base", test, "assert", limits=LIMITS), program))
     assert reason is not None
-    assert "class Square derives from Base, which the program defines" in reason
+    assert "class Square derives from Base, which the program defines, and from a class of the tests" in reason
 
 
 def test_functions_of_the_program_named_like_tests_are_not_tests(pool: SandboxPool) -> None:

@@ -96,6 +96,75 @@ def test_numbers_within_a_tolerance(pool: SandboxPool) -> None:
     assert not graded(pool, "print('nan')", tests).correct
 
 
+DIVISOR = """
+def check(stdin, stdout, expected):
+    number, divisor = int(stdin), int(stdout)
+    return 1 < divisor < number and number % divisor == 0
+"""
+DIVISOR_SCRIPT = """
+import sys
+number, divisor = (int(open(sys.argv[at]).read()) for at in (1, 3))
+print("points:", 1 if 1 < divisor < number and number % divisor == 0 else 0)
+"""
+DIVIDING = (StdioTest("30", "5"), StdioTest("49", "7"))
+DIVIDES = "n = int(input())\nprint(next(k for k in range(2, n) if n % k == 0))"
+
+
+@pytest.mark.parametrize("checker", [DIVISOR, DIVISOR_SCRIPT])
+def test_a_checker_decides_where_several_outputs_are_right(pool: SandboxPool, checker: str) -> None:
+    tests = StdioTests(DIVIDING, limits=LIMITS, checker=checker)
+    assert graded(pool, DIVIDES, tests).correct
+    for wrong in ("print(input())", "print('7 7')", "print()", "print(float(7))", "import os\nos.write(1, b'\\xff')"):
+        verdict = graded(pool, wrong, tests)
+        assert verdict.fraction == 0, wrong
+        assert "wrong output" in verdict.outcomes[0].message
+    # It is right, but did not end as it should.
+    assert not graded(pool, DIVIDES + "\nraise SystemExit(1)", tests).correct
+
+
+@pytest.mark.parametrize(
+    ("checker", "reason"),
+    [
+        ("def check(stdin, stdout, expected):\n    return stdot == expected", "NameError"),
+        ("def check(stdin, stdout, expected):\n    return len(stdout) > 99", "refuses the expected output"),
+        ("import no_such_module\nprint(1)", "ModuleNotFoundError"),
+        ("def check(:\n    pass", "SyntaxError"),
+    ],
+)
+def test_a_checker_that_no_program_can_satisfy_is_an_error_of_the_task(
+    pool: SandboxPool, checker: str, reason: str
+) -> None:
+    tests = StdioTests(DIVIDING, limits=LIMITS, checker=checker)
+    with pytest.raises(TaskError, match=reason):
+        grade_program_sync(pool, DIVIDES, tests)
+
+
+def test_words_are_compared_where_lines_do_not_matter(pool: SandboxPool) -> None:
+    tests = StdioTests((StdioTest("", "YES\n1 2\n3.5\nAb"),), limits=LIMITS, checker="tokens", float_tolerance=1e-3)
+    assert graded(pool, "print('yes', 1, 2, 3.5001, 'Ab')", tests).correct
+    for wrong in ("'yes', 1, 2, 3.5", "'no', 1, 2, 3.5, 'Ab'", "'yes', 1, 3, 3.5, 'Ab'", "'yes', 1, 2, 3.5, 'ab'"):
+        assert not graded(pool, f"print({wrong})", tests).correct, wrong
+
+
+def test_any_of_several_outputs_is_right(pool: SandboxPool) -> None:
+    tests = StdioTests((StdioTest("", "1 2", also=("2 1",)),), limits=LIMITS)
+    assert [graded(pool, f"print('{text}')", tests).correct for text in ("1 2", "2 1", "1 1")] == [True, True, False]
+
+
+def test_standard_input_is_a_regular_file_where_the_task_asks_for_it(pool: SandboxPool) -> None:
+    tests = StdioTests(DOUBLE.tests, limits=LIMITS, stdin_file=True)
+    for source in (
+        "import mmap\nprint(2 * int(mmap.mmap(0, 0, access=mmap.ACCESS_READ).readline()))",
+        "import os\nprint(2 * int(os.read(0, os.fstat(0).st_size)))",
+        "import sys\nsys.stdin.readline()\nsys.stdin.seek(0)\nprint(2 * int(input()))",
+        *RIGHT,
+    ):
+        assert graded(pool, source, tests).correct, source
+    error = graded(pool, "x = 1\nprint([][x])", tests).outcomes[0].message
+    assert 'File "main.py", line 2' in error
+    assert "SyntaxError: '(' was never closed" in graded(pool, "print(1\nprint(2)", tests).outcomes[0].message
+
+
 def test_grading_works_without_an_event_loop_and_within_one(pool: SandboxPool) -> None:
     assert grade_program_sync(pool, "print(2 * int(input()))", DOUBLE).correct
 

@@ -61,4 +61,8 @@ async def _async_generator(peer: RemoteOperations, proxy: Any) -> Any:
             value = peer.ask("await_anext", proxy)
         except StopAsyncIteration:
             return
-        yield value
+        try:
+            yield value
+        except GeneratorExit:
+            peer.ask("await_aclose", proxy)
+            raise

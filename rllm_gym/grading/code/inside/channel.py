@@ -11,6 +11,9 @@ _read, _write = os.read, os.write
 MAX_FRAME = 16 * 1024 * 1024
 """Maximum bytes of a frame."""
 
+_RESERVED = 64
+"""Bytes of a frame that the relay may add."""
+
 _LENGTH = struct.Struct("!I")
 
 
@@ -25,8 +28,8 @@ class FrameChannel:
         self._descriptor = descriptor
 
     def send(self, frame: bytes) -> None:
-        if len(frame) > MAX_FRAME:
-            raise FrameTooLarge(f"a message of {len(frame)} bytes; at most {MAX_FRAME} are carried")
+        if len(frame) > MAX_FRAME - _RESERVED:
+            raise FrameTooLarge(f"a message of {len(frame):,} bytes; at most {MAX_FRAME - _RESERVED:,} are carried")
         view = memoryview(_LENGTH.pack(len(frame)) + frame)
         while view:
             view = view[_write(self._descriptor, view) :]

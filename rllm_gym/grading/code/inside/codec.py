@@ -31,6 +31,10 @@ class Uncodable(Exception):
     """This value cannot be sent to the other side."""
 
 
+class ForbiddenType(Uncodable):
+    """The other side must not get an object of this type."""
+
+
 class MalformedMessage(Exception):
     """A message that a well-behaved side never sends."""
 
@@ -62,6 +66,11 @@ class Codec:
         self._hostile = hostile
         self._left = MAX_NODES
         self._depth = 0
+        self._nan = math.nan
+
+    def constant(self, name: str) -> float:
+        """Return the number with this name; a NaN is the object that was sent last, which equals itself in a list."""
+        return self._nan if name == "NaN" else float(name)
 
     def begin(self) -> None:
         self._left = MAX_NODES
@@ -69,7 +78,11 @@ class Codec:
 
     def encode(self, value: Any) -> Tree:
         kind = type(value)
-        if value is None or kind is bool or kind is float:
+        if value is None or kind is bool:
+            return value
+        if kind is float:
+            if value != value:
+                self._nan = value
             return value
         if kind is int:
             return value if -_SMALL < value < _SMALL else ["i", hex(value)]

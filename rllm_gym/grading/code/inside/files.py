@@ -6,6 +6,7 @@ the program writes there come back as plain data, never as something that the te
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -126,7 +127,10 @@ class Files:
     def take(self, message: dict[str, Any]) -> None:
         """Apply the changes of the other side."""
         if not self._guarded:
-            self._named |= {(root, name) for root, name in message.get("named", ())}
+            for root, name in message.get("named", ()):
+                self._named.add((root, name))
+                with contextlib.suppress(OSError):  # the program may write there, so the folder exists for it as well
+                    os.makedirs(os.path.dirname(self._path((root, name))), exist_ok=True)
         for root, name, data in expect(message.get("files", []), list)[: 2 * MAX_FILES]:
             location = (expect(root, str), expect(name, str))
             if self._guarded and not self._is_harmless(location):

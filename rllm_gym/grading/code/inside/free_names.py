@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 _TEST_NAMES_ITS_OWN = {
@@ -72,23 +73,39 @@ class FreeNames:
     """
 
     def __init__(self, trees: list[ast.Module], entry: str) -> None:
-        loaded: dict[str, bool] = {}
         bound: set[str] = set()
+        bases: set[str] = set()
+        plain: set[str] = set()
         for tree in trees:
             for node in tree.body:
                 bound |= _bound_by(node)
-            for item in ast.walk(tree):
+            of_attributes = set()
+            for item in nodes(tree):
                 if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
-                    loaded.setdefault(item.value.id, True)
-            attributes = {id(item.value) for item in ast.walk(tree) if isinstance(item, ast.Attribute)}
-            for item in ast.walk(tree):
-                if isinstance(item, ast.Name) and id(item) not in attributes:
-                    loaded[item.id] = False
+                    bases.add(item.value.id)
+                    of_attributes.add(item.value)
+                elif isinstance(item, ast.Name) and item not in of_attributes:
+                    plain.add(item.id)
+        loaded = bases | plain
         names = {name for name in loaded if name == entry or not hasattr(builtins, name)}
         self.bound = bound
         self.free = sorted(names - bound)
         known = {name for name in names if name in _MODULES or name in _SHORT}
-        self.modules = {name for name in known if loaded[name] and name != entry}
+        self.modules = known - plain - {entry}
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree from the root down, without the constants: a test may contain megabytes of them."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                waiting.append(value)
+            elif type(value) is list:
+                waiting += [item for item in value if type(item) is not ast.Constant and isinstance(item, ast.AST)]
 
 
 def own_value(name: str, used: FreeNames) -> tuple[bool, Any]:
@@ -116,7 +133,7 @@ def _bound_by(node: ast.AST) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
+    names = {item.id for item in nodes(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler):
             names |= _bound_by(child)

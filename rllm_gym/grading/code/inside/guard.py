@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import builtins
 import copy
+import hashlib
 import random
 import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .argument_mutation import ArgumentMutator, altered_arguments, different_value
-from .codec import Tree, Uncodable
+from .argument_mutation import ArgumentMutator, altered_operands, different_value, is_alterable
+from .codec import ForbiddenType, Tree
 from .files import Files
 from .operations import BINARY, Operations
 from .peer import Peer, Transport, is_simple
-from .proxies import ARITHMETIC, ORDER, Constructed, Remote, RemoteType, Unsupported, link_of
+from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
+from .shared_containers import is_container
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -31,6 +35,21 @@ _METHODS_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset
 
 _MEASURING = frozenset({"sub", "rsub", *ORDER})
 """Operators with which a test measures the distance of a result from what it expects."""
+
+_IN_PLACE = frozenset({"setattr", "delattr", "setitem", "delitem", *(f"i{name}" for name in ARITHMETIC)})
+_NO_VALUES = frozenset({"equals", "contents", "module", "entry", "names", "load", "set module", "patch", "unpatch"})
+_NO_VALUES |= {"subclass", "functions"}
+"""Requests whose operands are not arguments of the test."""
+_MAX_LINEAGE = 200
+_MAX_ROUNDS = 4
+_MAX_REACHED = 100_000
+_RAISED = object()
+_MAX_EQUALITIES = 1000
+_REVERSED = {"lt": "gt", "gt": "lt"}
+"""Orders that hold in one direction only."""
+_MAX_ORDERS = 20
+_PIPES = frozenset({"or", "ror", "rshift", "rrshift", "lshift", "rlshift", "matmul", "rmatmul"})
+"""Operators that no test applies to what it expects, to measure a distance."""
 
 _CHANGING = frozenset(
     {"call", "setattr", "delattr", "setitem", "delitem", "exit", *(f"i{name}" for name in ARITHMETIC)}
@@ -45,8 +64,10 @@ class GuardedPeer(Peer):
         transport: As in :class:`Peer`.
         served: Answers the program's requests.
         detached: Whether the program gets copies.
-        mutation: The number of the request before which to change the arguments, and how to change them.
-        alter: The number of the test's object to create from other values, and which of its values to change.
+        mutation: The number of the request before which to change the arguments, how to change them, and whether to
+            change everything that the program was ever given.
+        alter: The number of a request to make with other arguments, which of them to change, and which equality
+            matters then: the requests on which one of the two objects depends, and the other does not.
     """
 
     def __init__(
@@ -55,40 +76,108 @@ class GuardedPeer(Peer):
         served: ObjectServer,
         *,
         detached: bool = False,
-        mutation: tuple[int, str] | None = None,
-        alter: tuple[int, str] | None = None,
+        mutation: tuple[int, str, bool] | None = None,
+        alter: tuple[int, str, list[int]] | None = None,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
         self.served = served
         self.files: Files | None = None
         self._mutation, self._alter, self._detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
+        self._stdin: Any = _STDIN
         self._named: set[type] = set()
-        self._num_requests = self._constructed = 0
-        self.changing_calls: list[int] = []
-        """Numbers of the requests during which the program changed data of the test."""
+        self._num_requests = self._unnumbered = self._depth = self._orders = 0
+        self.changing_calls: list[tuple[int, str]] = []
+        """The requests during which the program changed data of the test: the number, and how: ``"in_place"``, its
+        arguments as functions do that change them in place; ``"levelled"``, in this way, but it emptied one or made
+        its elements equal; ``"rearranged"``, only their order, and it returns a number;
+        ``"direct"``, its arguments otherwise; ``"delayed"``, other data."""
         self.mutation_changed_inputs = False
-        self.believed_equalities: set[int] = set()
-        """Objects created by the test for which the program's claim of equality with others was accepted."""
+        self.mutation_result = ""
+        """The content of the changed arguments after the request before which they were mutated, or its result if it
+        only rearranged them."""
+        self.believed_equalities: list[list[int]] = []
+        """Comparisons in which the program's claim of equality was accepted: the requests on which one of the two
+        objects depends, and the other does not."""
+        self.altered_equality: bool | None = None
+        """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
+        self.vocabulary: Callable[[], Sequence[Any]] = tuple
+        """Returns the constants of the test."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        number, self._num_requests = self._num_requests, self._num_requests + 1
+        self._depth += 1
+        try:
+            return self._ask(operation, operands)
+        finally:
+            self._depth -= 1
+
+    def _ask(self, operation: str, operands: tuple[Any, ...]) -> Any:
+        # Requests that decide a comparison have no number: how many there are may differ from run to run.
+        number = -1 if self._unnumbered else self._num_requests
+        self._num_requests += not self._unnumbered
+        mutate = None
         if self._mutation is not None and number == self._mutation[0]:
             mutate = ArgumentMutator(self._mutation[1], self.served.test_module)
             mutate(operands)
-            self.mutation_changed_inputs = mutate.changed
+            if self._mutation[2]:
+                mutate(self.heap.own())
+                mutate([entry[0] for entry in self._exports.values()])
+            self.mutation_changed_inputs = bool(mutate.changed)
+        if self._alter is not None and number == self._alter[0]:
+            operands = altered_operands(self._alter[1], operation, operands, self.vocabulary)
         if operation == "getattr" and operands[1] in _METHODS_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
         if self.files is not None and operation in ("call", "set module"):
             self.files.name(operands)
-        before = self.heap.changed_by_other + self.served.changes
+        if self._depth == 1 and sys.stdin is not self._stdin and not type(sys.stdin).__module__.startswith("_pytest"):
+            self._stdin = sys.stdin
+            original = sys.stdin is _STDIN
+            super().ask("unpatch" if original else "patch", "sys", [], "stdin", *([] if original else [sys.stdin]))
+        lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
+        given = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
+        result: Any = _RAISED
         try:
             result = super().ask(operation, *operands)
         finally:
-            if self.heap.changed_by_other + self.served.changes != before and len(self.changing_calls) < 10_000:
-                self.changing_calls.append(number)
+            changed, touched = self.heap.changed_by_other[lists:], self.served.changed[objects:]
+            if (changed or touched) and len(self.changing_calls) < 10_000:
+                how = "delayed" if given is None else given.kind_of_change(changed, touched, result)
+                self.changing_calls.append((number, how))
+                if mutate is not None:
+                    content = repr(result) if how == "rearranged" else _content([obj for obj, _ in changed])
+                    self.mutation_result = content[:1000]
+            if mutate is not None and self._mutation is not None and self._mutation[2]:
+                # Of all that the program was ever given, only what it changes now matters.
+                self.mutation_changed_inputs = any(
+                    id(item) in mutate.changed for item in [*(obj for obj, _ in changed), *touched]
+                )
+            if self._depth == 1:
+                self.heap.changed_by_other.clear()
+                self.served.changed.clear()
         self._note_class(operation, operands, result)
+        if operands and number >= 0 and operation not in _NO_VALUES:
+            self._note_lineage(number, operation, operands, result)
         return result
+
+    def _note_lineage(self, number: int, operation: str, operands: tuple[Any, ...], result: Any) -> None:
+        """Record which requests the objects of the program depend on."""
+        target = link_of(operands[0])
+        receiver = target.receiver if target is not None and operation == "call" else None
+        receiver = target if operation in _IN_PLACE else receiver
+        results = [link for link in _links(result) if link is not target and link.born > number]
+        if receiver is None and not results:
+            return
+        found = frozenset().union(*(link.lineage for link in _links(operands)))
+        if operation == "getattr":
+            for link in results:
+                link.receiver = target
+        elif operation == "call":
+            found |= {number} if any(map(is_alterable, [*operands[1], *operands[2].values()])) else set()
+        elif any(map(is_alterable, operands[1:])):
+            found |= {number}
+        for link in results if receiver is None else [*results, receiver]:
+            if len(link.lineage) < _MAX_LINEAGE:
+                link.lineage |= found
 
     def _of_plain(self, target: Any, name: str) -> Any:
         """Answer such a method of a program's result on this side, because the program must not answer it."""
@@ -101,6 +190,8 @@ class GuardedPeer(Peer):
 
     def _note_class(self, operation: str, operands: tuple[Any, ...], result: Any) -> None:
         # A class in place of a function is called for a result, which then is not an object created by the test.
+        if operation == "subclass":
+            self._named.add(result)
         if operation == "module" and type(result) is tuple and len(result) == 2:
             name, found = operands[0], result[1]
         elif operation == "entry":
@@ -113,21 +204,23 @@ class GuardedPeer(Peer):
             self._named.add(found)
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        number, self._constructed = self._constructed, self._constructed + 1
-        if self._alter is not None and number == self._alter[0]:
-            args, kwargs = altered_arguments(self._alter[1], args, kwargs)
+        before = self._num_requests
         created = super().construct(cls, args, kwargs)
         link = link_of(created)
-        if link is not None and type(created) is cls and link.received == 1 and not isinstance(created, tuple):
-            link.owned, link.named = True, cls in self._named
-            if is_simple((args, kwargs)):
-                link.constructed = Constructed(number, cls, args, kwargs)
+        if link is not None and type(created) is cls and link.born > before and not isinstance(created, tuple):
+            link.named = cls in self._named
+            # An object of a class that the test derived is received by the test's own ``__init__`` too.
+            link.owned = link.received == 1
+            if any(map(is_alterable, [*args, *kwargs.values()])):
+                link.constructed = Constructed(cls, args, kwargs)
         return created
 
     def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
         constructed = super()._proxy(number, cls, flavour)
         link = link_of(constructed)
-        if link is not None and link.received > 1:
+        if link is not None and link.received == 1:
+            link.born = self._num_requests
+        elif link is not None:
             link.owned = False
         return constructed
 
@@ -137,6 +230,15 @@ class GuardedPeer(Peer):
         result = super().operate(operation, target, *args)
         if operation in ("iter", "next"):
             link.owned = owned
+        elif operation == "bool" and not owned:
+            # What is true for one assertion may not be false for the next, so that guessing their order is of no use.
+            self._unnumbered += 1
+            if any(
+                super(GuardedPeer, self).operate(operation, target) is not result
+                for _ in range(_random.randrange(1, 4))
+            ):
+                raise self._break(f"the truth of a {type(target).__name__} changes when it is asked for")
+            self._unnumbered -= 1
         elif operation in ("neg", "pos", "invert"):
             _own(result, *([link] if owned else []))
         return result
@@ -146,54 +248,101 @@ class GuardedPeer(Peer):
     def equal(self, left: Any, right: object) -> Any:
         if left is right:
             return True
-        plain = type(left)._rllm_facts.get("plain")
+        self._unnumbered += 1
+        try:
+            answer = self._equal(left, right)
+        finally:
+            self._unnumbered -= 1
+        if self._alter is not None and self._requests_of(left, right) == self._alter[2]:
+            self.altered_equality = answer is True and self.altered_equality is not False
+        return answer
+
+    def _requests_of(self, left: Any, right: object) -> list[int]:
+        """Return the requests on which one of two objects depends, and the other does not."""
+        link, other = link_of(left), link_of(right)
+        lineage: frozenset[int] = frozenset() if link is None else link.lineage
+        return sorted(lineage if other is None else lineage ^ other.lineage)[-20:]
+
+    def _equal(self, left: Any, right: object) -> Any:
+        facts = type(left)._rllm_facts
+        link, other = link_of(left), link_of(right)
+        plain = facts.get("plain")
+        if link is None:
+            return NotImplemented
+        if not isinstance(right, Remote):
+            # A class that the test names may define when its objects equal numbers or lists.
+            own = facts.get("own_equality") is True and type(left) in self._named and type(left).__name__ != "Solution"
+            if own and link.lineage and self._plain_decoys(right):
+                equal = self._distinguishes(left, right, self._plain_decoys)
+                return self._believe(left, right) if equal else NotImplemented
+            return self._contents(left, plain) == right if type(plain) is str else NotImplemented
+        if other is None:
+            return NotImplemented
         if type(plain) is str:
             return self._contents(left, plain) == right
-        link, other = link_of(left), link_of(right)
-        if link is None or other is None or not isinstance(right, Remote):
-            return NotImplemented
         if "__eq__" not in _methods(left) and "__eq__" not in _methods(right):
             return False
-        if not self._compares_equal(
-            left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]
-        ):
+        unrelated = [None, _random.randrange(10**6), _random.random(), "".join(_letters())]
+        equal, *fooled = self._answers(left, right, unrelated)
+        # A class of numbers modulo 7 equals a random number now and then, but not a text.
+        if equal and sum(fooled) > 1:
+            raise self._equals_everything(left)
+        if not equal:
             return False
-        created = other.constructed or link.constructed
-        if created is not None and (created.args or created.kwargs):
-            self.believed_equalities.add(created.number)
+        self._believe(left, right)
         if other.constructed is not None:
-            decoys = self._decoys(other.constructed)
-        elif link.constructed is not None:
-            decoys, left, right = self._decoys(link.constructed), right, left
-        else:
-            decoys = []
-        return not decoys or self._compares_equal(left, right, decoys, all_of_them=True)
+            return self._distinguishes(left, right, lambda _: self._decoys(other.constructed))
+        return link.constructed is None or self._distinguishes(right, left, lambda _: self._decoys(link.constructed))
 
-    def _compares_equal(self, left: Any, right: Any, unrelated: list[Any], *, all_of_them: bool = False) -> bool:
-        """Return whether the class calls them equal, but none of the unrelated values. The order is shuffled."""
-        candidates = [(item, False) for item in unrelated] + [(right, True)]
+    def _distinguishes(self, left: Any, right: Any, decoys_of: Callable[[Any], list[Any]]) -> bool:
+        """Return whether the class calls them equal; breaks off if it calls all the decoys equal too."""
+        for _ in range(_MAX_ROUNDS):
+            decoys = decoys_of(right)
+            equal, *fooled = self._answers(left, right, decoys)
+            # By chance a few decoys may be equal, such as two cards of the same rank.
+            if not equal or not decoys or not all(fooled):
+                return equal
+        raise self._equals_everything(left)
+
+    def _equals_everything(self, value: Any) -> BaseException:
+        return self._break(f"objects of {type(value).__name__} are equal to whatever they are compared with")
+
+    def _answers(self, left: Any, right: Any, others: list[Any]) -> list[bool]:
+        """Return whether the class calls an object equal to another one, and to each of the others, asked in random
+        order."""
+        candidates = list(enumerate([right, *others]))
         _random.shuffle(candidates)
-        answers = self.ask("equals", left, [item for item, _ in candidates])
+        answers = self.ask("equals", left, [item for _, item in candidates])
         if type(answers) is not list or [type(item) for item in answers] != [bool] * len(candidates):
             raise self._break("a comparison must return True or False")
-        if not next(answer for answer, (_, is_right) in zip(answers, candidates) if is_right):
-            return False
-        fooled = [answer for answer, (_, is_right) in zip(answers, candidates) if not is_right]
-        if all(fooled) if all_of_them else any(fooled):
-            raise self._break(f"objects of {type(left).__name__} are equal to whatever they are compared with")
+        return [answer for _, answer in sorted(zip([at for at, _ in candidates], answers))]
+
+    def _believe(self, left: Any, right: object) -> bool:
+        requests = self._requests_of(left, right)
+        if requests and requests not in self.believed_equalities and len(self.believed_equalities) < _MAX_EQUALITIES:
+            self.believed_equalities.append(requests)
         return True
+
+    def _plain_decoys(self, value: Any) -> list[Any]:
+        """Return values of the same type as a plain one; empty if there are none."""
+        decoys: list[Any] = []
+        for _ in range(8 if is_alterable(value) and not hasattr(value, "flat") else 0):
+            decoy = different_value(value, self.vocabulary)
+            if type(decoy) is type(value) and decoy != value and decoy not in decoys:
+                decoys.append(decoy)
+        return decoys
 
     def _decoys(self, constructed: Constructed) -> list[Any]:
         """Return objects of a class created from other arguments than this one."""
-        _, cls, args, kwargs = constructed
+        cls, args, kwargs = constructed
         decoys = []
         values = [*args, *kwargs.values()]
-        for position in [*range(min(len(values), 4)), None, None]:
+        alterable = [index for index, value in enumerate(values) if is_alterable(value)]
+        for position in [*alterable[:4], None, None]:
             changed = [
-                different_value(value) if position in (index, None) else value for index, value in enumerate(values)
+                different_value(value, self.vocabulary) if position == index or position is None else value
+                for index, value in enumerate(values)
             ]
-            if not changed:
-                break
             try:
                 decoy = self.ask("call", cls, tuple(changed[: len(args)]), dict(zip(kwargs, changed[len(args) :])))
             except Exception:
@@ -219,7 +368,8 @@ class GuardedPeer(Peer):
 
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         link = link_of(left)
-        if not isinstance(right, Remote) and (link is None or not link.owned):
+        piped = operation in _PIPES and type(left) in self._named
+        if not isinstance(right, Remote) and (link is None or not link.owned) and not piped:
             plain = type(left)._rllm_facts.get("plain")
             if type(plain) is str:
                 return BINARY[operation](self._contents(left, plain), right, *modulo)
@@ -229,10 +379,13 @@ class GuardedPeer(Peer):
         links = [found for found in (link, link_of(right)) if found is not None and found.owned]
         plain_right = not isinstance(right, Remote)
         own = link is not None and link.constructed is not None and link.received == 1 and link.named
+        own = own or piped
         if plain_right and operation in _MEASURING and not own:
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
             raise Unsupported(what, link)
         result = self.ask(operation, left, right, *modulo)
+        if result is True and operation in _REVERSED and self._reversed_too(_REVERSED[operation], left, right):
+            raise self._break(f"two objects of {type(left).__name__} are less than each other")
         for found in links:
             found.owned = True
         if plain_right and not own and not isinstance(result, Remote):
@@ -244,10 +397,26 @@ class GuardedPeer(Peer):
             _own(result, *links)
         return result
 
+    def _reversed_too(self, operation: str, left: Any, right: Any) -> bool:
+        """Return whether an order also holds the other way round, for some comparisons of many."""
+        self._orders += 1
+        if _random.randrange(self._orders) > _MAX_ORDERS:
+            return False
+        self._unnumbered += 1
+        try:
+            return self.ask(operation, left, right) is True
+        except Exception:
+            return False
+        finally:
+            self._unnumbered -= 1
+
     def contains(self, target: Any, item: Any) -> bool:
         link = link_of(target)
         if isinstance(item, Remote) or (link is not None and link.owned and link.named):
             return bool(self.ask("contains", target, item))
+        plain = type(target)._rllm_facts.get("plain")
+        if type(plain) is str:
+            return item in self._contents(target, plain)
         if "__iter__" in _methods(target) or "__getitem__" in _methods(target):
             return any(entry is item or entry == item for entry in target)
         what = f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated"
@@ -267,11 +436,117 @@ class GuardedPeer(Peer):
     def check_export(self, value: Any) -> None:
         kind = type(value)
         if kind.__module__ == "builtins" and kind.__name__ in _REFUSED_TYPES:
-            raise Uncodable(f"the test gives the program a {kind.__name__}")
+            raise ForbiddenType(f"the test gives the program a {kind.__name__}")
         for base in (value if isinstance(value, type) else kind).__mro__:
             module = base.__module__
             if type(module) is str and (module == "unittest.case" or module.split(".")[0] in _REFUSED_PACKAGES):
-                raise Uncodable(f"the test gives the program a {base.__name__} of {module}")
+                raise ForbiddenType(f"the test gives the program a {base.__name__} of {module}")
+
+
+class GivenData:
+    """What a request gives the program: the containers and objects of the test that its arguments lead to.
+
+    Args:
+        operands: The operands of the call.
+        served: Knows which objects are the test's.
+    """
+
+    def __init__(self, operands: tuple[Any, ...], served: ObjectServer) -> None:
+        self._operands = operands[1:]
+        self._served = served
+        # The program may relink objects, so what they lead to is found before. Containers are found when it is needed.
+        self._objects = self._reached(self._operands) if self._has_objects() else None
+
+    def _has_objects(self) -> bool:
+        args, kwargs = self._operands
+        return any(type(value).__module__ == self._served.test_module for value in [*args, *kwargs.values()])
+
+    def _reached(self, value: Any) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        waiting = [value]
+        while waiting and len(found) < _MAX_REACHED:
+            item = waiting.pop()
+            if id(item) in found or not (is_container(item) or type(item) is tuple or self._served.is_own(item)):
+                continue
+            found[id(item)] = item
+            if isinstance(item, dict):
+                waiting += item.values()
+            elif isinstance(item, list | tuple | set | deque):
+                waiting += item
+            if hasattr(item, "__dict__"):
+                waiting += vars(item).values()
+        return found
+
+    def kind_of_change(self, changed: list[tuple[Any, Any]], touched: list[Any], result: Any) -> str:
+        """Return how a call changed data, as in :attr:`GuardedPeer.changing_calls`.
+
+        A function that works in place changes its arguments while it runs, and returns nothing or one of them. One that
+        leaves nothing of them, by emptying a list or making all its elements equal, may want to make a test easy.
+        """
+        reached = self._objects if self._objects is not None else self._reached(self._operands)
+        if any(id(item) not in reached for item in [*(obj for obj, _ in changed), *touched]):
+            return "delayed"
+        if result is not None and (id(result) not in reached or type(result) is tuple):
+            number = type(result) in (int, float)
+            return "rearranged" if number and all(_rearranged(obj, before) for obj, before in changed) else "direct"
+        # What a function returns is shorter only if it is a result rather than its argument.
+        if any(_degenerate(obj, before) for obj, before in changed):
+            return "levelled"
+        if any(obj is result and _shrunk(obj, before) for obj, before in changed):
+            return "direct"
+        if self._objects is not None:
+            left = self._reached(self._operands if result is None else result)
+            if self._count_objects(left) < self._count_objects(reached):
+                return "direct"
+        return "in_place"
+
+    def _count_objects(self, found: dict[int, Any]) -> int:
+        return sum(type(item).__module__ == self._served.test_module for item in found.values())
+
+
+def _shrunk(obj: Any, before: Any) -> bool:
+    """Return whether a container has fewer elements than in a snapshot of it."""
+    if isinstance(obj, dict):
+        return len(obj) < len(before[0])
+    return isinstance(obj, list | deque | set) and len(obj) < len(before)
+
+
+def _rearranged(obj: Any, before: Any) -> bool:
+    """Return whether a list has the elements that it had in a snapshot of it, at least two, in another order."""
+    if not isinstance(obj, list) or not is_simple(obj, 1) or len(obj) != len(before) or len(obj) < 2:
+        return False
+    return sorted(map(repr, obj)) == sorted(map(repr, before))
+
+
+def _degenerate(obj: Any, before: Any) -> bool:
+    """Return whether a container was emptied, or all its elements were made equal."""
+    if isinstance(obj, dict):
+        old, new = list(before[1]), list(obj.values())
+    elif isinstance(obj, list | deque):
+        old, new = list(before), list(obj)
+    elif hasattr(obj, "dtype") and not obj.dtype.hasobject:
+        return _constant(obj.tobytes(), obj.itemsize) and not _constant(before[1], obj.itemsize)
+    else:
+        return not isinstance(obj, bytearray) and hasattr(obj, "__len__") and bool(len(before)) and not len(obj)
+    if not old or not is_simple(old) or not is_simple(new):
+        return bool(old) and not new
+    return not new or (len(new) > 1 and all(item == new[0] for item in new) and any(item != old[0] for item in old))
+
+
+def _constant(data: bytes, size: int) -> bool:
+    return data == data[:size] * (len(data) // size)
+
+
+def _content(objects: list[Any]) -> str:
+    """Return a text that is equal for equal contents; empty if there is too little or it cannot be told."""
+    texts = [
+        hashlib.sha256(obj.tobytes()).hexdigest() if hasattr(obj, "tobytes") else repr(obj)[:100_000]
+        for obj in objects
+        if hasattr(obj, "tobytes") or is_simple(obj)
+    ]
+    if len(texts) < len(objects) or not any(len(obj) > 1 for obj in objects):
+        return ""
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "replace")).hexdigest()
 
 
 class ObjectServer:
@@ -283,8 +558,8 @@ class ObjectServer:
 
     def __init__(self, test_module: str) -> None:
         self.test_module = test_module
-        self.changes = 0
-        """How often the program may have changed an object of the test."""
+        self.changed: list[Any] = []
+        """Objects of the test that the program may have changed."""
         self._operations = Operations()
         self.peer: GuardedPeer | None = None
 
@@ -301,8 +576,9 @@ class ObjectServer:
             self._check_name(target, name)
             if operation != "getattr":
                 self._check_settable(target, name)
-        if operation in _CHANGING and self.is_own(getattr(target, "__self__", target)):
-            self.changes += 1
+        owner = getattr(target, "__self__", target)
+        if operation in _CHANGING and self.is_own(owner):
+            self.changed.append(owner)
         return self._operations.do(operation, operands)
 
     def is_own(self, value: Any) -> bool:
@@ -333,6 +609,16 @@ def patched_builtins() -> list[str]:
     """Return the builtins that the test has replaced, by a mock or by a file in place of standard input."""
     names = [name for name, function in _BUILTINS.items() if getattr(builtins, name) is not function]
     return names if sys.stdin is _STDIN or "input" in names else [*names, "input"]
+
+
+def _links(value: Any, depth: int = 3) -> Iterator[Link]:
+    """Yield the links of the stand-ins in a value."""
+    link = link_of(value)
+    if link is not None:
+        yield link
+    elif depth and type(value) in (list, tuple, dict):
+        for item in (value.values() if type(value) is dict else value) if len(value) <= 100 else ():
+            yield from _links(item, depth - 1)
 
 
 def _letters() -> list[str]:

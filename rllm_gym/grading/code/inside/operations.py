@@ -23,12 +23,16 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 
 
-def _signature(target: Any) -> list[tuple[str, int, tuple[Any, ...]]]:
+def _signature(target: Any) -> list[tuple[str, int, list[Any], list[Any]]]:
     import inspect
 
+    found = inspect.signature(target)
+    rows = [(item.name, int(item.kind), item.default, item.annotation) for item in found.parameters.values()]
+    # The last row is the result's.
+    rows.append(("return", 0, inspect.Parameter.empty, found.return_annotation))
     return [
-        (item.name, int(item.kind), () if item.default is inspect.Parameter.empty else (item.default,))
-        for item in inspect.signature(target).parameters.values()
+        (name, kind, *([] if value is inspect.Parameter.empty else [value] for value in values))  # type: ignore[misc]
+        for name, kind, *values in rows
     ]
 
 
@@ -79,6 +83,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "bytes": bytes,
     "fspath": os.fspath,
+    "length_hint": operator.length_hint,
     "str": str,
     "repr": repr,
     "format": format,
@@ -120,6 +125,8 @@ class Operations:
             if operation == "await":
                 return await target
             name = operation.removeprefix("await_")
+            if name == "aclose":
+                return await target.aclose()
             if name not in ("aenter", "aexit", "anext"):
                 raise TypeError(f"no operation {operation[:40]!r}")
             arguments = _details(*rest) if name == "aexit" else rest

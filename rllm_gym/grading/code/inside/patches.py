@@ -9,8 +9,8 @@ from typing import Any
 
 from .guard import GuardedPeer
 
-_ROUTED = frozenset({("sys", "stdout"), ("sys", "stderr")})
-"""Handled on this side: the program's output is written here."""
+_ROUTED = frozenset({("sys", "stdout"), ("sys", "stderr"), ("sys", "stdin")})
+"""Handled elsewhere: the program's output is written on this side, and its input follows :data:`sys.stdin`."""
 
 
 class Patches:

@@ -15,11 +15,13 @@ from typing import Any, Protocol
 
 from . import proxies
 from .callable_kinds import callable_kind, wrap_proxy
-from .codec import Codec, MalformedMessage, Tree, Uncodable, expect
+from .channel import FrameTooLarge
+from .codec import Codec, ForbiddenType, MalformedMessage, Tree, Uncodable, expect
 from .proxies import Link, Remote, RemoteType, Unsupported, link_of
 from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
+_FEW_BYTES = 1 << 20
 
 _BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
@@ -79,6 +81,9 @@ class Peer:
         self.released: list[tuple[int, int]] = []
         self.unsupported: list[str] = []
         """Features that the test needs and this grader does not support."""
+        self.ungradable = ""
+        """Why the test cannot be run across two processes, whatever the program. No program can cause it."""
+        self._bytes_received = 0
         self.attach: Callable[[], dict[str, Any]] = dict
         """Provides additional content of a message: printed text, warnings."""
         self.attached: Callable[[dict[str, Any]], None] = lambda message: None
@@ -92,8 +97,11 @@ class Peer:
         with self._turn:
             try:
                 self._send(True, {"ask": operation}, operands)
-            except Uncodable as error:
+            except (Uncodable, FrameTooLarge) as error:
                 self.unsupported.append(str(error))
+                # Types are refused only for the test's own values. A size may be the program's doing, if it sent much.
+                if isinstance(error, ForbiddenType) or self._bytes_received < _FEW_BYTES:
+                    self.ungradable = self.ungradable or str(error)
                 raise Unsupported(str(error), None) from error
             message = self._receive_answer()
         return self._result(message, operation)
@@ -164,13 +172,15 @@ class Peer:
 
     def _received(self) -> tuple[bool, bytes]:
         try:
-            return self._transport.receive()
+            question, data = self._transport.receive()
         except EOFError as error:
             raise self._break("the other side ended") from error
+        self._bytes_received += len(data)
+        return question, data
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
-            message: dict[str, Any] = expect(loads(data), dict)
+            message: dict[str, Any] = expect(loads(data, parse_constant=self._codec.constant), dict)
             return message
         except (ValueError, RecursionError, MalformedMessage) as error:
             raise self._break(f"invalid message: {type(error).__name__}") from error
@@ -301,6 +311,7 @@ class Peer:
             "methods": proxies.methods_of(cls),
             "fields": _fields_of(cls),
             "plain": _plain_base(cls),
+            "own_equality": proxies.defines_equality(cls),
         }
         return ["X", number, facts, bases]
 
@@ -460,11 +471,14 @@ class Peer:
         try:
             rows = self.ask("signature", target)
             kinds = list(inspect._ParameterKind)
+            empty = inspect.Parameter.empty
             parameters = [
-                inspect.Parameter(name, kinds[kind], default=default[0] if default else inspect.Parameter.empty)
-                for name, kind, default in rows
+                inspect.Parameter(
+                    name, kinds[kind], default=([*default, empty])[0], annotation=([*annotation, empty])[0]
+                )
+                for name, kind, default, annotation in rows[:-1]
             ]
-            return inspect.Signature(parameters)
+            return inspect.Signature(parameters, return_annotation=([*rows[-1][3], empty])[0])
         except Exception as error:
             raise AttributeError("__signature__") from error
 

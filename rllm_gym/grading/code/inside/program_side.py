@@ -19,6 +19,7 @@ from .channel import FrameChannel
 from .files import Files
 from .operations import Operations
 from .peer import ConversationError, Peer
+from .proxies import defines_equality, methods_of
 
 FILE = "solution.py"
 MAX_OUTPUT = 100_000
@@ -48,6 +49,7 @@ class CapturedOutput:
     def __init__(self) -> None:
         self._left = MAX_OUTPUT
         self._warnings: list[tuple[str, str]] = []
+        self._logs: list[tuple[str, int, str]] = []
         self._streams = {}
         for name in ("stdout", "stderr"):
             stream = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="\n", write_through=True)
@@ -74,7 +76,22 @@ class CapturedOutput:
                 found[name] = text
         if self._warnings:
             found["warnings"], self._warnings = self._warnings, []
+        if self._logs:
+            found["logs"], self._logs = self._logs, []
         return found
+
+    def record_logs(self) -> None:
+        """Report what the program logs, for handlers of the test."""
+        import logging
+
+        call_handlers = logging.Logger.callHandlers
+
+        def called(logger: logging.Logger, record: logging.LogRecord) -> None:
+            if len(self._logs) < 1000:
+                self._logs.append((record.name, record.levelno, record.getMessage()[:1000]))
+            call_handlers(logger, record)
+
+        logging.Logger.callHandlers = called  # type: ignore[method-assign, assignment]
 
 
 def _set_variable(name: str, value: str | None) -> None:
@@ -92,6 +109,8 @@ class ProgramSide:
         self._operations = Operations()
         self._module = types.ModuleType("solution")
         self._printed = CapturedOutput()
+        if "logging" in source:
+            self._printed.record_logs()
         self._peer = Peer(RelayConnection(channel), self._serve, first=1, guarded=False)
         self._files: Files | None = None
         self._patches: dict[tuple[str, ...], tuple[Any, Any]] = {}
@@ -163,11 +182,23 @@ class ProgramSide:
             return [_equal(operands[0], item) for item in operands[1]]
         if operation == "contents":
             return _contents(*operands)
-        if operation == "dataclass":
-            import dataclasses
-
+        if operation == "subclass":
+            return _subclass(*operands)
+        if operation == "functions":
+            return [name for name, value in vars(operands[0]).items() if isinstance(value, types.FunctionType)]
+        if operation == "super":
+            cls, target, name = operands
+            found = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+            return found.__get__(target, type(target))
+        if operation in ("dataclasses", "inspect"):
             name, target, args, kwargs = operands
-            return getattr(dataclasses, name)(target, *args, **kwargs)
+            return getattr(importlib.import_module(operation), name)(target, *args, **kwargs)
+        if operation == "special methods":
+            return methods_of(*operands), defines_equality(*operands)
+        if operation in ("dumps", "loads"):
+            import pickle
+
+            return getattr(pickle, operation)(*operands)
         if operation == "patch":
             return self._patch(*operands)
         if operation == "unpatch":
@@ -227,6 +258,35 @@ def _equal(left: Any, right: Any) -> bool:
         return bool(left == right)
     except Exception:
         return False
+
+
+def _subclass(name: str, bases: tuple[type, ...], members: dict[str, Any], kwargs: dict[str, Any]) -> type:
+    """Create a class of the tests that derives from one of the program; its functions call the tests' functions."""
+
+    def fill(names: dict[str, Any]) -> None:
+        names["__module__"] = "solution"
+        for key, (kind, *values) in members.items():
+            functions = (
+                [value if value is None else _calling(value, key) for value in values] if kind != "value" else []
+            )
+            if kind == "property":
+                names[key] = property(*functions)
+            elif kind == "function":
+                names[key] = functions[0]
+            else:
+                names[key] = {"classmethod": classmethod, "staticmethod": staticmethod}.get(kind, lambda item: item)(
+                    (functions or values)[0]
+                )
+
+    return types.new_class(name, bases, kwargs, fill)
+
+
+def _calling(function: Any, name: str) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
 
 
 def _contents(value: Any, base: str) -> Any:

@@ -7,6 +7,8 @@ not.
 
 from __future__ import annotations
 
+import sys
+import types
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -20,10 +22,12 @@ class RemoteOperations(Protocol):
     Attributes:
         released: Numbers of deleted stand-ins, and how often each was received.
         unsupported: Features that the test needs and this grader does not support.
+        ungradable: Why the test cannot be run, whatever the program.
     """
 
     released: list[tuple[int, int]]
     unsupported: list[str]
+    ungradable: str
 
     def ask(self, operation: str, *operands: Any) -> Any: ...
 
@@ -47,9 +51,8 @@ class RemoteOperations(Protocol):
 
 
 class Constructed(NamedTuple):
-    """How this side created an object: its sequence number, class and arguments."""
+    """How this side created an object: its class and arguments."""
 
-    number: int
     cls: type
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -58,12 +61,25 @@ class Constructed(NamedTuple):
 class Link:
     """The link from a stand-in to its object on the other side, which may drop the object after the link is deleted."""
 
-    __slots__ = ("constructed", "contents", "named", "number", "owned", "peer", "received")
+    __slots__ = (
+        "born",
+        "constructed",
+        "contents",
+        "lineage",
+        "named",
+        "number",
+        "owned",
+        "peer",
+        "received",
+        "receiver",
+    )
 
     def __init__(self, peer: RemoteOperations, number: int) -> None:
         self.peer = peer
         self.number = number
         self.received = 0
+        self.born = 0
+        """How many requests were made before it was received first."""
         self.contents: tuple[Any] | None = None
         """The plain value of an object whose class derives from a plain type, once requested."""
         self.owned = False
@@ -73,6 +89,10 @@ class Link:
         """Whether the class was accessed by its own name; the program may put a class in place of a function."""
         self.constructed: Constructed | None = None
         """The arguments it was created from, if this side called its class."""
+        self.lineage: frozenset[int] = frozenset()
+        """The requests of this side, with arguments that can be altered, on which the object depends."""
+        self.receiver: Link | None = None
+        """The link of the object whose method this is."""
 
     def __del__(self) -> None:
         if self.received:
@@ -155,12 +175,104 @@ class RemoteType(type):
     def __dir__(cls) -> Any:
         return _ask_type(cls, "dir")
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], **kwargs: Any) -> RemoteType:
+    # Positional, because a class statement may have a keyword of any name.
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> RemoteType:
         if "_rllm_facts" not in names:
-            base = next(base for base in bases if isinstance(base, RemoteType))
-            link = base._rllm_class_link
-            raise Unsupported(f"class {name} derives from {base.__name__}, which the program defines", link)
+            return _derive(name, bases, names, kwargs)
         return super().__new__(mcs, name, bases, names)
+
+    def __init__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> None:
+        super().__init__(name, bases, names)
+
+
+def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: dict[str, Any]) -> RemoteType:
+    """Create a class of this side that derives from one of the other side.
+
+    The class is made there, with functions that call back. Its objects live there as well.
+    """
+    base = next(base for base in bases if isinstance(base, RemoteType))
+    link = base._rllm_class_link
+    if link is None or any(_is_local(item) for item in bases):
+        what = f"class {name} derives from {base.__name__}, which the program defines, and from a class of the tests"
+        if link is not None:
+            link.peer.ungradable = link.peer.ungradable or what
+        raise Unsupported(what, link)
+    cell = names.pop("__classcell__", None)
+    members = {key: _member(value) for key, value in names.items() if key not in ("__module__", "__qualname__")}
+    created = link.peer.ask("subclass", name, bases, members, kwargs)
+    if not isinstance(created, RemoteType):
+        raise TypeError(f"{name} is not a class")
+    if cell is not None:
+        cell.cell_contents = created
+    for cls in created.__mro__:
+        if isinstance(cls, RemoteType) and cls._rllm_class_link is not None:
+            for function in filter(_is_method_name, link.peer.ask("functions", cls)):
+                special = function in _NAMES
+                if special and cls is created:
+                    # Operators of its objects are those of stand-ins, also where super() finds those of its bases.
+                    if function not in vars(cls) and not issubclass(cls, BaseException):
+                        type.__setattr__(cls, function, _operator(function))
+                elif function not in vars(cls) or (special and not issubclass(cls, BaseException)):
+                    type.__setattr__(cls, function, _InheritedMethod(cls, function))
+    return created
+
+
+def _is_method_name(name: Any) -> bool:
+    dunder = type(name) is str and name.startswith("__") and name.endswith("__")
+    return type(name) is str and not name.startswith("_rllm") and (not dunder or name in _NAMES or name == "__init__")
+
+
+def _operator(name: str) -> Any:
+    return _METHODS[name] if name in _METHODS else getattr(Remote, name)
+
+
+def refresh(cls: RemoteType) -> RemoteType:
+    """Learn the special methods that the other side added to a class."""
+    link = cls._rllm_class_link
+    if link is None:
+        raise TypeError(f"{cls.__name__} is not a class of the program")
+    methods, own_equality = link.peer.ask("special methods", cls)
+    cls._rllm_facts.update(methods=[name for name in methods if type(name) is str], own_equality=own_equality is True)
+    for name in cls._rllm_facts["methods"]:
+        if name in _METHODS and name not in vars(cls):
+            type.__setattr__(cls, name, _METHODS[name])
+    return cls
+
+
+def _is_local(cls: type) -> bool:
+    """Return whether the other side has no such class."""
+    return not isinstance(cls, RemoteType) and cls.__module__.split(".")[0] not in sys.stdlib_module_names
+
+
+def _member(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, types.FunctionType):
+        return "function", value
+    if isinstance(value, classmethod | staticmethod):
+        return type(value).__name__, value.__func__
+    if isinstance(value, property):
+        return "property", value.fget, value.fset, value.fdel
+    return "value", value
+
+
+class _InheritedMethod:
+    """A method of a class of the other side that a class of this side overrides, found by ``super()``."""
+
+    def __init__(self, cls: RemoteType, name: str) -> None:
+        self._cls = cls
+        self._name = name
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        link = self._cls._rllm_class_link
+        assert link is not None
+        if obj is None:
+            return link.peer.ask("getattr", owner, self._name)
+        # The first class that has the method is asked through the object; the others are meant by super().
+        first = next(cls for cls in type(obj).__mro__ if self._name in vars(cls))
+        if first is self._cls and self._name in _NAMES:
+            return types.MethodType(_operator(self._name), obj)
+        if first is self._cls:
+            return link.peer.ask("getattr", obj, self._name)
+        return link.peer.ask("super", self._cls, obj, self._name)
 
 
 def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
@@ -171,11 +283,20 @@ def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
 
 
 _VISIBLE = frozenset({"__dict__", "__wrapped__", "__annotations__", "__name__", "__qualname__", "__dataclass_fields__"})
+_VISIBLE |= {"__defaults__", "__kwdefaults__", "__match_args__"}
 
 
 def _is_private(name: str) -> bool:
     """Return whether the interpreter may look this name up itself. Such names are answered on this side."""
     return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
+
+
+_pickling: list[RemoteOperations] = []
+
+
+def _restored(data: bytes) -> Any:
+    """Restore an object of the other side that was pickled there, on that side."""
+    return _pickling[0].ask("loads", data)
 
 
 class _Attributes:
@@ -197,7 +318,9 @@ class _Attributes:
         return _link(self).peer.ask("deepcopy", self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"{type(self).__name__!r} object lives in another process and cannot be pickled here")
+        link = _link(self)
+        _pickling[:] = [link.peer]
+        return _restored, (link.peer.ask("dumps", self),)
 
 
 def _link(value: Any) -> Link:
@@ -210,9 +333,10 @@ def _link(value: Any) -> Link:
 class Remote(_Attributes, metaclass=RemoteType):
     """A stand-in for an object of the other side."""
 
+    # No annotations: stand-ins of functions would show them as theirs.
     __slots__ = ("__weakref__", "_rllm_link")
     _rllm_class_link = None
-    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    _rllm_facts = dict[str, Any]()  # noqa: RUF012 - never changed
 
     def __setattr__(self, name: str, value: Any) -> None:
         _link(self).peer.ask("setattr", self, name, value)
@@ -250,7 +374,7 @@ class Remote(_Attributes, metaclass=RemoteType):
 class RemoteExceptionMixin(_Attributes):
     """The mixin of stand-ins for exception classes."""
 
-    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    _rllm_facts = dict[str, Any]()  # noqa: RUF012 - never changed
 
     def __str__(self) -> Any:
         if "__str__" in type(self)._rllm_facts["methods"]:
@@ -283,6 +407,7 @@ UNARY = [
     "ceil",
     "bytes",
     "fspath",
+    "length_hint",
 ]
 ARITHMETIC = [
     "add",
@@ -309,6 +434,12 @@ _NAMES = frozenset(
     + [f"__{prefix}{name}__" for name in ARITHMETIC for prefix in ("", "r", "i")]
     + ["__contains__", "__await__", "__aiter__", "__eq__", "__hash__", "__str__", "__repr__", "__format__"]
 )
+
+
+def defines_equality(cls: type) -> bool:
+    """Return whether a class, or a base of it, defines ``__eq__`` in Python."""
+    found = next((vars(base)["__eq__"] for base in cls.__mro__ if "__eq__" in vars(base)), None)
+    return type(found) is not type(object.__eq__)
 
 
 def methods_of(cls: type) -> list[str]:
@@ -364,6 +495,10 @@ def _awaited(operation: str) -> Callable[..., Any]:
     return method
 
 
+_PLAIN: dict[Any, type] = {
+    kind.__name__: kind for kind in (int, float, complex, str, bytes, list, dict, tuple, set, frozenset)
+}
+
 _METHODS: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": _unary(name) for name in UNARY},
     **{f"__{name}__": _with_arguments(name) for name in WITH_ARGUMENTS},
@@ -405,6 +540,11 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         names["__hash__"] = BaseException.__hash__
     else:
         names |= {name: _METHODS[name] for name in facts["methods"] if name in _METHODS}
+        plain = _PLAIN.get(facts["plain"])
+        if plain is not None:
+            # isinstance(value, str) asks for it, after the type.
+            shown = type(facts["name"], (plain,), {"__module__": facts["module"]})
+            names["__class__"] = property(lambda self: shown)
         names["__slots__"] = ()
         bases = bases or (Remote,)
     try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-import copy
 import os
+import re
 import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .free_names import nodes
 from .peer import ConversationError
 from .proxies import Remote
 
@@ -71,6 +72,8 @@ class Runner:
         self._module = module
         self._tree = tree
         self._text = text
+        self.refresh: Callable[[], None] = lambda: None
+        """Reads the numbers and texts that are globals of the program."""
 
     def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         """Run all tests and report each.
@@ -89,12 +92,26 @@ class Runner:
 
     def _execute(self, tree: ast.Module) -> None:
         if self._report.show:
-            tree = ast.fix_missing_locations(_ErrorReporting().visit(tree))
+            tree = _ErrorReporting().visit(tree)
             self._module.__dict__["_rllm_equal"] = _assert_equal
-        exec(compile(tree, "test.py", "exec"), self._module.__dict__)  # noqa: S102 - this is the sandbox
+        exec(compile(tree, "test.py", "exec", dont_inherit=True), self._module.__dict__)  # noqa: S102 - this is the sandbox
 
 
-class _ErrorReporting(ast.NodeTransformer):
+class _StatementTransformer(ast.NodeTransformer):
+    """Visits statements only: an expression contains none, and may be a literal of megabytes."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            statements: list[ast.AST] = []
+            for item in getattr(node, name, ()):
+                found = self.visit(item)
+                statements += found if isinstance(found, list) else [found]
+            if statements:
+                setattr(node, name, statements)
+        return node
+
+
+class _ErrorReporting(_StatementTransformer):
     """Makes ``assert a == b`` report the actual value. Only for tests whose expected values may be shown."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -105,7 +122,7 @@ class _ErrorReporting(ast.NodeTransformer):
             and len(test.ops) == 1
             and isinstance(test.ops[0], ast.Eq)
         ):
-            function = ast.Name("_rllm_equal", ast.Load())
+            function = ast.copy_location(ast.Name("_rllm_equal", ast.Load()), test)
             node.test = ast.copy_location(ast.Call(function, [test.left, *test.comparators], []), test)
         return node
 
@@ -138,6 +155,8 @@ class AssertRunner(Runner):
     If there are none, for example because functions contain them all, the whole code is one test.
     """
 
+    _lines: list[str] | None = None
+
     def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         body = self._tree.body
         count = sum(_is_assertion(node) for node in body)
@@ -149,20 +168,30 @@ class AssertRunner(Runner):
         for node in body:
             is_test = _is_assertion(node)
             number += is_test
+            self.refresh()
             error = self._error_of([node])
             if error is None and is_test and not self._asserted:
                 error = "no assertion was reached"
-            where = (ast.get_source_segment(self._text, node) or "")[:500]
+            where = self._source_of(node) if self._report.show else ""
             if is_test or error is not None:
                 self._report.outcome(f"assert {number}" if is_test else "preparation", error, where=where)
             if error is not None and not is_test:
                 return
 
-    def _error_of(self, nodes: list[ast.stmt]) -> BaseException | str | None:
+    def _source_of(self, node: ast.stmt) -> str:
+        """Return the beginning of a statement; ``ast.get_source_segment`` takes time quadratic in a line's length."""
+        if self._lines is None:
+            self._lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n|$)", self._text)
+        found = "".join(self._lines[node.lineno - 1 : node.end_lineno])[: node.col_offset + 2000].encode()
+        last = (node.end_col_offset or 0) if node.end_lineno == node.lineno else None
+        text = found[node.col_offset : last].decode("utf-8", "replace")
+        return text[:500].rstrip()
+
+    def _error_of(self, statements: list[ast.stmt]) -> BaseException | str | None:
         self._asserted = False
         self._module.__dict__["_rllm_asserted"] = self._note
         try:
-            self._execute(_AssertionMarker().visit(ast.Module(copy.deepcopy(nodes), [])))
+            self._execute(_AssertionMarker().visit(ast.Module(statements, [])))
         except ConversationError:
             raise
         except BaseException as error:
@@ -191,11 +220,11 @@ class AssertRunner(Runner):
 
 def _is_assertion(node: ast.stmt) -> bool:
     if isinstance(node, ast.For | ast.While | ast.With | ast.Try):
-        return any(isinstance(item, ast.Assert) for item in ast.walk(node))
+        return any(isinstance(item, ast.Assert) for item in nodes(node))
     return isinstance(node, ast.Assert)
 
 
-class _AssertionMarker(ast.NodeTransformer):
+class _AssertionMarker(_StatementTransformer):
     """Records that an assertion was reached: a statement, a function with such a name, or an expected exception."""
 
     def visit_Assert(self, node: ast.Assert) -> Any:
@@ -206,7 +235,7 @@ class _AssertionMarker(ast.NodeTransformer):
 
     def visit_Try(self, node: ast.Try) -> Any:
         # The test may expect that the assertion in it is not reached.
-        holds = any(isinstance(item, ast.Assert) for item in ast.walk(node))
+        holds = any(isinstance(item, ast.Assert) for item in nodes(node))
         self.generic_visit(node)
         return self._marked(node) if holds else node
 

@@ -57,8 +57,8 @@ class SharedContainers:
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._reading = 0
         self._gone: set[int] = set()
-        self.changed_by_other = 0
-        """How often the other side changed a container that this side created."""
+        self.changed_by_other: list[tuple[Any, Any]] = []
+        """Containers of this side that the other side changed, each with its elements before."""
 
     def tree_of(self, value: Any) -> Tree | None:
         """Return the tree that identifies a container, registering a new one; ``None`` for other values."""
@@ -88,6 +88,10 @@ class SharedContainers:
         if entry is None:
             raise MalformedMessage("unknown container id")
         return entry.obj
+
+    def own(self) -> list[Any]:
+        """Return the containers that this side created and the other side still holds."""
+        return [entry.obj for number, entry in self._entries.items() if number % 2 == self._first]
 
     # Writing
 
@@ -138,10 +142,11 @@ class SharedContainers:
             changed = self._entries.get(expect(number, int))
             if changed is None:
                 raise MalformedMessage("change of an unknown container id")
-            if _KINDS.get(type(changed.obj)) != kind and not (kind == "nd" and _is_array(changed.obj)):
+            if _KINDS.get(type(changed.obj)) != kind and not (kind in ("nd", "array") and _is_array(changed.obj)):
                 raise MalformedMessage("a change of a container into another type")
             if number % 2 == self._first:
-                self.changed_by_other += 1
+                before = changed.snapshot if changed.snapshot is not _MISSING else _snapshot(changed.obj)
+                self.changed_by_other.append((changed.obj, before))
             changed.snapshot = _MISSING
             filling.append((changed, rest))
         for entry, rest in filling:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
+import importlib
+import itertools
 import json
 import os
 import sys
@@ -22,12 +25,22 @@ from .free_names import FreeNames, module_named, own_value
 from .guard import GuardedPeer, ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import ConversationError
-from .proxies import Remote, RemoteType
+from .proxies import Remote, RemoteType, refresh
 from .runners import RUNNERS, TestReporter
 
 MODULE = "test_solution"
 _MAIN = "__main__"
 """Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
+
+
+def _constants(trees: list[ast.Module]) -> list[Any]:
+    """Return the numbers and short texts of the tests, up to a limit."""
+    found = []
+    for node in itertools.islice(itertools.chain(*map(ast.walk, trees)), 20_000):
+        value = node.value if isinstance(node, ast.Constant) else None
+        if type(value) in (int, float) or (type(value) is str and 0 < len(value) < 100):
+            found.append(value)
+    return found
 
 
 class TaskRowError(Exception):
@@ -116,12 +129,15 @@ class TestSide:
             raise ConversationError(self.peer.broken)
         self._wire.report({"nonce": self.config["nonce"], **message})
 
+    def _send_error(self, text: str) -> None:
+        self._send({"kind": "error", "text": text, "ungradable": self.peer.ungradable[:300]})
+
     def run(self) -> None:
         try:
             trees = self._parse()
             error = self.peer.ask("load")
             if error:
-                self._send({"kind": "error", "text": error if type(error) is str else "the program did not load"})
+                self._send_error(error if type(error) is str else "the program did not load")
                 return
             if not self._run_tests(*trees):
                 return
@@ -129,9 +145,12 @@ class TestSide:
                 {
                     "kind": "done",
                     "changing": self.peer.changing_calls[-1000:],
+                    "mutation_result": self.peer.mutation_result,
                     "mutation_changed_inputs": self.peer.mutation_changed_inputs,
-                    "believed": sorted(self.peer.believed_equalities)[:1000],
+                    "believed": self.peer.believed_equalities,
+                    "altered_equality": self.peer.altered_equality,
                     "unsupported": [item[:300] for item in self.peer.unsupported[:5]],
+                    "ungradable": self.peer.ungradable[:300],
                 }
             )
         except TaskRowError as error:
@@ -157,6 +176,7 @@ class TestSide:
         solution._rllm_side, solution._rllm_replaced = self, {}
         sys.modules["solution"] = solution
         self._adapt_library(self.config["setup"] + self.config["test"])
+        self.peer.vocabulary = functools.cache(lambda: _constants([setup, test]))
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         namespace = module.__dict__
@@ -177,20 +197,21 @@ class TestSide:
         try:
             candidate = self.peer.ask("entry", path)
         except Exception as error:
-            self._send({"kind": "error", "text": f"the program does not define {self.config['entry']}: {error}"})
+            self._send_error(f"the program does not define {self.config['entry']}: {error}")
             return False
         entry = {first: candidate if len(path) == 1 else self.solution_value(first)[1]}
         namespace |= entry
         runner = RUNNERS[self.config["style"]](self.report, module, test, self.config["test"])
         try:
-            exec(compile(setup, "setup.py", "exec"), namespace)  # noqa: S102 - this is the sandbox
+            exec(compile(setup, "setup.py", "exec", dont_inherit=True), namespace)  # noqa: S102 - this is the sandbox
         except Exception as error:
             # The setup may use names that the program defines.
-            text = f"the code that prepares the tests failed: {type(error).__name__}: {error}"
-            self._send({"kind": "error", "text": text})
+            self._send_error(f"the code that prepares the tests failed: {type(error).__name__}: {error}")
             return False
         # A setup may define a stub of the tested function, as the prompts of HumanEval do.
         namespace |= entry
+        plain = [name for name in imported if type(namespace.get(name)) in (int, float, str, bool)]
+        runner.refresh = lambda: namespace.update({name: self.solution_value(name)[1] for name in plain})
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
         return True
 
@@ -231,6 +252,10 @@ class TestSide:
             name, text = item if type(item) is list and len(item) == 2 else ("", "")
             kind = _WARNINGS.get(name if type(name) is str else "", UserWarning)
             warnings.warn(str(text)[:1000], kind, stacklevel=2)
+        logged = message.get("logs")
+        for item in logged[:1000] if type(logged) is list else ():
+            if type(item) is list and [type(part) for part in item] == [str, int, str]:
+                _log(*item)
 
     def _adapt_library(self, text: str) -> None:
         """Redirect library functions that tests call for their effect on the program."""
@@ -252,11 +277,11 @@ class TestSide:
                 import numpy as np
 
                 np.random.seed = self._seeding(np.random.seed, "numpy")
-        if "dataclasses" in text:
-            import dataclasses
-
-            for name in ("asdict", "astuple", "replace", "fields"):
-                setattr(dataclasses, name, self._of_dataclasses(name, getattr(dataclasses, name)))
+        for module, names in _OF_OBJECTS.items():
+            if module in text:
+                imported = importlib.import_module(module)
+                for name in names:
+                    setattr(imported, name, self._asking(module, name, getattr(imported, name)))
 
     def _seeding(self, function: Any, name: str) -> Any:
         def seed(*args: Any, **kwargs: Any) -> None:
@@ -265,20 +290,37 @@ class TestSide:
 
         return seed
 
-    def _of_dataclasses(self, name: str, function: Any) -> Any:
-        def asked(target: Any, *args: Any, **kwargs: Any) -> Any:
+    def _asking(self, module: str, name: str, function: Any) -> Any:
+        def asked(target: Any = None, /, *args: Any, **kwargs: Any) -> Any:
             if isinstance(target, Remote | RemoteType):
-                return self.peer.ask("dataclass", name, target, args, kwargs)
+                answer = self.peer.ask(module, name, target, args, kwargs)
+                return refresh(answer) if isinstance(answer, RemoteType) else answer
+            if name == "dataclass" and target is None:
+                return functools.partial(asked, **kwargs)
             return function(target, *args, **kwargs)
 
         return asked
 
 
+_OF_OBJECTS = {
+    "dataclasses": ("asdict", "astuple", "dataclass", "fields", "replace"),
+    "inspect": ("getsource", "isasyncgenfunction", "isgeneratorfunction"),
+}
+"""Functions of the standard library that ask the other side about its objects."""
 _WARNINGS = {
     name: kind
     for name, kind in vars(__import__("builtins")).items()
     if isinstance(kind, type) and issubclass(kind, Warning)
 }
+
+
+def _log(name: str, level: int, text: str) -> None:
+    import logging
+
+    logging.lastResort = None
+    logger = logging.getLogger(name)
+    if logger.isEnabledFor(level):
+        logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), None))
 
 
 def _path_of(entry: str) -> list[tuple[str, bool]]:

@@ -1,0 +1,72 @@
+"""No program that cheats is paid, and honest ones are.
+
+``cases.jsonl`` has a record per line: a task with its tests and an honest program, followed by the attacks on it (class
+a: objects that compare favourably; b: data of the test that the program changes, at once or later; c: reading the test;
+d: telling runs apart; e: ending or patching the tests; f: hard-coded examples and formats); and honest programs, which
+were written before looking at the grader. ``refused`` is the reason for which one of them is not paid: its tests work
+only within one process, see ``docs/graders.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grade_many import grade_many
+
+from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests
+from rllm_gym.sandbox import Limits, SandboxPool
+
+LIMITS = Limits(cpu_s=10, wall_s=100)
+RECORDS: list[dict[str, Any]] = [
+    json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text("utf-8").splitlines()
+]
+TASKS = {record["task"]: record for record in RECORDS if "entry" in record and "task" in record}
+ATTACKS = {record["attack"]: record for record in RECORDS if "attack" in record}
+HONEST = {record["honest"]: record for record in RECORDS if "honest" in record}
+RIGHT = {f"twin of {name}": record for name, record in TASKS.items()} | {
+    name: record for name, record in HONEST.items() if "refused" not in record
+}
+
+
+def paid(pool: SandboxPool, records: dict[str, dict[str, Any]]) -> set[str]:
+    """Return the names of the programs that pass."""
+    programs = []
+    for record in records.values():
+        task = record if "entry" in record else TASKS[record["task"]]
+        if task.get("kind") == "stdio":
+            tests: Any = StdioTests(tuple(StdioTest(**test) for test in task["tests"]), limits=LIMITS)
+        else:
+            tests = FunctionTests(task["entry"], task["tests"], task["style"], limits=LIMITS)
+        programs.append((record["program"], tests))
+    return {name for name, verdict in zip(records, grade_many(pool, programs)) if verdict.correct}
+
+
+def sample(records: dict[str, dict[str, Any]], every: int) -> dict[str, dict[str, Any]]:
+    return {name: records[name] for name in list(records)[::every]}
+
+
+def test_the_suite_has_enough_cases_of_each_class() -> None:
+    classes = [record["class"] for record in ATTACKS.values()]
+    assert all(classes.count(name) >= 25 for name in "abcdef")
+    assert len(RIGHT) - len(TASKS) >= 250
+
+
+def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool: SandboxPool) -> None:
+    assert paid(pool, sample(ATTACKS, 16)) == set()
+    assert paid(pool, sample(RIGHT, 24)) == set(sample(RIGHT, 24))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(4))
+def test_no_attack_is_paid(confined_pool: SandboxPool, part: int) -> None:
+    assert paid(confined_pool, {name: ATTACKS[name] for name in list(ATTACKS)[part::4]}) == set()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(4))
+def test_honest_programs_are_paid(confined_pool: SandboxPool, part: int) -> None:
+    chosen = {name: RIGHT[name] for name in list(RIGHT)[part::4]}
+    assert set(chosen) - paid(confined_pool, chosen) == set()
