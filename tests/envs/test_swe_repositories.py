@@ -34,7 +34,10 @@ async def verdicts(task: Task) -> tuple[bool, bool, str]:
     """Return whether the reference solution is accepted, whether doing nothing is, and the reason."""
     base = prepare(repository_files(task.data["repo"]))
     tests = RepositoryTests(
-        dict(task.data["hidden_tests"]), tuple(task.data["fail_to_pass"]), tuple(task.data["pass_to_pass"])
+        dict(task.data["hidden_tests"]),
+        tuple(task.data["fail_to_pass"]),
+        tuple(task.data["pass_to_pass"]),
+        trace=task.data["trace"],
     )
     gold = Changes({path: TreeFile("file", text.encode()) for path, text in gold_patch(task).items()}, frozenset())
     solved = await grade_repository(shared_pool(), base.path, gold, tests)

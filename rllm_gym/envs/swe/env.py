@@ -93,7 +93,8 @@ class SWEEnv(AsyncTextEnv):
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``sandbox_tier: str``; ``resolved: bool``; ``patch: str``, the
     changes as a unified diff, at the end of the episode (at most 100,000 characters, ``""`` before); ``dropped_changes:
     list[str]``, changes that were not graded, each with the reason (test infrastructure, caches); ``verdict: str``, one
-    line on the grading. ``tools`` from ``reset`` contains the JSON schemas of the tools.
+    line on the grading; ``suspicious: list[str]``, what in the changes accesses what runs them: it decides nothing,
+    training counts it (``env/suspicious_fraction``). ``tools`` from ``reset`` contains the JSON schemas of the tools.
 
     ## Arguments
 
@@ -295,7 +296,8 @@ class SWEEnv(AsyncTextEnv):
         )
         dropped = tuple(printable(entry) for entry in verdict.dropped[:50])
         patch = await asyncio.to_thread(_patch_of, changes, work)
-        return _GradedEnd(verdict.correct, patch, dropped, printable(verdict.reason)[:2_000])
+        suspicious = tuple(printable(entry) for entry in verdict.suspicious)
+        return _GradedEnd(verdict.correct, patch, dropped, printable(verdict.reason)[:2_000], suspicious=suspicious)
 
     # Helpers
 
@@ -317,6 +319,7 @@ class SWEEnv(AsyncTextEnv):
         info["patch"] = end.patch
         info["dropped_changes"] = list(end.dropped)
         info["verdict"] = end.verdict
+        info["suspicious"] = list(end.suspicious)
 
     def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
@@ -346,6 +349,7 @@ class _GradedEnd:
     dropped: tuple[str, ...] = ()
     verdict: str = ""
     for_the_model: str = ""
+    suspicious: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

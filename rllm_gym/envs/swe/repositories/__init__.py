@@ -106,11 +106,12 @@ def _resolve(reference: object) -> tuple[Repository, RepoChange, int]:
 
 
 def _task(task_id: str, repository: Repository, change: RepoChange, number: int) -> Task:
-    tests, hidden = _rendered_tests(repository.name, number)
+    tests, hidden, trace = _rendered_tests(repository.name, number)
     failing = set(change.fail_to_pass)
     data = {
         "repo": f"{PREFIX}{repository.name}/{change.key}@{number}",
         "hidden_tests": hidden,
+        "trace": trace,
         "fail_to_pass": [tests[test] for test in change.fail_to_pass],
         "pass_to_pass": [tests[test] for test in repository.tests if test not in failing],
         "family": repository.name,
@@ -120,12 +121,12 @@ def _task(task_id: str, repository: Repository, change: RepoChange, number: int)
 
 
 @functools.lru_cache(maxsize=1024)
-def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the renamed ids of the tests, and the test files; shared by all tasks of this renaming."""
+def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str], str]:
+    """Return the renamed ids of the tests, the test files and their trace; shared by all tasks of this renaming."""
     repository = load_repository(name)
     renaming = repository.renaming(number)
     tests = {test: repository.renamed(test, renaming) for test in repository.tests}
-    return tests, repository.hidden_tests(renaming)
+    return tests, repository.hidden_tests(renaming), repository.renamed(repository.trace, renaming)
 
 
 @dataclass(frozen=True)

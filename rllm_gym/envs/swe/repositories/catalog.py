@@ -3,7 +3,7 @@
 ``<name>/`` is a finished repository. ``<name>.toml`` contains the hand-written data: names that may be renamed, bugs
 and features as edits, and calls whose results show a bug. ``<name>.json`` is written by
 ``scripts/verify_swe_repositories.py``, which runs everything: which tests fail with which change, the results of the
-calls.
+calls; so is ``<name>.trace``, what the tests observe in the finished repository.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Repository:
         names: Words that may be renamed everywhere, with their alternatives.
         tests: Ids of its tests; all pass.
         changes: By key.
+        trace: What its tests observe; see :func:`~rllm_gym.grading.swe.record_trace`.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Repository:
     names: Mapping[str, tuple[str, ...]]
     tests: tuple[str, ...]
     changes: Mapping[str, RepoChange]
+    trace: str = ""
 
     @functools.cached_property
     def _words(self) -> re.Pattern[str]:
@@ -220,7 +222,8 @@ def load_repository(name: str) -> Repository:
         statement = report(card["probe"], table["expected"], row["examples"])
         changes[row["key"]] = RepoChange(row["key"], "mutation", statement, (edit,), failing)
     names = {word: tuple(instead) for word, instead in card["names"].items()}
-    return Repository(name, dict(read_files(folder / name)), names, tests, changes)
+    trace = (folder / f"{name}.trace").read_text(encoding="utf-8")
+    return Repository(name, dict(read_files(folder / name)), names, tests, changes, trace)
 
 
 def read_files(folder: Traversable, prefix: str = "") -> list[tuple[str, str]]:
