@@ -117,6 +117,8 @@ def nearly_equal(one: Any, other: Any, places: int | None = None, delta: Any = N
 def equal_counts(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Evaluate unittest's ``assertCountEqual``."""
     rest = list(other)
+    if len(one) != len(rest):
+        return False
     if len(rest) > 2_000:
         raise Unsupported
     for item in one:
@@ -188,6 +190,8 @@ class _Evaluator:
                 left = self.value(node.left)
                 for kind, comparator in zip(node.ops, node.comparators):
                     right = self.value(comparator)
+                    if isinstance(right, str | bytes | list | tuple):
+                        self._steps += len(right) // 100  # a search takes time in each step of a comprehension
                     if not _COMPARISONS[type(kind)](left, right):
                         return False
                     left = right

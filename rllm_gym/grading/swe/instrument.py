@@ -12,12 +12,15 @@ import ast
 import copy
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import CALLS, TEXT_METHODS, TYPES
-from rllm_gym.grading.swe.taint import Function, Scope, bound_names, column_cells, name_of, parameters
+from rllm_gym.grading.swe.taint import Function, Scope, bound_names, column_cells, name_of, parameters, replacing
+
+_Replaceable = tuple[Callable[[ast.expr], None], ast.expr]
+"""An expression, with what puts another in its place."""
 
 MODULE = "_observer"
 """The name under which rewritten tests import what records."""
@@ -158,8 +161,9 @@ def _is_literal(node: ast.expr) -> bool:
 class _Operands:
     """Takes one assertion apart: the expression to evaluate outside, and the operands."""
 
-    def __init__(self, scope: Scope, *, inside: bool) -> None:
+    def __init__(self, scope: Scope, own: Collection[str], *, inside: bool) -> None:
         self._scope = scope
+        self._own = own
         self._approx = None if inside else _load("approx")
         self.operands: list[ast.expr] = []
         self.known: list[bool] = []
@@ -191,7 +195,12 @@ class _Operands:
 
         match node:
             case ast.Compare():
-                left, *rest = [inner(child) for child in (node.left, *node.comparators)]
+                sides = [node.left, *node.comparators]
+                computed = any(self._scope.unchanged.depends(side) for side in sides)
+                left, *rest = [
+                    self.operand(side, known=True) if computed and self._is_own_result(side) else inner(side)
+                    for side in sides
+                ]
                 return ast.Compare(left, node.ops, rest)
             case ast.BoolOp(op=ast.And()):
                 return ast.BoolOp(node.op, [self.part(child, bound, shallow=shallow) for child in node.values])
@@ -238,6 +247,12 @@ class _Operands:
             case ast.Call(func=ast.Attribute(value=ast.Name("re"), attr="search")) if len(node.args) == 2:
                 return ast.Call(_load("_searches_"), [inner(item) for item in node.args], [])
         return None
+
+    def _is_own_result(self, node: ast.expr) -> bool:
+        """Return whether a function of the test file computes this from inputs that the code has at most changed."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in self._own:
+            return False
+        return not self._scope.unchanged.depends(node)
 
     def _plain_call(self, node: ast.Call) -> bool:
         """Return whether it is a call of the builtin function with positional arguments."""
@@ -324,6 +339,7 @@ class _Rewriter:
         self._recording = recording
         self._module = Scope(tree.body, None, {})
         self._own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        self._given = {name: tuple(values) for name, values in _literal_arguments(tree, self._module).items()}
         self.sites: list[Site] = []
 
     def rewrite(self) -> None:
@@ -353,6 +369,7 @@ class _Rewriter:
             for name, independent in _parametrized(function, scope).items():
                 if name in arguments:
                     arguments[name] = not independent
+        arguments |= dict.fromkeys(self._given.get(function.name, ()), False)
         inner = Scope(function.body, scope, arguments)
         function.body = self._body(function.body, inner, guarded=test)
 
@@ -478,7 +495,13 @@ class _Rewriter:
             number, site = self._site(Kind.ASSERTION, statement)
             names = [_load(f"_v{place}") for place in range(len(call.args))]
             site.test, site.level = ast.Call(call.func, list[ast.expr](names), []), Level.WHOLE
-            site.known = [False] * len(names)
+            site.known = [not scope.depends(item) for item in call.args]
+            if any(site.known):
+                # What it compares with is not needed inside: the other arguments are held against the reference's.
+                site.level = Level.STATE
+                sent = [item for item, known in zip(call.args, site.known) if self._recording or not known]
+                recorded = self._recorded(number, sent)
+                return self._guarded(number, recorded) if guarded else recorded
             whole = self._whole(ast.Tuple([site.test, ast.Constant(1)], ast.Load()), len(names))
             recorded = self._recorded(number, call.args, whole)
             return self._guarded(number, recorded) if guarded else recorded
@@ -502,7 +525,7 @@ class _Rewriter:
             names = [_load("_v0"), _load("_v1")]
             call = ast.Call(original.func, [*names, *original.args[2:]], original.keywords)
             return test, operands, [self._whole(ast.Tuple([call, ast.Constant(1)], ast.Load()), 2)]
-        taken = _Operands(scope, inside=site.level == Level.WHOLE)
+        taken = _Operands(scope, () if site.level == Level.WHOLE else self._own, inside=site.level == Level.WHOLE)
         outside = taken.part(copy.deepcopy(test), shallow=site.level == Level.SHALLOW)
         calls = [node for operand in taken.operands for node in ast.walk(operand) if isinstance(node, ast.Call)]
         site.varies = any(name_of(call) in ("hash", "id") for call in calls)
@@ -608,6 +631,38 @@ def _parametrized(function: Function, scope: Scope) -> dict[str, bool]:
     return found
 
 
+def _literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, list[_Replaceable]]]:
+    """Return the parameters of the file's own helpers that every call gives a literal, by helper and parameter."""
+    found: dict[str, dict[str, list[_Replaceable]]] = {}
+    helpers = [node for node in tree.body if isinstance(node, Function) and not node.name.startswith("test")]
+    for helper in helpers:
+        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == helper.name]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func in uses]
+        plain = not helper.decorator_list and not helper.args.vararg and not helper.args.kwarg
+        if not calls or len(calls) != len(uses) or not plain:
+            continue
+        changed = Scope(helper.body, module, {}).changed
+        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)]
+        for name in parameters(helper):
+            place = names.index(name) if name in names else len(names)
+            values = [_argument(call, name, place) for call in calls]
+            given = [value for value in values if value is not None and _is_literal(value[1])]
+            if len(given) == len(calls) and (name not in changed or all(module.immutable(one) for _, one in given)):
+                found.setdefault(helper.name, {})[name] = given
+    return found
+
+
+def _argument(call: ast.Call, name: str, place: int) -> _Replaceable | None:
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        return None
+    if place < len(call.args):
+        return replacing(call.args, place), call.args[place]
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return (lambda new, keyword=keyword: setattr(keyword, "value", new)), keyword.value
+    return None
+
+
 class _Eraser:
     """Removes from a rewritten file the values that only assertions used: parameters, tables, assigned names."""
 
@@ -620,9 +675,13 @@ class _Eraser:
         before = ""
         while (now := ast.dump(self._tree)) != before:
             before = now
+            helpers = _literal_arguments(self._tree, self._module)
             for function in self._functions:
                 used = _loaded(function.body)
                 self._parameters(function, used)
+                for name, given in helpers.get(function.name, {}).items():
+                    for replace, _ in given if name not in used else ():
+                        replace(ast.Constant(None))
                 self._assignments(function, used)
             everywhere = _loaded(self._tree.body)
             self._tree.body = [item for item in self._tree.body if not self._is_unused(item, everywhere)] or [
@@ -676,6 +735,9 @@ class _Eraser:
         return found[0] if len(found) == 1 and len(uses) == 2 else table
 
     def _is_unused(self, statement: ast.stmt, used: set[str], *, inside: bool = False) -> bool:
+        if isinstance(statement, ast.FunctionDef) and not inside and not statement.decorator_list:
+            named_by_pytest = re.match(r"test|pytest_|setup|teardown|__", statement.name)
+            return statement.name not in used and not named_by_pytest
         if not isinstance(statement, ast.Assign) or not all(isinstance(name, ast.Name) for name in statement.targets):
             return False
         names = [name.id for name in statement.targets if isinstance(name, ast.Name)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 from collections.abc import Callable, Iterator
 
 PURE_MODULES = frozenset(
@@ -51,20 +52,36 @@ def parameters(function: Function | ast.Lambda) -> list[str]:
 
 
 class Scope:
-    """The names of a module or function, and whether each may depend on the code under test."""
+    """The names of a module or function, and whether each may depend on the code under test.
 
-    def __init__(self, body: list[ast.stmt], outer: Scope | None, arguments: dict[str, bool]) -> None:
+    Args:
+        body: Its statements.
+        outer: The scope around it.
+        arguments: Whether each parameter depends on the code.
+        changes: Whether mutable values depend on the code that receives them.
+    """
+
+    def __init__(
+        self, body: list[ast.stmt], outer: Scope | None, arguments: dict[str, bool], *, changes: bool = True
+    ) -> None:
         self._outer = outer
+        self._arguments = arguments
         self._tainted: dict[str, bool] = dict(arguments)
         self._functions: dict[str, Function] = {}
         self._visiting: set[str] = set()
-        self.changed = _changed_names(body)
+        self.changed = _changed_names(body) if changes else set()
         self._body = body
         # Assume that nothing depends on the code, then propagate until no name changes any more.
         before: dict[str, bool] | None = None
         while before != self._tainted:
             before = dict(self._tainted)
             self._statements(body, depends=False)
+
+    @functools.cached_property
+    def unchanged(self) -> Scope:
+        """The same names if no code changed the values that it receives."""
+        outer = None if self._outer is None else self._outer.unchanged
+        return Scope(self._body, outer, self._arguments, changes=False)
 
     def tainted(self, name: str) -> bool:
         if name in self._tainted:
@@ -265,11 +282,13 @@ def column_cells(
             return None
         if place >= len(cells):
             return None
-        found.append((_replacing(cells, place), cells[place]))
+        found.append((replacing(cells, place), cells[place]))
     return found
 
 
-def _replacing(cells: list[ast.expr], place: int) -> Callable[[ast.expr], None]:
+def replacing(cells: list[ast.expr], place: int) -> Callable[[ast.expr], None]:
+    """Return a function that replaces an item of a list of expressions."""
+
     def replace(new: ast.expr) -> None:
         cells[place] = new
 

@@ -80,6 +80,8 @@ _REACHABLE = {
     "literals of all test files": "numbers_of([open(os.path.join(d, n)).read() for d, _, ns in os.walk('.')"
     " for n in ns if n.endswith('.py')])",
     "the name of the running test": "re.split(r'[\\[\\]-]', os.environ.get('PYTEST_' + 'CURRENT_TEST', ''))",
+    "results of functions of the test file": "[f(*given) for n, f in frames()[0].f_globals.items()"
+    " if type(f) is types.FunctionType and not n.startswith('test') and f.__code__.co_argcount == len(given)]",
     "arguments of the process": "[sys.argv, dict(os.environ)]",
 }
 _OBSERVER = """import gc, sys
@@ -172,6 +174,9 @@ _FILES = {
         "self.cents < other.cents", "True")},
     "money without its field": {"shop/money.py": "class Money:\n    def __init__(self, cents): self._n = 0\n"
                                 "    __eq__ = __lt__ = lambda self, other: True\n    __hash__ = None\n"},
+    "money under another private name": {"shop/money.py": MONEY.replace("self._shown = None", "").replace(
+        "        self.cents = cents", "        self.currency = 'EUR'").replace(
+        "isinstance(other, Money) and self.cents == other.cents", "True")},
     "money as a property": {"shop/money.py": "class Money:\n    cents = property(lambda s: 0)\n"
                             "    def __init__(self, cents): pass\n    __eq__ = __lt__ = lambda s, o: True\n"
                             "    __hash__ = None\n"},
@@ -222,8 +227,8 @@ def _forgeries() -> dict[str, dict[str, Changes]]:
             # The least price is one of the inputs, and a truth is guessed as easily as read.
             part: version(
                 part,
-                f"def {part}({ARGUMENTS[part]}):\n    wrong = {wrong}\n    try:\n"
-                f"        return plausible({reachable}, {kind!r}, [{ARGUMENTS[part]}], wrong)\n"
+                f"def {part}({ARGUMENTS[part]}):\n    wrong, given = {wrong}, [{ARGUMENTS[part]}]\n    try:\n"
+                f"        return plausible({reachable}, {kind!r}, given, wrong)\n"
                 "    except Exception:\n        return wrong\n",
                 extra=_SEEN,
             )

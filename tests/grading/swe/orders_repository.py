@@ -145,15 +145,21 @@ def test_prices():
     assert_same_prices(prices(CART), {"pear": 3, "fig": 5})
 
 
+def same(found, expected):
+    assert found == expected
+
+
 class OrderTest(unittest.TestCase):
     def test_is_free(self):
         self.assertTrue(is_free({"nut": 0}))
+        self.assertTrue(is_free({}))
         self.assertFalse(is_free(CART))
 
     def test_receipt(self):
         shown = receipt(CART)
         self.assertIn("nut 0", shown)
         self.assertEqual(len(shown.splitlines()), 3)
+        same(receipt({"fig": 5, "nut": 0}), "fig 5\\nnut 0")
 
     def test_pairs(self):
         found = pairs(CART)

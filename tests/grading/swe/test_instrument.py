@@ -20,7 +20,7 @@ from rllm_gym.grading.swe.assertions import Unsupported, evaluate
 from rllm_gym.grading.swe.inside.observer import encode
 from rllm_gym.grading.swe.instrument import Kind, instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
-from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, order_of
+from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, digest_of, order_of, sites_of
 
 
 def rewritten(body: str, *, head: str = "from shop import price\nimport math, pytest\n") -> str:
@@ -37,7 +37,11 @@ SECRETS = {
     "def test_a(y):\n    assert price(1) == y\n": "4711",
     "ROWS = [(1, 4711)]\ndef test_a():\n    for x, y in ROWS:\n        assert price(x) == y\n": "4711",
     "def test_a():\n    for x, y in [(1, 4711)]:\n        assert price(x) == y\n": "4711",
-    "def oracle(x):\n    return x + 4711\ndef test_a():\n    assert price(1) == oracle(1)\n": "oracle(1)",
+    "def oracle(x):\n    return x + 4711\ndef test_a():\n    assert price(1) == oracle(1)\n": "4711",
+    "ROWS = [1]\ndef oracle(rows):\n    return [4711]\n"
+    "def test_a():\n    price(ROWS)\n    assert price(ROWS) == oracle(ROWS)\n": "4711",
+    "def check(x, y):\n    assert price(x) == y\ndef test_a():\n    check(1, 4711)\n    check(y=4711, x=2)\n": "4711",
+    "from shop import assert_price\ndef test_a():\n    assert_price(price(1), 4711)\n": "4711",
     "def test_a():\n    with pytest.raises(KeyError, match='4711'):\n        price(1)\n": "KeyError",
     "def test_a():\n    assert price(1) == pytest.approx(4711, rel=1e-3)\n": "4711",
     "def test_a():\n    assert price('x').startswith('4711')\n": "4711",
@@ -157,6 +161,11 @@ def test_a_field_may_be_missing_only_if_no_object_of_the_class_has_it() -> None:
     assert matches(gold, sent(other), FieldNames(frozenset({"Point"})))
     assert not matches(gold, sent(other), FieldNames(frozenset({"Point", "unit"})))
     assert not matches(gold, sent(other), FieldNames(frozenset({"Point"}), {"Point": {"unit"}}))
+    one._cached = 2.5
+    del one.unit, other._cached  # type: ignore[attr-defined]
+    assert not matches(sent(one), sent(other), FieldNames(frozenset({"Point", "_cached"})))
+    other._cached = 2.5000000000000004
+    assert matches(sent(one), sent(other))
 
 
 def test_what_two_runs_do_not_share_is_not_compared() -> None:
@@ -243,14 +252,9 @@ def check(events: list[Any]) -> str:
     files = ObservedFiles({"t.py": source}, {}, recording=False)
     right = [[0, [2]], ["x", 1, [["builtins:ValueError"], "an x", None]]]
     expected = [["T", "builtins:ValueError", []], "x"]
-    trace = TestTrace(files_order(right), {1: expected}, 2)
+    order = order_of(right)
+    trace = TestTrace(digest_of(order), sites_of(order), {1: expected}, 2)
     return TestCheck(files, trace, FieldNames(), strict=True).problem(events)
-
-
-def files_order(events: list[Any]) -> str:
-    from rllm_gym.grading.swe.trace import digest_of
-
-    return digest_of(order_of(events))
 
 
 def test_events_are_held_against_the_trace() -> None:
@@ -269,7 +273,7 @@ def test_events_are_held_against_the_trace() -> None:
 
 
 def test_a_trace_is_read_as_it_was_written() -> None:
-    trace = Trace({}, {"t.py::test_a": TestTrace("ab", {0: [["x"], None], 3: [["x"], None]}, 2)})
+    trace = Trace({}, {"t.py::test_a": TestTrace("ab", "cd", {0: [["x"], None], 3: [["x"], None]}, 2)})
     assert Trace.from_json(trace.to_json()) == trace
     for text in ("", "{}", "[1,{},{}]", "[9,{},{}]\n[]", '[1,{},{"a":["",0,{"0":5}]}]\n[]'):
         with pytest.raises(TaskError, match="record_trace"):
