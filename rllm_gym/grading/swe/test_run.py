@@ -312,7 +312,6 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
     words = shlex.split(tests.test_command or "")
     asked = [*_addopts(base), *(words[words.index("pytest") + 1 :] if "pytest" in words else words[1:])]
     options = ["--rootdir=.", "--continue-on-collection-errors", "--tb=short", "-o", "addopts="]
-    options += ["-o", "cache_dir=/tmp/.pytest_cache"]
     for name in _PLUGINS_OFF:
         options += ["-p", f"no:{name}"]
     conftests = _conftest_text(base)
@@ -324,6 +323,10 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
         following = asked[position] if position < len(asked) else ""
         if word in _KEPT_FLAGS or (equals and name in _KEPT_WITH_VALUE) or (word[:2] in ("-W", "-p") and len(word) > 2):
             options.append(word)
+        elif word == "-m" and following.startswith("not "):
+            # Tests that the project itself leaves out: they take minutes, or need a service.
+            position += 1
+            options += [word, following]
         elif word in _KEPT_WITH_VALUE and following:
             position += 1
             if not (word == "-o" and following.startswith("addopts")):
