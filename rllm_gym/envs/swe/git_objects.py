@@ -96,21 +96,18 @@ class GitSource:
     def entries(self, commit: str) -> Iterator[GitEntry]:
         """Yield everything in the tree of a commit, with its stored content: no filters, no conversion of line ends.
 
+        Submodules are left out.
+
         Raises:
-            TaskError: The commit is missing, has submodules, or contains forbidden paths.
+            TaskError: The commit is missing, or contains forbidden paths.
         """
         commit = self.resolve(commit)
         listing = _git(["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit], self.folder)
         if listing.returncode:
             raise TaskError(f"the tree of {commit} in {self.name!r} cannot be read: {_last_line(listing.stderr)}")
         rows = [_row(row, self.name) for row in listing.stdout.split(b"\0") if row]
-        modules = [path for mode, _, path in rows if mode == "160000"]
-        if modules:
-            raise TaskError(
-                f"{self.name!r} has submodules ({', '.join(modules[:5])}), whose files are not part of its commits; "
-                "use a plain directory that contains them (a recursive clone without .git), or a commit without "
-                "submodules"
-            )
+        # A submodule's files are not in the commit; like a plain clone, the tree lacks them.
+        rows = [row for row in rows if row[0] != "160000"]
         yield from self._contents(rows)
 
     def _contents(self, rows: list[tuple[str, str, str]]) -> Iterator[GitEntry]:
