@@ -110,7 +110,8 @@ class SWEEnv(AsyncTextEnv):
         split: ``"train"``, ``"validation"`` or ``"test"``, by the content of the task. ``None`` means ``"train"`` for
             built-in tasks and every row of a file.
         task_seed: A different seed gives different built-in tasks.
-        num_tasks: Number of tasks: the first rows of a file, or built-in tasks (1,000,000 by default).
+        num_tasks: Number of tasks: the first rows of a file, or built-in tasks. By default every built-in change of the
+            split once; more tasks are changes with renamed identifiers.
         max_turns: Number of replies; invalid ones count.
         sandbox: ``"auto"``, ``"namespaces"``, ``"landlock"``, ``"docker"``, ``"unsafe"``, or your own
             :class:`~rllm_gym.sandbox.SandboxPool`, which you close.
