@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -26,6 +26,11 @@ _REFERENCE = re.compile(
     r"(?:#\d+|GH-\d+|https?://\S+/(?:issues|pull)/\d+)[)\]]?[.,;]?",
     re.IGNORECASE,
 )
+_MAINTENANCE = re.compile(
+    r"\W*(?:bump|release|prepare|drop|typ(?:e|ing)s?\b|annotat|refactor|re-?format|format|lint|style|pre-commit|rename|"
+    r"clean|docs?\b|chore|ci\b|build|upgrade|moderni[sz]e|move|merge branch|revert|black|ruff|py3\d?\b|pyupgrade)",
+    re.IGNORECASE,
+)
 _TEST_DATA = re.compile(r"tests?[-_]?(data|files|cases|resources|fixtures)|fixtures", re.IGNORECASE)
 _FEWEST_WORDS = 4
 
@@ -39,6 +44,7 @@ class FixCommit:
         commit: Its full id.
         parent: The id of its first parent.
         message: Its message.
+        date: Its date, such as ``2024-05-31``.
         fix: Its changes outside of the tests.
         tests: Test files, and their data files, that it added or changed: text by path.
         left_out: Changes to tests that cannot be hidden, with the reason.
@@ -51,6 +57,7 @@ class FixCommit:
     commit: str
     parent: str
     message: str
+    date: str
     fix: Changes
     tests: Mapping[str, str]
     left_out: tuple[str, ...]
@@ -79,6 +86,17 @@ def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
         TaskError: There is no such repository or commit, the commit has no parent, or it changes no tests or only
             tests; the message names a solution.
     """
+    with open_repository(repo) as source:
+        return _taken_apart(source, revision, Path(os.path.realpath(os.path.expanduser(repo))))
+
+
+@contextmanager
+def open_repository(repo: str | os.PathLike[str]) -> Iterator[GitSource]:
+    """Open a clone or a git bundle for the duration of the block.
+
+    Raises:
+        TaskError: It is neither.
+    """
     path = Path(os.path.realpath(os.path.expanduser(repo)))
     with ExitStack() as stack:
         source = open_directory(path) if path.is_dir() else None
@@ -86,12 +104,37 @@ def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
             source = stack.enter_context(open_bundle(path))
         if source is None:
             raise TaskError(f"{os.fspath(repo)!r} is neither a git repository nor a git bundle; use a local clone")
-        return _taken_apart(source, revision, path)
+        yield source
+
+
+def candidate_commits(source: GitSource, revision: str | None, *, scanned: int, max_files: int = 10) -> Iterator[str]:
+    """Yield commits that change Python sources and Python tests, newest first, of one branch and its merges.
+
+    Commits inside merged branches are left out: there the tests often come in one commit and the fix in another, and
+    the merge contains both. So are commits whose first line names maintenance, such as ``Bump version``.
+
+    Args:
+        source: The repository.
+        revision: The newest commit, ``None`` for ``HEAD``.
+        scanned: Number of commits looked at.
+        max_files: Commits that change more files are left out; they are rarely a fix.
+    """
+    for commit in source.first_parents(revision, scanned):
+        parents, message, _ = source.lineage(commit)
+        lines = [line for line in message.splitlines() if line.strip() and not _MERGE.fullmatch(line.strip())]
+        if not lines or _MAINTENANCE.match(lines[0]):
+            continue
+        changed = source.changed_paths(commit, parents[0]) if parents else []
+        python = [path for path in changed if path.endswith(".py")]
+        tests = [path for path in python if _belongs_to_tests(path)]
+        named = any(PurePosixPath(path).name != "conftest.py" for path in tests)
+        if named and len(python) > len(tests) and len(changed) <= max_files:
+            yield commit
 
 
 def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
     commit = source.resolve(revision)
-    parents, message = source.lineage(commit)
+    parents, message, date = source.lineage(commit)
     if not parents:
         raise TaskError(
             f"{commit[:12]} is the first commit of {str(path)!r}; a task needs a parent commit to start from"
@@ -134,6 +177,7 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
         commit=commit,
         parent=parents[0],
         message=message,
+        date=date,
         fix=Changes(written, frozenset(removed)),
         tests=tests,
         left_out=tuple(left_out),

@@ -71,6 +71,8 @@ class TestRun:
         shadowing: Changes left out because they would shadow installed packages.
         code: The exit code of the command.
         tampered: Test files whose text had changed at the end of the run.
+        timed_out: Whether it was stopped by its timeout.
+        wall_s: How long it took, in seconds.
     """
 
     outcomes: dict[str, list[HiddenTestOutcome]] = field(default_factory=dict)
@@ -79,6 +81,8 @@ class TestRun:
     shadowing: tuple[str, ...] = ()
     code: int | None = None
     tampered: tuple[str, ...] = ()
+    timed_out: bool = False
+    wall_s: float = 0.0
 
 
 class TestRunner:
@@ -168,7 +172,7 @@ class TestRunner:
         if first.get("event") != "ready":
             shown = result.output[-500:].decode(errors="replace")
             raise SandboxFault(f"the test run did not start (exit code {result.exit_code}): {shown!r}")
-        run = TestRun(code=result.exit_code)
+        run = TestRun(code=result.exit_code, timed_out=result.timed_out, wall_s=result.wall_s)
         run.shadowing = tuple(f"{path}: would shadow the installed {name}" for name, path in first["shadowing"])
         if result.timed_out:
             run.broken = "the tests did not finish in time"
