@@ -86,7 +86,7 @@ def _add_from_repo(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "from-repo",
         help="convert the bug-fix commits of a clone to tasks, without Docker",
         description="Try the newest commits of a local Python repository that change sources and tests. For each one,\n"
-        "a virtual environment is created from the project's metadata (this installs packages, with uv as of the\n"
+        "a virtual environment is created from the project's metadata (this installs packages as of the\n"
         "commit's date), and its tests run in the sandbox. Tasks are appended to the file OUTPUT as they are found;\n"
         "the same command continues an interrupted one. The last lines count why the other commits made no task.",
         epilog="example:\n  rllm-gym swe from-repo ~/src/boltons --limit 50 --output tasks.jsonl",

@@ -17,11 +17,14 @@ from tests.envs.test_swe_from_commit import BEFORE, BUGGY, FIX, FIXED, NEW_TESTS
 
 OTHER = "def double(number):\n    return 3 * number\n"
 OTHER_TESTS = "from pkg.other import double\n\n\ndef test_double():\n    assert double(21) == 42\n"
+MORE_TESTS = "\n\ndef test_four():\n    assert half(4) == 2\n"
+RESTYLED = '"""Tests of half."""\n\n' + NEW_TESTS.replace("\n", "  # a half\n") + MORE_TESTS
 HISTORY: list[tuple[str, dict[str, str | None]]] = [
     ("start", BEFORE | {"pkg/other.py": OTHER, "pyproject.toml": '[project]\nname = "half-s"\n'}),
     ("half() gives a third of the number (#12)", dict(FIX)),
     ("Bump version", {"pkg/__init__.py": "__version__ = '2'\n", "tests/test_core.py": NEW_TESTS + "\n"}),
-    ("More speed for everyone who halves", {"pkg/core.py": FIXED + "\n", "tests/test_core.py": NEW_TESTS}),
+    ("More speed for everyone who halves", {"pkg/core.py": FIXED + "\n", "tests/test_core.py": NEW_TESTS + MORE_TESTS}),
+    ("Nicer halves", {"pkg/core.py": FIXED + "# nicer\n", "tests/test_core.py": RESTYLED}),
     ("only sources", {"pkg/core.py": FIXED}),
     ("fix double", {"pkg/other.py": OTHER.replace("3", "2"), "tests/test_other.py": OTHER_TESTS}),
     ("remove tests", {"pkg/core.py": FIXED + "#\n", "tests/test_other.py": None}),
@@ -57,7 +60,7 @@ def test_commits_become_tasks_or_reasons_once(root: Path) -> None:
     assert double.row["statement"].startswith("fix double\n\n")
     assert "test_double" in double.row["statement"]
     assert double.row["fail_to_pass"] == ["tests/test_other.py::test_double"]
-    assert len(double.row["pass_to_pass"]) == 3  # of a file that the commit does not change
+    assert len(double.row["pass_to_pass"]) == 4  # of a file that the commit does not change
     assert run_episode(double.row, "```bash\nsed -i s/3/2/ pkg/other.py\n```", "```bash\nsubmit\n```") == 1
     assert run_episode(double.row, "```bash\nsubmit\n```") == 0
     skipped = tasks_from_repo(root, runtime=None, repeats=1, limit=1, skip={double.row["id"]})

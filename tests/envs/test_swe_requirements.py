@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from rllm_gym.core import TaskError
+from rllm_gym.envs.swe import environment
 from rllm_gym.envs.swe.build_outputs import entry_points
-from rllm_gym.envs.swe.environment import environment_for
+from rllm_gym.envs.swe.environment import _interpreters, environment_for
 from rllm_gym.envs.swe.requirements import read_requirements
 
 
@@ -57,7 +59,9 @@ def test_all_places_of_a_pyproject_are_read(tmp_path: Path) -> None:
 
 
 def test_older_metadata_is_read(tmp_path: Path) -> None:
-    setup = "REQUIRES = ['six', 'attrs>=20']\nfrom setuptools import setup\n"
+    setup = (
+        "REQUIRES = ['six', 'attrs>=20']\nfrom setuptools import Extension, setup\nEXTENSION = Extension(name='_c')\n"
+    )
     setup += (
         "setup(name='halves', install_requires=REQUIRES, extras_require={'test': ['mock']}, version=open('x').read())\n"
     )
@@ -145,6 +149,50 @@ def test_an_environment_is_created_once_and_as_of_the_date(tmp_path: Path, monke
     (place / ".complete").unlink()  # as if its creation had been interrupted
     assert environment_for(root, "2030-05-04") == place
     assert len(log.read_text().splitlines()) == 2 * len(calls)
+
+
+def test_an_interpreter_of_pyenv_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minor = next(minor for minor in (12, 13) if minor != sys.version_info.minor)
+    bin_of = tmp_path / "home" / ".pyenv" / "versions" / f"3.{minor}.1" / "bin"
+    bin_of.mkdir(parents=True)
+    (bin_of / f"python3.{minor}").symlink_to(sys.executable)
+    log = tmp_path / "log"
+    uv = write(tmp_path / "bin", uv=UV.format(python=sys.executable, log=str(log))) / "uv"
+    uv.chmod(0o755)
+    # As pyenv does with a version that is not selected.
+    stand_in = write(uv.parent, **{f"python3_DOT_{minor}": "#!/bin/sh\nexit 127\n"}) / f"python3.{minor}"
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = f"[project]\nname = 'a'\nrequires-python = '>=3.{minor},<3.{minor + 1}'\n"
+    _interpreters.cache_clear()
+    try:
+        environment_for(write(tmp_path / "tree", pyproject_DOT_toml=config), "2026-01-01")
+    finally:
+        _interpreters.cache_clear()
+    assert str(bin_of / f"python3.{minor}") in json.loads(log.read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pip_installs_as_of_the_date_if_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    calls: list[list[str]] = []
+
+    def run(command: list[str]) -> tuple[int, str]:
+        calls.append(command)
+        if command[1:3] == ["-m", "venv"]:
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", command[-1]], check=True)
+        unknown = not known and "--uploaded-prior-to" in command
+        return (2, "no such option: --uploaded-prior-to") if unknown else (0, "")
+
+    monkeypatch.setattr(environment, "_run", run)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    environment_for(write(tmp_path / "tree", requirements_DOT_txt="click\n"), "2030-05-04")
+    installs = [call[3:] for call in calls if call[-1] == "click"]
+    assert installs == [
+        ["install", "-q", *(["--uploaded-prior-to", "2030-05-04"] if known else []), "--", "pytest>=7", "click"]
+    ]
 
 
 def test_what_cannot_be_installed_is_reported_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ built or run here: these files are written from the project's configuration.
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import tomllib
@@ -100,9 +101,31 @@ def name_and_version(root: Path, project: Mapping[str, Any]) -> tuple[str | None
         return None, VERSION
     name = cfg.get("metadata", "name", fallback="")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        match = re.search(r"""\bname\s*=\s*['"]([A-Za-z0-9._-]+)['"]""", read_text(root / "setup.py"))
-        name = match[1] if match else ""
+        argument = setup_arguments(root).get("name")
+        name = argument if isinstance(argument, str) and re.fullmatch(r"[A-Za-z0-9._-]+", argument) else ""
     return (name, _stated_version(root, name)) if name else (None, VERSION)
+
+
+def setup_arguments(root: Path) -> dict[str, Any]:
+    """Return the arguments of ``setup()`` in ``setup.py`` that are literals, or names of literals."""
+    try:
+        tree = ast.parse(read_text(root / "setup.py"))
+        known: dict[str, Any] = {}
+        found: dict[str, Any] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                known[node.targets[0].id] = node.value
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setup":
+                for keyword in node.keywords:
+                    value = known.get(getattr(keyword.value, "id", ""), keyword.value)
+                    try:
+                        found[keyword.arg or ""] = ast.literal_eval(value)
+                    except ValueError:
+                        continue
+        return found
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
 
 
 def _stated_version(root: Path, name: str) -> str:

@@ -5,14 +5,17 @@ Nothing is run here. :mod:`rllm_gym.envs.swe.from_commit` determines which tests
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rllm_gym.core import TaskError
+from rllm_gym.envs.swe.build_outputs import read_text
 from rllm_gym.envs.swe.git_objects import GitEntry, GitSource, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import is_test_path
@@ -130,6 +133,41 @@ def candidate_commits(source: GitSource, revision: str | None, *, scanned: int, 
         named = any(PurePosixPath(path).name != "conftest.py" for path in tests)
         if named and len(python) > len(tests) and len(changed) <= max_files:
             yield commit
+
+
+def adds_checks(tests: Mapping[str, str], root: Path) -> bool:
+    """Return whether changed test files check anything new; after a refactoring or a reformatting they do not.
+
+    Args:
+        tests: The changed files, text by path.
+        root: The tree before the change.
+    """
+    python = {path: text for path, text in tests.items() if path.endswith(".py")}
+    new = sum((_checks(text) for text in python.values()), Counter[str]())
+    return bool(new - sum((_checks(read_text(root / path)) for path in python), Counter[str]()))
+
+
+def _checks(text: str) -> Counter[str]:
+    """Return the names of tests, the constants and the comparisons in a test file, with their numbers."""
+    try:
+        found: Counter[str] = Counter()
+        todo: list[ast.AST] = [ast.parse(text)]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                found[node.name] += 1
+            elif isinstance(node, ast.Constant | ast.Compare | ast.With):
+                shown = node.items if isinstance(node, ast.With) else [node]
+                found.update(ast.dump(part) for part in shown)
+            if not isinstance(node, ast.JoinedStr) and not _is_comment(node):
+                todo += ast.iter_child_nodes(node)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Counter([text])
+    return found
+
+
+def _is_comment(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:

@@ -37,9 +37,10 @@ _SCRIPT = re.compile(r"^([\w.-]+) *= *([\w.]+):(\w+)", re.MULTILINE)
 def environment_for(root: Path, date: str, report: Callable[[str], None] = lambda line: None) -> Path:
     """Return a virtual environment with the requirements of a project's tests, created once and then reused.
 
-    With ``uv`` on the ``PATH``, packages are as of the commit's date: they fit the commit, and none contains its fix.
-    Otherwise the environment's ``pip`` installs today's. Requirements that cannot be installed are reported and left
-    out. Environments are kept in ``$XDG_CACHE_HOME/rllm-gym/environments`` and may be removed at any time.
+    Packages are as of the commit's date: they fit the commit, and none contains its fix. If the package index does
+    not state dates, today's are installed. ``uv`` is used if it is on the ``PATH``, otherwise ``pip``. Requirements
+    that cannot be installed are reported and left out. Environments are kept in
+    ``$XDG_CACHE_HOME/rllm-gym/environments`` and may be removed at any time.
 
     Args:
         root: The project's tree.
@@ -79,12 +80,17 @@ def _locked(path: Path) -> Iterator[None]:
 
 @functools.cache
 def _interpreters() -> dict[int, str]:
-    """Return the interpreters of this machine by the minor version of Python 3; this one is preferred."""
-    found = {}
+    """Return the interpreters on the ``PATH``, of uv and of pyenv by the minor version of Python 3, or this one."""
+    found: dict[int, str] = {}
     for minor in range(8, _NEWEST_MINOR + 1):
-        python = shutil.which(f"python3.{minor}")
-        if python is not None and _run([python, "-c", "import venv, ensurepip"])[0] == 0:
-            found[minor] = python
+        name = f"python3.{minor}"
+        kept = [f".local/share/uv/python/cpython-3.{minor}.*", f".pyenv/versions/3.{minor}.*"]
+        managed = [str(path) for pattern in kept for path in sorted(Path.home().glob(f"{pattern}/bin/{name}"))]
+        # One on the PATH may be a stand-in of pyenv, which does not start.
+        for python in filter(None, [shutil.which(name), *managed]):
+            if _run([python, "-c", "import venv, ensurepip"])[0] == 0:
+                found[minor] = python
+                break
     return found | {sys.version_info.minor: sys.executable}
 
 
@@ -108,15 +114,19 @@ def _create(place: Path, python: str, wanted: ProjectRequirements, day: str, rep
         raise TaskError(f"{python} cannot create a virtual environment at {str(place)!r}: {message}")
     pip = [uv, "pip"] if uv else [str(place / "bin" / "python"), "-m", "pip"]
     target = ["-p", str(place / "bin" / "python")] if uv else []
+    date_option = "--exclude-newer" if uv else "--uploaded-prior-to"
+    if not uv:
+        _run([*pip, "install", "-q", "--upgrade", "pip"])
+    has_dates = uv or not _run([*pip, "install", date_option, day, "--help"])[0]  # of pip since version 26
 
     def install(requirements: Sequence[str], until: str) -> str:
-        dated = ["--exclude-newer", until] if until and uv else []
+        dated = [date_option, until] if until else []
         code, message = _run([*pip, "install", "-q", *target, *dated, "--", *requirements])
         return message if code else ""
 
     # If the packages of that day do not fit together, later ones may.
     later = [_years_after(day, years) for years in (1, 2, 3)]
-    days = [day, *(other for other in later if other < datetime.date.today().isoformat()), ""] if uv else [""]
+    days = [day, *(other for other in later if other < datetime.date.today().isoformat()), ""] if has_dates else [""]
     both = (*wanted.needed, *wanted.optional)
     tried = [(requirements, until) for until in days for requirements in dict.fromkeys([both, wanted.needed])]
     if all(install(requirements, until) for requirements, until in tried):

@@ -348,11 +348,12 @@ class _TaskBuilder:
         )
 
     async def _pytest_output(self) -> str:
-        """Return the end of pytest's error message when it lists its tests."""
-        command = (
-            "PYTHONPATH=src:. python -m pytest --collect-only -q -o addopts= -p no:cacheprovider 2>&1 | tail -n 40"
-        )
-        async with self.pool.open_session(self.base.path, runtime=self.runtime) as session:
+        """Return the end of what pytest itself prints about the commit's tests, with the fix."""
+        # Not only listed: it may end while a test runs, or when it reports.
+        paths = shlex.join(self._own_files)
+        command = f"PYTHONPATH=src:. python -m pytest -x -q -o addopts= -p no:cacheprovider {paths} 2>&1 | tail -n 40"
+        fixed = prepare(self.repo, self.fix.commit, patch=self.base_patch).path
+        async with self.pool.open_session(fixed, runtime=self.runtime) as session:
             result = await session.exec(command, min(60.0, self.tests.timeout))
         return " ".join(result.output.decode("utf-8", "replace").split())[-400:]
 
@@ -385,7 +386,10 @@ class _TaskBuilder:
         failed = [f"{test}: {runs[0].message}" for test, runs in run.outcomes.items() if runs and not runs[0].passed]
         if failed:
             return f"The first failure: {' '.join(failed[0].split())[:300]}"
-        return "pytest collects no tests; select them with test_command='pytest tests/test_x.py'"
+        return (
+            "pytest collects no tests: they may be for other systems or versions of Python; select tests with "
+            "test_command='pytest tests/test_x.py'"
+        )
 
     def _why_nothing_is_fixed(self, before: TestRun, after: TestRun, found: _TestGroups) -> str:
         passing = len(found.pass_to_pass)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.swe.checkout import prepare
-from rllm_gym.envs.swe.commits import candidate_commits, open_repository, statement_of
+from rllm_gym.envs.swe.commits import adds_checks, candidate_commits, open_repository, read_fix, statement_of
 from rllm_gym.envs.swe.from_commit import Progress, task_from_commit
 from rllm_gym.envs.swe.requirements import read_requirements
 from rllm_gym.sandbox import SandboxPool
@@ -60,7 +60,7 @@ def tasks_from_repo(
         sandbox: Where tests run.
         repeats: As for ``task_from_commit``.
         timeout: Time limit in seconds for one run of the tests.
-        skip: Ids of tasks that exist already; their commits do not count.
+        skip: Ids of tasks that exist already; their commits do not count, nor those whose tests check nothing new.
         progress: Called with one line per step.
 
     Raises:
@@ -77,7 +77,7 @@ def tasks_from_repo(
             try:
                 base = prepare(repo, parents[0]).path
                 task_id = f"{read_requirements(base).name or _name(repo)}-{commit[:12]}"
-                if task_id in skip:
+                if task_id in skip or not adds_checks(read_fix(repo, commit).tests, base):
                     continue
                 tried += 1
                 statement = _statement(message)

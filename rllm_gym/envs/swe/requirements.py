@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import configparser
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rllm_gym.envs.swe.build_outputs import name_and_version, read_text, read_toml, table
+from rllm_gym.envs.swe.build_outputs import name_and_version, read_text, read_toml, setup_arguments, table
 
 _TESTS = re.compile(r"test|^dev|^ci$|^all$|^check")
 """Names of extras and groups that tests need."""
@@ -67,7 +66,7 @@ def read_requirements(root: Path) -> ProjectRequirements:
     project = read_toml(root / "pyproject.toml")
     stated, tool = table(project, "project"), table(project, "tool")
     poetry = table(tool, "poetry")
-    setup = {**_setup_py(root), **_setup_cfg(root)}
+    setup = {**setup_arguments(root), **_setup_cfg(root)}
     stated_name = name_and_version(root, project)[0] or _text(setup.get("name"))
     name = normalized(stated_name) if re.fullmatch(r"[A-Za-z0-9._-]+", stated_name) else ""
     named = _named_lists(project, setup)
@@ -164,28 +163,6 @@ def _setup_cfg(root: Path) -> dict[str, Any]:
     if parser.has_section("options.extras_require"):
         found["extras_require"] = {key: _lines(value) for key, value in parser.items("options.extras_require")}
     return found
-
-
-def _setup_py(root: Path) -> dict[str, Any]:
-    """Return the arguments of ``setup()`` that are literals, or names of literals."""
-    try:
-        tree = ast.parse(read_text(root / "setup.py"))
-        known: dict[str, Any] = {}
-        found: dict[str, Any] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                known[node.targets[0].id] = node.value
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setup":
-                for keyword in node.keywords:
-                    value = known.get(getattr(keyword.value, "id", ""), keyword.value)
-                    try:
-                        found[keyword.arg or ""] = ast.literal_eval(value)
-                    except ValueError:
-                        continue
-        return found
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
 
 
 def _requirement_files(root: Path) -> Iterator[str]:
