@@ -495,13 +495,14 @@ class _Rewriter:
             number, site = self._site(Kind.ASSERTION, statement)
             names = [_load(f"_v{place}") for place in range(len(call.args))]
             site.test, site.level = ast.Call(call.func, list[ast.expr](names), []), Level.WHOLE
-            site.known = [not scope.depends(item) for item in call.args]
-            if any(site.known):
+            known = [not scope.depends(item) for item in call.args]
+            if any(known) and not all(known):
                 # What it compares with is not needed inside: the other arguments are held against the reference's.
-                site.level = Level.STATE
+                site.level, site.known = Level.STATE, known
                 sent = [item for item, known in zip(call.args, site.known) if self._recording or not known]
                 recorded = self._recorded(number, sent)
                 return self._guarded(number, recorded) if guarded else recorded
+            site.known = [False] * len(names)
             whole = self._whole(ast.Tuple([site.test, ast.Constant(1)], ast.Load()), len(names))
             recorded = self._recorded(number, call.args, whole)
             return self._guarded(number, recorded) if guarded else recorded
@@ -568,13 +569,49 @@ def _after_header(body: list[ast.stmt]) -> int:
     return place
 
 
+def _counted(operation: ast.cmpop, count: int) -> Callable[[ast.expr, ast.Call], ast.expr]:
+    return lambda mock, _: ast.Compare(
+        ast.Attribute(mock, "call_count", ast.Load()), [operation], [ast.Constant(count)]
+    )
+
+
+def _called_once_with(mock: ast.expr, call: ast.Call) -> ast.expr:
+    return ast.BoolOp(ast.And(), [_counted(ast.Eq(), 1)(mock, call), _called_with(ast.Eq(), "call_args")(mock, call)])
+
+
+def _called_with(operation: ast.cmpop, attribute: str) -> Callable[[ast.expr, ast.Call], ast.expr]:
+    def condition(mock: ast.expr, call: ast.Call) -> ast.expr:
+        named = ast.Dict([ast.Constant(item.arg) for item in call.keywords], [item.value for item in call.keywords])
+        given = ast.Tuple([ast.Tuple(call.args, ast.Load()), named], ast.Load())
+        return ast.Compare(given, [operation], [ast.Attribute(mock, attribute, ast.Load())])
+
+    return condition
+
+
+_MOCK_CALLS: dict[str, Callable[[ast.expr, ast.Call], ast.expr]] = {
+    "assert_called": _counted(ast.Gt(), 0),
+    "assert_called_once": _counted(ast.Eq(), 1),
+    "assert_not_called": _counted(ast.Eq(), 0),
+    "assert_called_with": _called_with(ast.Eq(), "call_args"),
+    "assert_called_once_with": _called_once_with,
+    "assert_any_call": _called_with(ast.In(), "call_args_list"),
+}
+
+
 def _as_assertion(call: ast.Call) -> ast.expr | None:
     """Return the condition that a unittest assertion states; ``None`` if it is another call."""
     name, arguments = name_of(call), call.args
     if not isinstance(call.func, ast.Attribute) or any(isinstance(item, ast.Starred) for item in arguments):
         return None
+    if any(item.arg is None for item in call.keywords):
+        return None
     named = {item.arg: item.value for item in call.keywords}
     match name, arguments:
+        case "match", [pattern] if not named:  # of the exception that pytest.raises returned
+            text = ast.Call(_load("str"), [ast.Attribute(call.func.value, "value", ast.Load())], [])
+            return ast.Call(_load("_searches_"), [pattern, text], [])
+        case _ if name in _MOCK_CALLS:
+            return _MOCK_CALLS[name](call.func.value, call)
         case (("assertTrue" | "assert_"), [value, *_]):
             return value
         case "assertFalse", [value, *_]:

@@ -74,6 +74,8 @@ class TestRun:
         shadowing: Changes left out because they would shadow installed packages.
         code: The exit code of the command.
         tampered: Test files whose text had changed at the end of the run.
+        timed_out: Whether it was stopped by its timeout.
+        wall_s: How long it took, in seconds.
     """
 
     outcomes: dict[str, list[HiddenTestOutcome]] = field(default_factory=dict)
@@ -82,6 +84,8 @@ class TestRun:
     shadowing: tuple[str, ...] = ()
     code: int | None = None
     tampered: tuple[str, ...] = ()
+    timed_out: bool = False
+    wall_s: float = 0.0
 
 
 class TestRunner:
@@ -169,7 +173,7 @@ class TestRunner:
         if first.get("event") != "ready":
             shown = result.output[-500:].decode(errors="replace")
             raise SandboxFault(f"the test run did not start (exit code {result.exit_code}): {shown!r}")
-        run = TestRun(code=result.exit_code)
+        run = TestRun(code=result.exit_code, timed_out=result.timed_out, wall_s=result.wall_s)
         run.shadowing = tuple(f"{path}: would shadow the installed {name}" for name, path in first["shadowing"])
         if result.timed_out:
             run.broken = "the tests did not finish in time"
@@ -321,7 +325,6 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
     words = shlex.split(tests.test_command or "")
     asked = [*_addopts(base), *(words[words.index("pytest") + 1 :] if "pytest" in words else words[1:])]
     options = ["--rootdir=.", "--continue-on-collection-errors", "--tb=short", "-o", "addopts="]
-    options += ["-o", "cache_dir=/tmp/.pytest_cache"]
     for name in _PLUGINS_OFF:
         options += ["-p", f"no:{name}"]
     conftests = _conftest_text(base)
@@ -333,6 +336,10 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
         following = asked[position] if position < len(asked) else ""
         if word in _KEPT_FLAGS or (equals and name in _KEPT_WITH_VALUE) or (word[:2] in ("-W", "-p") and len(word) > 2):
             options.append(word)
+        elif word == "-m" and following.startswith("not "):
+            # Tests that the project itself leaves out: they take minutes, or need a service.
+            position += 1
+            options += [word, following]
         elif word in _KEPT_WITH_VALUE and following:
             position += 1
             if not (word == "-o" and following.startswith("addopts")):

@@ -40,6 +40,8 @@ SECRETS = {
     "def oracle(x):\n    return x + 4711\ndef test_a():\n    assert price(1) == oracle(1)\n": "4711",
     "ROWS = [1]\ndef oracle(rows):\n    return [4711]\n"
     "def test_a():\n    price(ROWS)\n    assert price(ROWS) == oracle(ROWS)\n": "4711",
+    "def test_a(mock):\n    price(mock)\n    mock.assert_called_once_with(4711, key=1)\n": "4711",
+    "def test_a():\n    with pytest.raises(KeyError) as e:\n        price(1)\n    e.match('4711')\n": "4711",
     "def check(x, y):\n    assert price(x) == y\ndef test_a():\n    check(1, 4711)\n    check(y=4711, x=2)\n": "4711",
     "from shop import assert_price\ndef test_a():\n    assert_price(price(1), 4711)\n": "4711",
     "def test_a():\n    with pytest.raises(KeyError, match='4711'):\n        price(1)\n": "KeyError",

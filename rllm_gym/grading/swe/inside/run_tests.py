@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,8 @@ def main() -> None:
     roots = [os.path.join(root, folder) if folder else root for folder in request["roots"]]
     first = [folder for folder in roots if not shadows_standard_library(folder)]
     last = [folder for folder in roots if folder not in first]
-    os.environ["PYTHONPATH"] = os.pathsep.join(first)
+    # After the repository come the directories of the sandbox, if it has any: without namespaces the runtime is there.
+    os.environ["PYTHONPATH"] = os.pathsep.join([*first, *filter(None, [os.environ.get("PYTHONPATH")])])
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
         os.environ.pop(name, None)
     if request["command"] is not None:
@@ -91,14 +93,15 @@ def main() -> None:
         # Sentinels fail. If the repository's own options stop at the first failure, the rest would not run.
         os.environ["PYTEST_ADDOPTS"] = "--maxfail=0"
         os.execv("/bin/sh", ["sh", "-c", request["command"]])
-    try:
-        import pytest
-    except ImportError as error:
-        writer.write("no pytest", message=str(error)[:MESSAGE_CHARS])
+    if importlib.util.find_spec("pytest") is None:
+        writer.write("no pytest", message="No module named 'pytest'")
         return
-    writer.write("ready", shadowing=shadowing, pytest=pytest.__version__)
+    writer.write("ready", shadowing=shadowing)
     sys.path[:0] = first
     sys.path += last
+    # Only now: the repository may be a package that pytest imports (pluggy, packaging), and its own code is tested.
+    import pytest
+
     limit_hypothesis = request["hypothesis"] and importlib.util.find_spec("hypothesis") is not None
     answers = WithheldAnswers(request["withheld"]["choices"])
     if request["withheld"]["name"]:
@@ -174,21 +177,18 @@ def run_pytest(
         os.dup2(null, descriptor)
     os.close(null)
     sys.argv = ["pytest"]
-    if limit_hypothesis:
-        import hypothesis
-
-        # Skip the search for the shortest example: in runs in which tests fail it would take minutes.
-        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-        hypothesis.settings.register_profile("grading", phases=phases, database=None, deadline=None, derandomize=True)
-        hypothesis.settings.load_profile("grading")
-    reporter = make_reporter(pytest, writer, answers, observer)
-    code = int(pytest.main(arguments, plugins=[reporter]))
+    reporter = make_reporter(pytest, writer, answers, observer, limit_hypothesis)
+    # Not a fixed path: without namespaces /tmp is not writable, and repositories make errors of warnings.
+    cache = os.path.join(tempfile.gettempdir(), ".pytest_cache")
+    code = int(pytest.main([*arguments, "-o", f"cache_dir={cache}"], plugins=[reporter]))
     writer.write("end", code=code, tests=reporter.num_reports)
     # Do not wait for threads and exit handlers of the repository.
     os._exit(code)
 
 
-def make_reporter(pytest: Any, writer: EventWriter, answers: WithheldAnswers, observer: Observer) -> Any:
+def make_reporter(
+    pytest: Any, writer: EventWriter, answers: WithheldAnswers, observer: Observer, limit_hypothesis: bool
+) -> Any:
     class Reporter:
         """Reports each test once, when all its phases are over."""
 
@@ -197,6 +197,20 @@ def make_reporter(pytest: Any, writer: EventWriter, answers: WithheldAnswers, ob
             self._phases: list[list[str]] = []
             self._details: dict[str, Any] = {}
             self._xfail = False
+
+        def pytest_sessionstart(self) -> None:
+            if not limit_hypothesis:
+                return
+            # Not before pytest.main, which warns of plugins imported earlier; repositories make errors of warnings.
+            import hypothesis
+
+            # Skip the search for the shortest example: in runs in which tests fail it would take minutes.
+            phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+            settings = hypothesis.settings
+            # The same examples in each run: what they reach is held against the reference solution.
+            limits = {"phases": phases, "database": None, "deadline": None, "derandomize": True}
+            settings.register_profile("grading", parent=settings(), **limits)
+            settings.load_profile("grading")
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
