@@ -5,7 +5,8 @@
 For each repository: all tests of the finished one pass; with each hand-written change some fail, and the remaining
 tests in the tree an agent starts from pass; the same for mutations of the finished code, of which those are kept that
 some tests and some of the calls in ``<name>.toml`` detect. The result is ``<name>.json``, so that nothing has to be run
-when tasks are created. The script runs only this project's own code, one process per run, and takes a few minutes.
+when tasks are created; ``<name>.trace`` is what the hidden tests observe (``--traces`` writes only that). The script
+runs only this project's own code, one process per run, and takes a few minutes.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ from typing import Any
 
 import pytest
 
+from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.repositories import catalog
 from rllm_gym.envs.swe.repositories.catalog import RepoChange, RepoEdit, Repository, read_files
+from rllm_gym.grading.swe import RepositoryTests, record_trace_sync
+from rllm_gym.sandbox import shared_pool
+from rllm_gym.sandbox.tree import Changes
 
 FOLDER = Path(catalog.__file__).parent
 MAX_MUTATIONS = 36
@@ -57,13 +62,30 @@ _DULL = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="repositories; all by default")
+    parser.add_argument("--traces", action="store_true", help="write only what the tests observe")
     options = parser.parse_args()
     for name in options.names or catalog.NAMES:
+        if options.traces:
+            print(f"{name}: {write_trace(name)} characters observed", flush=True)
+            continue
         table = verify(name)
         (FOLDER / f"{name}.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         by_hand = {key: len(tests) for key, tests in table["fail_to_pass"].items()}
+        write_trace(name)
         print(f"{name}: {len(table['tests'])} tests, failing by hand {by_hand}, {len(table['mutations'])} mutations")
     return 0
+
+
+def write_trace(name: str) -> int:
+    """Record what the tests observe in the finished repository; return the size of the trace in characters."""
+    table = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    files = dict(read_files(FOLDER / name))
+    tests = tuple(table["tests"])
+    hidden = {path: files[path] for path in dict.fromkeys(test.partition("::")[0] for test in tests)}
+    nothing = Changes({}, frozenset())
+    trace = record_trace_sync(shared_pool(), prepare(files).path, nothing, RepositoryTests(hidden, tests))
+    (FOLDER / f"{name}.trace").write_text(trace + "\n", encoding="utf-8")
+    return len(trace)
 
 
 def verify(name: str) -> dict[str, Any]:

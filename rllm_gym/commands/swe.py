@@ -1,10 +1,12 @@
-"""``rllm-gym swe from-commit``: convert a bug-fix commit of a local repository to a line of a task file."""
+"""``rllm-gym swe``: convert bug-fix commits of a local repository to lines of a task file."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from rllm_gym.commands.errors import CommandError
@@ -13,7 +15,7 @@ from rllm_gym.sandbox.tier import SANDBOXES
 _EXAMPLES = """examples:
   rllm-gym swe from-commit ~/src/boltons 1f2e3d4 --output tasks.jsonl
   rllm-gym swe from-commit . HEAD --output tasks.jsonl --test-command 'pytest tests/test_core.py'
-  rllm-gym swe from-commit ~/src/flask 1f2e3d4 --output tasks.jsonl --runtime ~/venvs/flask --statement issue.md
+  rllm-gym swe from-commit ~/src/flask 1f2e3d4 --output tasks.jsonl --runtime auto --statement issue.md
 
 Use the file with gym.make("rllm/SWE-v0", tasks="tasks.jsonl").
 """
@@ -24,13 +26,15 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rllm-gym swe",
         description="Create repository tasks for rllm/SWE-v0.",
-        epilog="example:\n  rllm-gym swe from-commit ~/src/boltons 1f2e3d4 --output tasks.jsonl",
+        epilog="examples:\n  rllm-gym swe from-repo ~/src/boltons --limit 50 --output tasks.jsonl\n"
+        "  rllm-gym swe from-commit ~/src/boltons 1f2e3d4 --output tasks.jsonl",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_from_commit(commands)
+    _add_from_repo(commands)
     options = parser.parse_args(argv)
-    return _from_commit(options)
+    return _from_repo(options) if options.command == "from-repo" else _from_commit(options)
 
 
 def _add_from_commit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,35 +55,106 @@ def _add_from_commit(commands: argparse._SubParsersAction[argparse.ArgumentParse
         help="command that runs the tests: 'pytest' with options and paths, or another command (default: pytest)",
     )
     parser.add_argument(
-        "--runtime", type=Path, help="virtual environment with pytest and the dependencies of the repository"
+        "--runtime",
+        help="virtual environment with pytest and the dependencies of the repository, or 'auto' to create one from the "
+        "project's metadata, which installs packages",
     )
     parser.add_argument(
         "--statement",
         help="problem statement for the agent, or a file (.md, .txt) that contains it (default: the commit message)",
     )
     parser.add_argument("--id", help="task id (default: repository name and commit)")
-    parser.add_argument(
-        "--sandbox", default="auto", choices=("auto", *SANDBOXES), help="sandbox for the test runs (default: auto)"
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="test runs before and after the commit (default: 3)")
-    parser.add_argument("--timeout", type=float, default=300.0, help="timeout of a test run in seconds (default: 300)")
+    _add_run_options(parser)
     parser.add_argument(
         "--bundle",
         action="store_true",
         help="also write the tree as a git bundle next to OUTPUT, so that the clone is not needed",
     )
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sandbox", default="auto", choices=("auto", *SANDBOXES), help="sandbox for the test runs (default: auto)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="test runs before and after the commit (default: 3)")
+    parser.add_argument("--timeout", type=float, default=300.0, help="timeout of a test run in seconds (default: 300)")
     parser.add_argument("--quiet", action="store_true", help="do not print progress")
 
 
-def _from_commit(options: argparse.Namespace) -> int:
-    from rllm_gym.envs.swe.from_commit import task_from_commit
+def _add_from_repo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "from-repo",
+        help="convert the bug-fix commits of a clone to tasks, without Docker",
+        description="Try the newest commits of a local Python repository that change sources and tests. For each one,\n"
+        "a virtual environment is created from the project's metadata (this installs packages as of the\n"
+        "commit's date), and its tests run in the sandbox. Tasks are appended to the file OUTPUT as they are found;\n"
+        "the same command continues an interrupted one. The last lines count why the other commits made no task.",
+        epilog="example:\n  rllm-gym swe from-repo ~/src/boltons --limit 50 --output tasks.jsonl",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("repo", metavar="REPO", type=Path, help="local clone with its history, or git bundle")
+    parser.add_argument("--revision", help="newest commit to try: an id, a tag or a branch (default: HEAD)")
+    parser.add_argument("--limit", type=int, default=50, help="number of commits to try (default: 50)")
+    parser.add_argument("--output", "-o", type=Path, required=True, help="task file (.jsonl) to append to")
+    parser.add_argument(
+        "--runtime", default="auto", help="virtual environment for all commits (default: auto, one from the metadata)"
+    )
+    _add_run_options(parser)
 
+
+def _from_repo(options: argparse.Namespace) -> int:
+    from rllm_gym.envs.swe.from_repo import kind_of, tasks_from_repo
+    from rllm_gym.envs.swe.text_display import printable_name
+
+    out, taken = _output(options)
+    kinds: Counter[str] = Counter()
+    for result in tasks_from_repo(
+        options.repo,
+        revision=options.revision,
+        limit=options.limit,
+        runtime=options.runtime,
+        sandbox=options.sandbox,
+        repeats=options.repeats,
+        timeout=options.timeout,
+        skip=taken,
+        progress=_progress(options),
+    ):
+        subject = printable_name(result.subject)[:60]
+        if result.row is None:
+            kinds[kind_of(result.reason)] += 1
+            print(f"{result.commit[:12]} no task ({subject}): {printable_name(result.reason)[:300]}", flush=True)
+            continue
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result.row, ensure_ascii=False) + "\n")
+        kinds["task"] += 1
+        tests = len(result.row["fail_to_pass"]), len(result.row["pass_to_pass"])
+        print(f"{result.commit[:12]} task ({subject}): {tests[0]} tests to fix, {tests[1]} to keep", flush=True)
+    print(f"{kinds['task']} tasks from {kinds.total()} commits, appended to {out}")
+    for kind, count in kinds.most_common():
+        print(f"{count:5}  {kind}")
+    if kinds["task"]:
+        print("the problem statements are commit messages: check them, they may reveal too much or say too little")
+    return 0
+
+
+def _progress(options: argparse.Namespace) -> Callable[[str], None] | None:
+    return None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True)
+
+
+def _output(options: argparse.Namespace) -> tuple[Path, set[str]]:
+    """Return the task file, and the ids of the tasks that it has."""
     out: Path = options.output.expanduser()
     if out.suffix not in (".jsonl", ".ndjson"):
         raise CommandError(f"--output {str(out)!r} must end in .jsonl (one task per line)")
     if not out.parent.is_dir():
         raise CommandError(f"--output {str(out)!r}: directory {str(out.parent)!r} does not exist; create it")
-    taken = _ids(out)
+    return out, _ids(out)
+
+
+def _from_commit(options: argparse.Namespace) -> int:
+    from rllm_gym.envs.swe.from_commit import task_from_commit
+
+    out, taken = _output(options)
     row = task_from_commit(
         options.repo,
         options.commit,
@@ -89,7 +164,7 @@ def _from_commit(options: argparse.Namespace) -> int:
         sandbox=options.sandbox,
         repeats=options.repeats,
         timeout=options.timeout,
-        progress=None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True),
+        progress=_progress(options),
         bundle=out.parent if options.bundle else None,
     )
     if options.id is not None:

@@ -38,8 +38,8 @@ def environment(runtime: Runtime) -> dict[str, str]:
     """Return all environment variables of a program."""
     return {
         "PATH": runtime.path,
-        "HOME": "/tmp",
-        "TMPDIR": "/tmp",
+        "HOME": temporary_directory(runtime),
+        "TMPDIR": temporary_directory(runtime),
         "USER": "sandbox",
         "LOGNAME": "sandbox",
         "LANG": "C.UTF-8",
@@ -50,6 +50,12 @@ def environment(runtime: Runtime) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
     }
+
+
+def temporary_directory(runtime: Runtime) -> str:
+    """Return the directory for temporary files: ``/tmp``, unless it contains the runtime and is therefore read-only."""
+    visible = (runtime.python, *(inside for inside, _ in runtime.files))
+    return f"{SCRATCH}/tmp" if any(path.startswith("/tmp/") for path in visible) else "/tmp"
 
 
 class BubblewrapCommand:
@@ -115,9 +121,7 @@ class BubblewrapCommand:
         for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
             arguments += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
         arguments += ["--dir", SCRATCH]
-        if not any(path.startswith("/tmp/") for path in (runtime.python, *(inside for inside, _ in runtime.files))):
-            # Otherwise /tmp is a read-only directory that contains the runtime. TMPDIR names the scratch space in any
-            # case.
+        if temporary_directory(runtime) == "/tmp":
             arguments += ["--symlink", f"{SCRATCH[1:]}/tmp", "/tmp"]
         arguments += ["--symlink", f"{SCRATCH}/shm", "/dev/shm"]
         for inside, outside in runtime.files:

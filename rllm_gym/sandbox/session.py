@@ -129,11 +129,14 @@ class SandboxSession:
         """The same, once its order was sent: an earlier ``stop`` would stop nothing, or be sent in the middle of it."""
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
+        variables = _merged(process.variables, environment)
+        self.temporary_directory = variables.get("TMPDIR", "/tmp")
+        """The directory inside for temporary files; without namespaces, ``/tmp`` is not writable."""
         prepare = {
             "do": "prepare",
             "workdir": self.workdir,
             "limits": asdict(limits),
-            "environment": {**process.variables, **environment},
+            "environment": variables,
             **order,
         }
         answer, _ = self._ask(prepare, timeout=300.0)
@@ -380,6 +383,14 @@ class PendingSession(Awaitable[SandboxSession]):
 def _close_unwanted(opening: asyncio.Future[SandboxSession]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close_sync()
+
+
+def _merged(own: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the commands. The sandbox's own ``PYTHONPATH`` holds the packages of the runtime."""
+    merged = {**own, **asked}
+    if "PYTHONPATH" in own and "PYTHONPATH" in asked:
+        merged["PYTHONPATH"] = f"{asked['PYTHONPATH']}:{own['PYTHONPATH']}"
+    return merged
 
 
 def _encodable(text: str) -> bool:

@@ -87,3 +87,6 @@ def test_the_help_contains_an_example() -> None:
     assert result.returncode == 0
     for word in ("--test-command", "--runtime", "--statement", "--bundle", "examples:"):
         assert word in result.stdout
+    result = rllm_gym("swe", "from-repo", "--help")
+    for word in ("--limit", "--revision", "--runtime", "example:"):
+        assert word in result.stdout

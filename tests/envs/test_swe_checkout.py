@@ -197,12 +197,13 @@ def test_an_unusable_source_is_an_error_with_its_name(repo):
     assert_all_raise(TaskError, lambda case: prepare(*case), cases)
 
 
-def test_submodules_are_refused_with_a_hint(repo):
+def test_submodules_are_missing_as_in_a_plain_clone(repo):
     head = git(repo, "rev-parse", "HEAD").strip()
     git(repo, "update-index", "--add", "--cacheinfo", f"160000,{head},vendor/lib")
     git(repo, "commit", "-qm", "a submodule")
-    with pytest.raises(TaskError, match=r"vendor/lib.*recursive clone"):
-        prepare(repo)
+    files = files_in(prepare(repo).path)
+    assert "pkg/core.py" in files
+    assert not [path for path in files if path.startswith("vendor")]
 
 
 def test_a_tree_too_large_is_refused(repo, monkeypatch):

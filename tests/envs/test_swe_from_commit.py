@@ -274,6 +274,10 @@ def test_missing_plugins_and_endless_tests_are_reported(make: Make) -> None:
     root = make({**BEFORE, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, FIX)
     with pytest.raises(TaskError, match="runtime="):
         task_from_commit(root, "HEAD", repeats=1)
+    failing = "def pytest_runtest_logreport():\n    raise RuntimeError('no disk left')\n"
+    root = make({**BEFORE, "conftest.py": failing}, FIX, name="failing")
+    with pytest.raises(TaskError, match="no disk left"):  # although pytest can list the tests
+        task_from_commit(root, "HEAD", repeats=1)
     endless = NEW_TESTS + "\n\ndef test_endless():\n    while True:\n        pass\n"
     slow = make(BEFORE, {**FIX, "tests/test_core.py": endless}, name="slow")
     # With less time than the run needs to start, the machine is at fault, not the tests.

@@ -22,7 +22,14 @@ import pytest
 from rllm_gym.core import SPLITS, Task, TaskError, split_of
 from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.repositories import NAMES, base_tasks, gold_patch, repository_files, swe_tasks
-from rllm_gym.envs.swe.repositories.catalog import RepoChange, RepoEdit, Repository, load_repository, without_tests
+from rllm_gym.envs.swe.repositories.catalog import (
+    RepoChange,
+    RepoEdit,
+    Repository,
+    load_repository,
+    report,
+    without_tests,
+)
 from rllm_gym.grading.swe import RepositoryTests, grade_repository
 from rllm_gym.sandbox import shared_pool
 from rllm_gym.sandbox.tree import Changes, TreeFile
@@ -34,7 +41,10 @@ async def verdicts(task: Task) -> tuple[bool, bool, str]:
     """Return whether the reference solution is accepted, whether doing nothing is, and the reason."""
     base = prepare(repository_files(task.data["repo"]))
     tests = RepositoryTests(
-        dict(task.data["hidden_tests"]), tuple(task.data["fail_to_pass"]), tuple(task.data["pass_to_pass"])
+        dict(task.data["hidden_tests"]),
+        tuple(task.data["fail_to_pass"]),
+        tuple(task.data["pass_to_pass"]),
+        trace=task.data["trace"],
     )
     gold = Changes({path: TreeFile("file", text.encode()) for path, text in gold_patch(task).items()}, frozenset())
     solved = await grade_repository(shared_pool(), base.path, gold, tests)
@@ -84,9 +94,9 @@ def test_every_hand_written_task_is_solved_only_by_its_solution(name: str) -> No
 
 @pytest.mark.parametrize("splits", [SPLITS[:1], pytest.param(SPLITS, marks=pytest.mark.long)], ids=["one", "all"])
 def test_generated_variants_are_solved_only_by_their_solution(splits: Sequence[str]) -> None:
-    tasks = [swe_tasks(split=split, seed=3)[500] for split in splits]
-    assert "mutation" in {task.data["variant"] for task in tasks}
-    check([task for task in tasks if task.data["variant"] == "mutation"])
+    drawn = [swe_tasks(split=split, seed=3, size=600) for split in splits]
+    tasks = [(tasks[index] for index in range(500, 600)) for tasks in drawn]
+    check([next(task for task in some if task.data["variant"] == "mutation") for some in tasks])
 
 
 def test_there_are_enough_tasks() -> None:
@@ -107,6 +117,14 @@ def every_change() -> Iterator[tuple[Repository, RepoChange]]:
         repository = load_repository(name)
         for change in repository.changes.values():
             yield repository, change
+
+
+def test_a_task_set_has_every_change_of_its_split_once_unless_more_are_requested() -> None:
+    seen = Counter(task.data["repo"] for split in SPLITS for task in swe_tasks(split=split))
+    assert set(seen.values()) == {1}
+    assert sorted(seen) == sorted(f"builtin:{repository.name}/{change.key}@0" for repository, change in every_change())
+    assert f"these {len(seen)} tasks" in (Path(__file__).parents[2] / "docs" / "swe.md").read_text(encoding="utf-8")
+    assert len(swe_tasks(size=2_000)) == 2_000
 
 
 def test_edits_match_exactly_once_and_change_something() -> None:
@@ -192,7 +210,7 @@ def test_hand_written_tasks_come_first() -> None:
 def test_splits_share_no_bug_and_no_statement(count: int) -> None:
     seen: dict[str, dict[str, set[str]]] = {}
     for split in SPLITS:
-        tasks = [swe_tasks(split=split)[index] for index in range(count)]
+        tasks = list(swe_tasks(split=split, size=count))
         assert all(task.split == split == split_of(task.content) for task in tasks)
         assert len({task.task_id for task in tasks}) == len(tasks)
         seen[split] = {
@@ -218,14 +236,14 @@ def test_tasks_depend_only_on_their_index() -> None:
 
 
 def test_repositories_can_be_chosen() -> None:
-    tasks = swe_tasks(repositories=["tables", "caching"])
+    tasks = swe_tasks(repositories=["tables", "caching"], size=1_000)
     assert {tasks[index].data["family"] for index in range(40)} == {"tables", "caching"}
     assert tasks[30].task_id == "swe/tables+caching/train/0/30"
 
 
 def test_every_repository_has_tasks_in_every_split() -> None:
     for name, split in itertools.product(NAMES, SPLITS):
-        assert swe_tasks(repositories=[name], split=split)[20].data["family"] == name, split
+        assert swe_tasks(repositories=[name], split=split, size=21)[20].data["family"] == name, split
 
 
 WRONG_ARGUMENTS: list[dict[str, Any]] = [
@@ -276,6 +294,23 @@ def test_statements_do_not_contain_the_fix_nor_rows_the_solution() -> None:
         (path, gold), *_ = gold_patch(task).items()
         assert gold not in json.dumps(task.to_json())
         assert path not in task.data["hidden_tests"]
+
+
+def test_mutation_issues_state_the_behavior_the_call_and_both_results() -> None:
+    probes = [{"about": "`half` halves.", "code": "from pkg import half\nhalf(8)\n"}] * 2
+    traceback = "Traceback (most recent call last):\n  ...\npkg.errors.OddError: {}"
+    issue = report(probes, ["4", traceback.format("3 is odd")], [[0, "2"], [1, "1"]])
+    assert issue == (
+        "Wrong result\n\n`half` halves. Instead, this happens:\n\n"
+        "```python\n>>> from pkg import half\n>>> half(8)\n2\n```\n\nExpected:\n\n```\n4\n```\n\n"
+        "A second example of the same problem.\n\n`half` halves. Instead, this happens:\n\n"
+        "```python\n>>> from pkg import half\n>>> half(8)\n1\n```\n\n"
+        "Expected: `pkg.errors.OddError: 3 is odd` is raised.\n"
+    )
+    odd = [traceback.format("?"), "4", traceback.format("!")]
+    titles = [report(probes, [wanted], [[0, got]]).splitlines()[0] for got, wanted in zip(odd, [odd[2], *odd[:1] * 2])]
+    assert titles == ["Wrong message of OddError", "OddError is not raised", "Wrong message of OddError"]
+    assert report(probes, ["4"], [[0, odd[0]]]).startswith("Unexpected OddError\n")
 
 
 def test_an_edit_that_does_not_match_is_an_error() -> None:

@@ -126,6 +126,9 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
         "episodes/invalid_action_fraction": _mean([_invalid_share(episode) for episode in stochastic]),
     }
     row |= _component_rewards(stochastic) | _role_rewards(stochastic) | _completion_metrics(stochastic)
+    marked = [_suspicious(episode) for episode in stochastic]
+    if any(mark is not None for mark in marked):
+        row["env/suspicious_fraction"] = _mean([bool(mark) for mark in marked])
     reasons = Counter(episode.stop_reason.value for episode in episodes)
     return row | {f"env/stop_reason/{reason or 'none'}": count for reason, count in sorted(reasons.items())}
 
@@ -247,6 +250,12 @@ def _sampled_tokens(episode: Episode) -> int:
 def _sampled_turns(episode: Episode) -> list[TurnTokens]:
     steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
     return [step.tokens for step in steps if step.tokens is not None]
+
+
+def _suspicious(episode: Episode) -> bool | None:
+    """Return whether a grader marked the episode as suspicious; ``None`` if the environment has no such mark."""
+    marks = [step.info["suspicious"] for one in episode.trajectories for step in one.steps if "suspicious" in step.info]
+    return any(map(bool, marks)) if marks else None
 
 
 def _invalid_share(episode: Episode) -> float:

@@ -6,6 +6,7 @@ built or run here: these files are written from the project's configuration.
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import tomllib
@@ -26,10 +27,10 @@ def missing_outputs(root: Path, modules: set[str], *, metadata: bool) -> dict[st
         modules: Modules that could not be imported, by dotted name.
         metadata: Whether the package's metadata was missing.
     """
-    project = _toml(root / "pyproject.toml")
+    project = read_toml(root / "pyproject.toml")
     found: dict[str, str] = {}
     if metadata:
-        name, version = _name_and_version(root, project)
+        name, version = name_and_version(root, project)
         if name is not None:
             folder = re.sub(r"[-.]+", "_", name) + ".egg-info"
             found[f"{folder}/PKG-INFO"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -45,6 +46,31 @@ def missing_outputs(root: Path, modules: set[str], *, metadata: bool) -> dict[st
     return found
 
 
+def entry_points(root: Path) -> str:
+    """Return the text of ``entry_points.txt`` as the project states it: its commands, its pytest plugins."""
+    project = read_toml(root / "pyproject.toml")
+    stated, poetry = table(project, "project"), table(table(project, "tool"), "poetry")
+    groups: dict[str, Mapping[str, Any]] = {
+        **{group: table(table(stated, "entry-points"), group) for group in table(stated, "entry-points")},
+        **{group: table(table(poetry, "plugins"), group) for group in table(poetry, "plugins")},
+        "console_scripts": {**table(stated, "scripts"), **table(poetry, "scripts")},
+    }
+    lines = [
+        line
+        for group, entries in groups.items()
+        for line in [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+    ]
+    cfg = configparser.RawConfigParser(strict=False)
+    try:
+        cfg.read_string(read_text(root / "setup.cfg"))
+    except configparser.Error:
+        return "\n".join(lines) + "\n"
+    if cfg.has_section("options.entry_points"):
+        for group, text in cfg.items("options.entry_points"):
+            lines += [f"[{group}]", *text.strip().splitlines()]
+    return "\n".join(lines) + "\n"
+
+
 def _version_module() -> str:
     parts = ", ".join(VERSION.split("."))
     return f'__version__ = version = "{VERSION}"\n__version_tuple__ = version_tuple = ({parts})\n'
@@ -52,56 +78,82 @@ def _version_module() -> str:
 
 def _version_file(project: Mapping[str, Any]) -> str | None:
     """Return the path to which setuptools-scm, hatch-vcs or pdm would write the version."""
-    tool = _table(project, "tool")
-    scm = _table(tool, "setuptools_scm")
-    vcs = _table(_table(_table(_table(tool, "hatch"), "build"), "hooks"), "vcs")
-    pdm = _table(_table(tool, "pdm"), "version")
+    tool = table(project, "tool")
+    scm = table(tool, "setuptools_scm")
+    vcs = table(table(table(table(tool, "hatch"), "build"), "hooks"), "vcs")
+    pdm = table(table(tool, "pdm"), "version")
     for value in (scm.get("version_file"), scm.get("write_to"), vcs.get("version-file"), pdm.get("write_to")):
         if isinstance(value, str) and value:
             return value
     return None
 
 
-def _name_and_version(root: Path, project: Mapping[str, Any]) -> tuple[str | None, str]:
-    for table in (_table(project, "project"), _table(_table(project, "tool"), "poetry")):
-        name, version = table.get("name"), table.get("version")
+def name_and_version(root: Path, project: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the distribution's name, ``None`` if it is not stated, and its version."""
+    for stated in (table(project, "project"), table(table(project, "tool"), "poetry")):
+        name, version = stated.get("name"), stated.get("version")
         if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]+", name):
             return name, version if isinstance(version, str) else _stated_version(root, name)
     cfg = configparser.ConfigParser(interpolation=None, strict=False)
     try:
-        cfg.read_string(_text(root / "setup.cfg"))
+        cfg.read_string(read_text(root / "setup.cfg"))
     except configparser.Error:
         return None, VERSION
     name = cfg.get("metadata", "name", fallback="")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        match = re.search(r"""\bname\s*=\s*['"]([A-Za-z0-9._-]+)['"]""", _text(root / "setup.py"))
-        name = match[1] if match else ""
+        argument = setup_arguments(root).get("name")
+        name = argument if isinstance(argument, str) and re.fullmatch(r"[A-Za-z0-9._-]+", argument) else ""
     return (name, _stated_version(root, name)) if name else (None, VERSION)
+
+
+def setup_arguments(root: Path) -> dict[str, Any]:
+    """Return the arguments of ``setup()`` in ``setup.py`` that are literals, or names of literals."""
+    try:
+        tree = ast.parse(read_text(root / "setup.py"))
+        known: dict[str, Any] = {}
+        found: dict[str, Any] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                known[node.targets[0].id] = node.value
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setup":
+                for keyword in node.keywords:
+                    value = known.get(getattr(keyword.value, "id", ""), keyword.value)
+                    try:
+                        found[keyword.arg or ""] = ast.literal_eval(value)
+                    except ValueError:
+                        continue
+        return found
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
 
 
 def _stated_version(root: Path, name: str) -> str:
     package = re.sub(r"[-.]+", "_", name)
     for place in (package, f"src/{package}", package.lower(), f"src/{package.lower()}"):
         for file in ("_version.py", "__init__.py", "__version__.py", "version.py", "__about__.py"):
-            match = _STATED.search(_text(root / place / file))
+            match = _STATED.search(read_text(root / place / file))
             if match and re.fullmatch(r"[0-9A-Za-z.+!-]+", match[1]):
                 return match[1]
     return VERSION
 
 
-def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = table.get(key)
+def table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a table in a table, empty if there is none."""
+    found = parent.get(key)
     return found if isinstance(found, Mapping) else {}
 
 
-def _toml(path: Path) -> Mapping[str, Any]:
+def read_toml(path: Path) -> Mapping[str, Any]:
+    """Return the content of a TOML file, empty if there is none or it is malformed."""
     try:
-        return tomllib.loads(_text(path))
+        return tomllib.loads(read_text(path))
     except (tomllib.TOMLDecodeError, RecursionError):
         return {}
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file, at most a megabyte, empty if it is not a regular file."""
     if path.is_symlink() or not path.is_file():
         return ""
     with path.open("rb") as stream:

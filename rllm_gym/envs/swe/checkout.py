@@ -88,7 +88,7 @@ def prepare(
         The same object for the same tree, as long as it is referenced or among the last 256.
 
     Raises:
-        TaskError: The repository is unusable: missing, too large, with submodules, corrupt or dangerous; the message
+        TaskError: The repository is unusable: missing, too large, corrupt or dangerous; the message
             names a solution.
     """
     return _prepared(_source_of(repo, base_commit), patch)

@@ -5,14 +5,17 @@ Nothing is run here. :mod:`rllm_gym.envs.swe.from_commit` determines which tests
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rllm_gym.core import TaskError
+from rllm_gym.envs.swe.build_outputs import read_text
 from rllm_gym.envs.swe.git_objects import GitEntry, GitSource, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import is_test_path
@@ -24,6 +27,11 @@ _MERGE = re.compile(r"Merge (?:pull request|branch|remote-tracking branch|MR|tag
 _REFERENCE = re.compile(
     r"\s*[(\[]?(?:(?:closes?|closed|fix(?:es|ed)?|resolves?|resolved|refs?|see|gh|issue|pr|bug|bpo)[\s:-]*)?"
     r"(?:#\d+|GH-\d+|https?://\S+/(?:issues|pull)/\d+)[)\]]?[.,;]?",
+    re.IGNORECASE,
+)
+_MAINTENANCE = re.compile(
+    r"\W*(?:bump|release|prepare|drop|typ(?:e|ing)s?\b|annotat|refactor|re-?format|format|lint|style|pre-commit|rename|"
+    r"clean|docs?\b|chore|ci\b|build|upgrade|moderni[sz]e|move|merge branch|revert|black|ruff|py3\d?\b|pyupgrade)",
     re.IGNORECASE,
 )
 _TEST_DATA = re.compile(r"tests?[-_]?(data|files|cases|resources|fixtures)|fixtures", re.IGNORECASE)
@@ -39,6 +47,7 @@ class FixCommit:
         commit: Its full id.
         parent: The id of its first parent.
         message: Its message.
+        date: Its date, such as ``2024-05-31``.
         fix: Its changes outside of the tests.
         tests: Test files, and their data files, that it added or changed: text by path.
         left_out: Changes to tests that cannot be hidden, with the reason.
@@ -51,6 +60,7 @@ class FixCommit:
     commit: str
     parent: str
     message: str
+    date: str
     fix: Changes
     tests: Mapping[str, str]
     left_out: tuple[str, ...]
@@ -79,6 +89,17 @@ def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
         TaskError: There is no such repository or commit, the commit has no parent, or it changes no tests or only
             tests; the message names a solution.
     """
+    with open_repository(repo) as source:
+        return _taken_apart(source, revision, Path(os.path.realpath(os.path.expanduser(repo))))
+
+
+@contextmanager
+def open_repository(repo: str | os.PathLike[str]) -> Iterator[GitSource]:
+    """Open a clone or a git bundle for the duration of the block.
+
+    Raises:
+        TaskError: It is neither.
+    """
     path = Path(os.path.realpath(os.path.expanduser(repo)))
     with ExitStack() as stack:
         source = open_directory(path) if path.is_dir() else None
@@ -86,12 +107,72 @@ def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
             source = stack.enter_context(open_bundle(path))
         if source is None:
             raise TaskError(f"{os.fspath(repo)!r} is neither a git repository nor a git bundle; use a local clone")
-        return _taken_apart(source, revision, path)
+        yield source
+
+
+def candidate_commits(source: GitSource, revision: str | None, *, scanned: int, max_files: int = 10) -> Iterator[str]:
+    """Yield commits that change Python sources and Python tests, newest first, of one branch and its merges.
+
+    Commits inside merged branches are left out: there the tests often come in one commit and the fix in another, and
+    the merge contains both. So are commits whose first line names maintenance, such as ``Bump version``.
+
+    Args:
+        source: The repository.
+        revision: The newest commit, ``None`` for ``HEAD``.
+        scanned: Number of commits looked at.
+        max_files: Commits that change more files are left out; they are rarely a fix.
+    """
+    for commit in source.first_parents(revision, scanned):
+        parents, message, _ = source.lineage(commit)
+        lines = [line for line in message.splitlines() if line.strip() and not _MERGE.fullmatch(line.strip())]
+        if not lines or _MAINTENANCE.match(lines[0]):
+            continue
+        changed = source.changed_paths(commit, parents[0]) if parents else []
+        python = [path for path in changed if path.endswith(".py")]
+        tests = [path for path in python if _belongs_to_tests(path)]
+        named = any(PurePosixPath(path).name != "conftest.py" for path in tests)
+        if named and len(python) > len(tests) and len(changed) <= max_files:
+            yield commit
+
+
+def adds_checks(tests: Mapping[str, str], root: Path) -> bool:
+    """Return whether changed test files check anything new; after a refactoring or a reformatting they do not.
+
+    Args:
+        tests: The changed files, text by path.
+        root: The tree before the change.
+    """
+    python = {path: text for path, text in tests.items() if path.endswith(".py")}
+    new = sum((_checks(text) for text in python.values()), Counter[str]())
+    return bool(new - sum((_checks(read_text(root / path)) for path in python), Counter[str]()))
+
+
+def _checks(text: str) -> Counter[str]:
+    """Return the names of tests, the constants and the comparisons in a test file, with their numbers."""
+    try:
+        found: Counter[str] = Counter()
+        todo: list[ast.AST] = [ast.parse(text)]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                found[node.name] += 1
+            elif isinstance(node, ast.Constant | ast.Compare | ast.With):
+                shown = node.items if isinstance(node, ast.With) else [node]
+                found.update(ast.dump(part) for part in shown)
+            if not isinstance(node, ast.JoinedStr) and not _is_comment(node):
+                todo += ast.iter_child_nodes(node)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Counter([text])
+    return found
+
+
+def _is_comment(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
     commit = source.resolve(revision)
-    parents, message = source.lineage(commit)
+    parents, message, date = source.lineage(commit)
     if not parents:
         raise TaskError(
             f"{commit[:12]} is the first commit of {str(path)!r}; a task needs a parent commit to start from"
@@ -134,6 +215,7 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
         commit=commit,
         parent=parents[0],
         message=message,
+        date=date,
         fix=Changes(written, frozenset(removed)),
         tests=tests,
         left_out=tuple(left_out),

@@ -20,7 +20,7 @@ from rllm_gym.envs.swe.images import ImagePool
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.envs.swe.repositories import swe_tasks
 from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
-from rllm_gym.envs.swe.text_display import cut, printable, terminal_text
+from rllm_gym.envs.swe.text_display import cut, output_block, printable, printable_name, terminal_text
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.change_filter import allowed_changes
 from rllm_gym.grading.swe.test_run import runs_our_pytest
@@ -93,7 +93,8 @@ class SWEEnv(AsyncTextEnv):
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``sandbox_tier: str``; ``resolved: bool``; ``patch: str``, the
     changes as a unified diff, at the end of the episode (at most 100,000 characters, ``""`` before); ``dropped_changes:
     list[str]``, changes that were not graded, each with the reason (test infrastructure, caches); ``verdict: str``, one
-    line on the grading. ``tools`` from ``reset`` contains the JSON schemas of the tools.
+    line on the grading; ``suspicious: list[str]``, what in the changes accesses what runs them: it decides nothing,
+    training counts it (``env/suspicious_fraction``). ``tools`` from ``reset`` contains the JSON schemas of the tools.
 
     ## Arguments
 
@@ -110,7 +111,8 @@ class SWEEnv(AsyncTextEnv):
         split: ``"train"``, ``"validation"`` or ``"test"``, by the content of the task. ``None`` means ``"train"`` for
             built-in tasks and every row of a file.
         task_seed: A different seed gives different built-in tasks.
-        num_tasks: Number of tasks: the first rows of a file, or built-in tasks (1,000,000 by default).
+        num_tasks: Number of tasks: the first rows of a file, or built-in tasks. By default every built-in change of the
+            split once; more tasks are changes with renamed identifiers.
         max_turns: Number of replies; invalid ones count.
         sandbox: ``"auto"``, ``"namespaces"``, ``"landlock"``, ``"docker"``, ``"unsafe"``, or your own
             :class:`~rllm_gym.sandbox.SandboxPool`, which you close.
@@ -210,7 +212,7 @@ class SWEEnv(AsyncTextEnv):
         session = await pool.open_session(checkout.path, limits=limits, runtime=runtime, environment=environment)
         editor = Editor(_SessionWorkspace(session), self.max_output_chars)
         self._work = _EpisodeResources(pool, session, editor, checkout, tests, runtime)
-        return _first_observation(problem, session.workdir, _outline(checkout.path), self.max_turns)
+        return _first_observation(problem, session, _outline(checkout.path), self.max_turns)
 
     async def _async_act(self, action: str) -> Outcome:
         work = self._work
@@ -293,9 +295,10 @@ class SWEEnv(AsyncTextEnv):
         verdict: RepositoryVerdict = await grade_repository(
             cast(SandboxPool, work.pool), work.checkout.path, changes, work.tests, runtime=work.runtime
         )
-        dropped = tuple(printable(entry) for entry in verdict.dropped[:50])
+        dropped = tuple(printable_name(entry) for entry in verdict.dropped[:50])
         patch = await asyncio.to_thread(_patch_of, changes, work)
-        return _GradedEnd(verdict.correct, patch, dropped, printable(verdict.reason)[:2_000])
+        suspicious = tuple(printable(entry) for entry in verdict.suspicious)
+        return _GradedEnd(verdict.correct, patch, dropped, printable(verdict.reason)[:2_000], suspicious=suspicious)
 
     # Helpers
 
@@ -317,6 +320,7 @@ class SWEEnv(AsyncTextEnv):
         info["patch"] = end.patch
         info["dropped_changes"] = list(end.dropped)
         info["verdict"] = end.verdict
+        info["suspicious"] = list(end.suspicious)
 
     def _env_state(self) -> dict[str, Any]:
         raise NotImplementedError(
@@ -346,6 +350,7 @@ class _GradedEnd:
     dropped: tuple[str, ...] = ()
     verdict: str = ""
     for_the_model: str = ""
+    suspicious: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,9 +371,10 @@ class _SessionWorkspace:
 
     async def list_directory(self, path: str) -> list[str]:
         # The listing must show what the agent sees, so it runs a program in the agent's sandbox.
-        command = f"LC_ALL=C find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' | LC_ALL=C sort"
+        command = f"LC_ALL=C find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' -print0 | LC_ALL=C sort -z"
         result = await self.session.exec(command, _LIST_TIMEOUT_S)
-        return result.output.decode("utf-8", "surrogateescape").splitlines()
+        names = result.output.decode("utf-8", "surrogateescape").split("\0")
+        return [printable_name(name) for name in names if name]
 
 
 def _prepare(
@@ -417,22 +423,23 @@ done, submit it: the command `submit` alone in a turn. Hidden tests then run on 
 test settings do not count."""
 
 
-def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str], max_turns: int) -> str:
+def _first_observation(problem: RepositoryTask, session: SandboxSession, outline: list[str], max_turns: int) -> str:
     statement = problem.statement.replace("\r\n", "\n").strip()  # line ends as sent by web forms
     turns = f"{max_turns} turn{'s' * (max_turns > 1)}"
     example = next((name for name in outline if not name.endswith("/")), ".")
     names = "  ".join(outline[:_LISTED]) + (f"  ... ({len(outline) - _LISTED} more)" if len(outline) > _LISTED else "")
     # Without namespaces the path differs every time, but the first observation may depend only on task and seed.
-    place = f"at {WORKDIR}" if workdir == WORKDIR else "in the directory where your commands start"
-    return f"{printable(statement)}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
-        turns=turns, example=example
-    )
+    place = f"at {WORKDIR}" if session.workdir == WORKDIR else "in the directory where your commands start"
+    how = _HOW.format(turns=turns, example=example)
+    if session.temporary_directory != "/tmp":
+        how += " Write temporary files to the directory $TMPDIR, not to /tmp."
+    return f"{printable(statement)}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n{how}"
 
 
 def _outline(root: Path) -> list[str]:
     with os.scandir(root) as entries:
         return sorted(
-            printable(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")
+            printable_name(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")
             for entry in entries
             if entry.name != ".git"
         )
@@ -451,7 +458,7 @@ def _show_result(command: str, result: ExecResult, timeout: float, limit: int) -
         note = f"Exit code {result.exit_code}."
     if result.exit_code == 127 and "submit: command not found" in output:
         note += " Nothing was submitted: `submit` must be alone in a turn."
-    return f"<output>\n{output}\n</output>\n{note}" if output else f"{note} There was no output."
+    return output_block(output, note) if output else f"{note} There was no output."
 
 
 def _show_output(result: ExecResult, limit: int) -> str:

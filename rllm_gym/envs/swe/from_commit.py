@@ -20,13 +20,17 @@ from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.build_outputs import missing_outputs
 from rllm_gym.envs.swe.checkout import Checkout, prepare
 from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of
+from rllm_gym.envs.swe.environment import environment_for
 from rllm_gym.envs.swe.git_objects import write_bundle
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import (
     RepositoryTests,
+    RepositoryVerdict,
     allowed_changes,
     check_repository_task,
+    grade_repository,
     is_test_path,
+    record_trace,
 )
 from rllm_gym.grading.swe.hidden_run import HiddenRun
 from rllm_gym.grading.swe.test_run import TestRun, TestRunner, runs_our_pytest
@@ -41,6 +45,8 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_METADATA = re.compile(r"PackageNotFoundError|No package metadata was found for|DistributionNotFound")
 _TEST = re.compile(r"^\s*(async )?def test|^class \w+\(.*TestCase\)", re.MULTILINE)
 _SHOWN = 5
+_MAX_OTHER_TESTS = 500
+_SHORTEST_TIMEOUT_S = 30.0
 
 
 def task_from_commit(
@@ -59,10 +65,11 @@ def task_from_commit(
     """Return a row for ``gym.make("rllm/SWE-v0", tasks=[row])`` from a commit that contains a fix and its tests.
 
     The agent starts from the commit's first parent. The test files that the commit adds or changes are hidden.
-    ``fail_to_pass`` and ``pass_to_pass`` result from running the whole test suite: tests that fail without the fix and
-    pass with it, and tests that pass in both cases. Each is run ``repeats`` times; tests with varying results are
-    omitted. Finally the task is graded: unless the commit's own fix gets 1 and an unchanged tree gets 0, no task is
-    returned.
+    ``fail_to_pass`` and ``pass_to_pass`` result from running tests: those that fail without the fix and pass with it,
+    and those that pass in both cases. The test files of the commit are run ``repeats`` times; tests with varying
+    results are omitted. The other tests are run once with and without the fix, and at most 500 of them are listed.
+    Finally the task is graded ``repeats`` times: unless the commit's own fix gets 1 each time and an unchanged tree
+    gets 0, no task is returned.
 
     Args:
         repo: A local clone, or a git bundle.
@@ -71,11 +78,12 @@ def task_from_commit(
             evidence), or any other command whose log can be parsed, such as ``python -m unittest -v``. ``None``: pytest
             with all tests that it collects.
         runtime: A virtual environment (or its interpreter) with the dependencies of the repository, and pytest.
-            ``None``: Python's own library, numpy and pytest. Packages are not installed and nothing is downloaded.
+            ``None``: Python's own library, numpy and pytest. ``"auto"``: an environment created from the project's
+            metadata (see :func:`~rllm_gym.envs.swe.environment.environment_for`), which installs packages.
         statement: The issue statement. ``None``: the commit's message, without trailers and issue numbers. Messages
             often describe the fix more than the problem, so review it.
         sandbox: Where tests run, as in :class:`~rllm_gym.sandbox.SandboxPool`, or a pool.
-        repeats: How often tests are run before and after, at least 1.
+        repeats: How often the commit's tests are run before and after, and its fix is graded, at least 1.
         timeout: Time limit in seconds for one run of the tests.
         bundle: A directory. The parent's tree is written there as a git bundle, ``<id>.bundle``, and the row refers to
             it: the task then no longer needs the clone.
@@ -84,7 +92,8 @@ def task_from_commit(
     Returns:
         The row: ``id``, ``statement``, ``repo``, ``base_commit``, ``hidden_tests``, ``fail_to_pass``,
         ``pass_to_pass``, ``test_command`` and ``runtime`` if given, ``commit``, and ``patch``, the commit's own fix,
-        which the environment never shows. ``base_patch`` is present if files that a build would create had to be added
+        which the environment never shows. ``trace`` is present if the tests can be graded by what they observe (see
+        :func:`~rllm_gym.grading.swe.record_trace`); ``base_patch`` if files that a build would create had to be added
         (a version file, the package's metadata).
 
     Raises:
@@ -106,6 +115,8 @@ def task_from_commit(
     report(f"{fix.commit[:12]}: {len(fix.fix.written) + len(fix.fix.removed)} fixed files, {len(fix.tests)} test files")
     for line in fix.left_out:
         report(f"omitted: {line}")
+    if runtime == "auto":
+        runtime = environment_for(prepare(repo, fix.parent).path, fix.date, report)
     try:
         seen_python = None if runtime is None else Runtime.of_python(runtime)
     except ValueError as error:
@@ -127,6 +138,8 @@ def task_from_commit(
     }
     if builder.base_patch:
         row["base_patch"] = builder.base_patch
+    if builder.trace is not None:
+        row["trace"] = builder.trace
     if test_command is not None:
         row["test_command"] = test_command
     if runtime is not None:
@@ -175,6 +188,7 @@ class _TaskBuilder:
         self.report = report
         self.created_files: dict[str, str] = {}
         self.base_patch = ""
+        self.trace: str | None = None
         self.base: Checkout = prepare(repo, fix.parent)
         # The test ids are determined here; until then, a placeholder is used.
         self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
@@ -186,33 +200,66 @@ class _TaskBuilder:
         Raises:
             TaskError: The results do not make a task.
         """
-        first = await self._after()
-        while self._lacks_outputs(first) or self._misses_own_tests(first):
-            first = await self._after()
-        await self._check(first)
-        after, before = [first], []
+        select = not self.files and runs_our_pytest(self.tests) and bool(self._own_files)
+        if select:
+            # First only these: they decide whether there is a task, in seconds rather than minutes.
+            self.files = self._own_files
+        after = [await self._after()]
+        while await self._lacks_outputs(after[0]):
+            after = [await self._after()]
+        await self._check(after[0])
+        before: list[TestRun] = []
         for number in range(self.repeats):
             if number:
                 after.append(await self._after())
-            before.append(await self._runner(_NOTHING).run(self._hidden_run))
+            before.append(await self._before(after[0]))
             self.report(
                 f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after"
             )
-        for run in (*after, *before):
-            if run.broken:
-                raise TaskError(f"{self._name}: {run.broken}; {await self._advice(run)}")
-        found = self._sorted(before, after)
+            for run in (before[-1], after[-1]):
+                if run.broken and not (run is before[-1] and run.timed_out):
+                    raise TaskError(f"{self._name}: {run.broken}; {await self._advice(run)}")
+            found = self._sorted(before, after)
+            if not found.fail_to_pass:
+                raise TaskError(self._why_nothing_is_fixed(before[0], after[0], found))
         if found.flaky:
             self.report(f"{len(found.flaky)} flaky tests omitted: {_some(found.flaky)}")
         if found.broken:
             self.report(f"{len(found.broken)} tests fail only after the commit, omitted: {_some(found.broken)}")
-        if not found.fail_to_pass:
-            raise TaskError(self._why_nothing_is_fixed(before[0], after[0], found))
+        if select:
+            found.pass_to_pass += await self._other_tests()
         self.report(
             f"{len(found.fail_to_pass)} tests to fix, {len(found.pass_to_pass)} to keep; grading the commit's fix"
         )
-        await self._graded(found)
+        await self._graded(found, after[0].wall_s if before[0].timed_out else None)
         return found
+
+    async def _other_tests(self) -> list[str]:
+        """Return tests of other files that pass with and without the fix, evenly from all files if there are many."""
+        self.files = ()
+        after = await self._after()
+        self.files = tuple(dict.fromkeys(test.partition("::")[0] for test in after.outcomes if self._is_other(test)))
+        before = await self._before(after) if self.files and not after.broken else after
+        if before.broken:
+            self.report(f"only the commit's own test files are listed: of all tests, {before.broken}")
+            return []
+        kept = [
+            test for test in after.outcomes if self._is_other(test) and _passes(before, test) and _passes(after, test)
+        ]
+        step = -(-len(kept) // _MAX_OTHER_TESTS) or 1
+        if step > 1:
+            self.report(f"of {len(kept)} tests in other files, every {step}th is listed")
+        return kept[::step]
+
+    def _is_other(self, test: str) -> bool:
+        return test.partition("::")[0] not in self.fix.tests and self._can_be_listed(test)
+
+    @property
+    def _own_files(self) -> tuple[str, ...]:
+        """The test files of the commit."""
+        return tuple(
+            sorted(path for path, text in self.fix.tests.items() if path.endswith(".py") and _TEST.search(text))
+        )
 
     # Runs
 
@@ -228,6 +275,15 @@ class _TaskBuilder:
 
     async def _after(self) -> TestRun:
         return await self._runner(self.fix.fix).run(self._hidden_run)
+
+    async def _before(self, after: TestRun) -> TestRun:
+        """Run the tests without the fix. If the bug is an endless loop, this ends long before the task's timeout."""
+        factor = self._shorter_timeout(after.wall_s) / self.tests.timeout
+        return await self._runner(_NOTHING).run(self._hidden_run, timeout_factor=factor)
+
+    def _shorter_timeout(self, wall_s: float) -> float:
+        """Return a timeout for tests that take ``wall_s`` seconds if they end."""
+        return min(self.tests.timeout, max(_SHORTEST_TIMEOUT_S, 5 * wall_s))
 
     def _paths_of_command(self) -> tuple[str, ...]:
         """Return the paths in a pytest command; everything that pytest collects if it has none."""
@@ -248,9 +304,12 @@ class _TaskBuilder:
                 paths.append(word)
         return tuple(paths)
 
-    def _lacks_outputs(self, run: TestRun) -> bool:
+    async def _lacks_outputs(self, run: TestRun) -> bool:
         """Add build outputs to the base if the tests cannot be imported without them; return whether any were added."""
-        trouble = " ".join(run.uncollected.values())
+        failed = [outcome.message for outcomes in run.outcomes.values() for outcome in outcomes if not outcome.passed]
+        trouble = " ".join([*run.uncollected.values(), *failed])
+        if run.broken and not run.timed_out and runs_our_pytest(self.tests):
+            trouble += await self._pytest_output()
         modules = set(_NO_MODULE.findall(trouble))
         outputs = missing_outputs(self.base.path, modules, metadata=bool(_NO_METADATA.search(trouble)))
         outputs = {
@@ -264,18 +323,6 @@ class _TaskBuilder:
             file_diff(path, None, text.encode()) for path, text in sorted(self.created_files.items())
         )
         self.base = prepare(self.repo, self.fix.parent, patch=self.base_patch)
-        return True
-
-    def _misses_own_tests(self, run: TestRun) -> bool:
-        """Select the commit's own test files if pytest does not find them by itself; return whether there are any."""
-        if self.files or run.broken or not runs_our_pytest(self.tests):
-            return False
-        seen = {test.partition("::")[0] for test in run.outcomes} | set(run.uncollected)
-        own = {path for path, text in self.fix.tests.items() if path.endswith(".py") and _TEST.search(text)}
-        if not own - seen:
-            return False
-        self.files = tuple(sorted(own | {path for path in seen if path in self.fix.after}))
-        self.report(f"added to the command because pytest does not collect them: {_some(sorted(own - seen))}")
         return True
 
     # Error messages
@@ -294,7 +341,7 @@ class _TaskBuilder:
             self.report(f"{len(run.uncollected)} test files cannot be collected: {_some(list(run.uncollected))}")
 
     async def _advice(self, run: TestRun) -> str:
-        if "in time" in run.broken:
+        if run.timed_out:
             return f"run fewer tests (test_command='pytest tests/test_x.py') or increase timeout={self.tests.timeout:g}"
         output = await self._pytest_output() if runs_our_pytest(self.tests) else ""
         modules = _NO_MODULE.findall(output)
@@ -306,11 +353,12 @@ class _TaskBuilder:
         )
 
     async def _pytest_output(self) -> str:
-        """Return the end of pytest's error message when it lists its tests."""
-        command = (
-            "PYTHONPATH=src:. python -m pytest --collect-only -q -o addopts= -p no:cacheprovider 2>&1 | tail -n 40"
-        )
-        async with self.pool.open_session(self.base.path, runtime=self.runtime) as session:
+        """Return the end of what pytest itself prints about the commit's tests, with the fix."""
+        # Not only listed: it may end while a test runs, or when it reports.
+        paths = shlex.join(self._own_files)
+        command = f"PYTHONPATH=src:. python -m pytest -x -q -o addopts= -p no:cacheprovider {paths} 2>&1 | tail -n 40"
+        fixed = prepare(self.repo, self.fix.commit, patch=self.base_patch).path
+        async with self.pool.open_session(fixed, runtime=self.runtime) as session:
             result = await session.exec(command, min(60.0, self.tests.timeout))
         return " ".join(result.output.decode("utf-8", "replace").split())[-400:]
 
@@ -343,7 +391,10 @@ class _TaskBuilder:
         failed = [f"{test}: {runs[0].message}" for test, runs in run.outcomes.items() if runs and not runs[0].passed]
         if failed:
             return f"The first failure: {' '.join(failed[0].split())[:300]}"
-        return "pytest collects no tests; select them with test_command='pytest tests/test_x.py'"
+        return (
+            "pytest collects no tests: they may be for other systems or versions of Python; select tests with "
+            "test_command='pytest tests/test_x.py'"
+        )
 
     def _why_nothing_is_fixed(self, before: TestRun, after: TestRun, found: _TestGroups) -> str:
         passing = len(found.pass_to_pass)
@@ -368,11 +419,14 @@ class _TaskBuilder:
 
     def _sorted(self, before: list[TestRun], after: list[TestRun]) -> _TestGroups:
         found = _TestGroups()
+        collected = {test.partition("::")[0] for run in before for test in run.outcomes}
         for test in dict.fromkeys(test for run in after for test in run.outcomes):
             if "::" in test and not self._can_be_listed(test):
                 continue
             was, now = ({_passes(run, test) for run in runs} for runs in (before, after))
-            if len(was) > 1 or len(now) > 1:
+            seen = any(test in run.outcomes for run in before) or any(run.timed_out for run in before)
+            if len(was) > 1 or len(now) > 1 or (not seen and test.partition("::")[0] in collected):
+                # An id that only one of the runs of a file has is made of a time, an address, ...
                 found.flaky.append(test)
             elif now == {True}:
                 (found.pass_to_pass if was == {True} else found.fail_to_pass).append(test)
@@ -387,13 +441,56 @@ class _TaskBuilder:
         path = test.partition("::")[0]
         return path.endswith(".py") and (path in self.fix.tests or is_test_path(path))
 
-    async def _graded(self, found: _TestGroups) -> None:
+    async def _graded(self, found: _TestGroups, endless_after_s: float | None) -> None:
         """Check that the commit's own fix is accepted and an unchanged tree is not; omit tests that prevent that."""
-        tests = replace(self.tests, fail_to_pass=tuple(found.fail_to_pass), pass_to_pass=tuple(found.pass_to_pass))
+        first = await self._solved(found)
+        failed = {test for test, reason in first.failed.items() if not reason.startswith("not run")}
+        if failed and failed <= set(found.pass_to_pass):
+            self.report(f"{len(failed)} tests fail when the fix is graded, omitted: {_some(sorted(failed))}")
+            found.pass_to_pass = [test for test in found.pass_to_pass if test not in failed]
+        tests = self._listed(found)
+        if endless_after_s is not None:
+            # Without the fix, the tests do not end; waiting longer would not change the verdict.
+            tests = replace(tests, timeout=self._shorter_timeout(endless_after_s))
         wrong = await check_repository_task(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
         wrong = [line for line in wrong if not line.startswith("of the reference solution, ")]
         if wrong:
             raise TaskError(f"{self._name}: the task cannot be graded: {'; '.join(wrong[:3])}"[:1500])
+        for _ in range(self.repeats - 2):
+            again = await self._solved(found)
+            if not again.correct:
+                raise TaskError(f"{self._name}: its fix is accepted in some gradings only: {again.reason}"[:1500])
+        if runs_our_pytest(self.tests):
+            self.trace = await self._recorded(found, tests)
+
+    async def _recorded(self, found: _TestGroups, tests: RepositoryTests) -> str | None:
+        """Return what the tests observe with the fix; ``None``, with a report, if they cannot be graded by that."""
+        try:
+            trace = await record_trace(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
+        except TaskError as error:
+            self.report(f"graded by mutated tests, which is weaker than a trace: {error}"[:500])
+            return None
+        tests = replace(tests, trace=trace)
+        solved, unsolved = [
+            await grade_repository(self.pool, self.base.path, changes, tests, runtime=self.runtime)
+            for changes in (self.fix.fix, _NOTHING)
+        ]
+        if not solved.correct or set(unsolved.passed) & set(tests.fail_to_pass):
+            why = solved.reason if not solved.correct else "tests to fix pass without the fix"
+            self.report(f"graded by mutated tests, which is weaker than a trace: with one, {why}"[:500])
+            return None
+        if unsolved.passed:  # otherwise the run did not end
+            # Those that failed pass without the fix: what the trace asks of them is more than they test.
+            found.pass_to_pass = [test for test in found.pass_to_pass if test not in unsolved.failed]
+        return trace
+
+    def _listed(self, found: _TestGroups) -> RepositoryTests:
+        return replace(self.tests, fail_to_pass=tuple(found.fail_to_pass), pass_to_pass=tuple(found.pass_to_pass))
+
+    async def _solved(self, found: _TestGroups) -> RepositoryVerdict:
+        return await grade_repository(
+            self.pool, self.base.path, self.fix.fix, self._listed(found), runtime=self.runtime
+        )
 
 
 def _passes(run: TestRun, test: str) -> bool:

@@ -1,7 +1,8 @@
 """Access to git as an object store: reading commits, and creating one, without running anything from a repository.
 
-For an untrusted repository, only ``rev-parse``, ``ls-tree`` and ``cat-file`` are called: they run no hook, filter,
-pager or editor. Git reads no configuration of the machine or the user, and may use no protocol.
+For an untrusted repository, only ``rev-parse``, ``rev-list``, ``diff-tree``, ``ls-tree`` and ``cat-file`` are called:
+they run no hook, filter, pager or editor. Git reads no configuration of the machine or the user, and may use no
+protocol.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -79,8 +81,26 @@ class GitSource:
             )
         return commit
 
-    def lineage(self, revision: str | None) -> tuple[tuple[str, ...], str]:
-        """Return the ids of a commit's parents, and its message.
+    def first_parents(self, revision: str | None, count: int) -> list[str]:
+        """Return the ids of a commit and of its first parents in turn: the commits of a branch and merges into it.
+
+        Raises:
+            TaskError: There is no such commit.
+        """
+        options = ["--first-parent", f"--max-count={count}", "--end-of-options", self.resolve(revision)]
+        done = _git(["rev-list", *options], self.folder)
+        _must(done, f"reading the history of {self.name!r}")
+        return done.stdout.decode().split()
+
+    def changed_paths(self, commit: str, parent: str) -> list[str]:
+        """Return the paths that ``commit`` adds to or changes in ``parent``; if not UTF-8, they are escaped."""
+        options = ["-r", "-z", "--name-only", "--diff-filter=d", "--no-renames", "--no-ext-diff", "--no-textconv"]
+        done = _git(["diff-tree", *options, "--end-of-options", parent, commit], self.folder)
+        _must(done, f"comparing {parent} and {commit} of {self.name!r}")
+        return [path.decode("utf-8", "backslashreplace") for path in done.stdout.split(b"\0") if path]
+
+    def lineage(self, revision: str | None) -> tuple[tuple[str, ...], str, str]:
+        """Return the ids of a commit's parents, its message, and its date (``2024-05-31``).
 
         Raises:
             TaskError: There is no such commit.
@@ -91,26 +111,26 @@ class GitSource:
             raise TaskError(f"the commit {commit} of {self.name!r} cannot be read: {_last_line(done.stderr)}")
         head, _, message = done.stdout.partition(b"\n\n")
         parents = tuple(line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent "))
-        return parents, message.decode("utf-8", "replace")
+        written = re.search(rb"^committer .* (\d{1,12}) [+-]\d{4}$", head, re.MULTILINE)
+        seconds = min(int(written[1]) if written else 0, 32_503_680_000)  # the year 3000
+        date = datetime.fromtimestamp(seconds, UTC).date().isoformat()
+        return parents, message.decode("utf-8", "replace"), date
 
     def entries(self, commit: str) -> Iterator[GitEntry]:
         """Yield everything in the tree of a commit, with its stored content: no filters, no conversion of line ends.
 
+        Submodules are left out.
+
         Raises:
-            TaskError: The commit is missing, has submodules, or contains forbidden paths.
+            TaskError: The commit is missing, or contains forbidden paths.
         """
         commit = self.resolve(commit)
         listing = _git(["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit], self.folder)
         if listing.returncode:
             raise TaskError(f"the tree of {commit} in {self.name!r} cannot be read: {_last_line(listing.stderr)}")
         rows = [_row(row, self.name) for row in listing.stdout.split(b"\0") if row]
-        modules = [path for mode, _, path in rows if mode == "160000"]
-        if modules:
-            raise TaskError(
-                f"{self.name!r} has submodules ({', '.join(modules[:5])}), whose files are not part of its commits; "
-                "use a plain directory that contains them (a recursive clone without .git), or a commit without "
-                "submodules"
-            )
+        # A submodule's files are not in the commit; like a plain clone, the tree lacks them.
+        rows = [row for row in rows if row[0] != "160000"]
         yield from self._contents(rows)
 
     def _contents(self, rows: list[tuple[str, str, str]]) -> Iterator[GitEntry]:

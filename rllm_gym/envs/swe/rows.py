@@ -54,6 +54,7 @@ _TEXT_KEYS = (
     "image",
     "workdir",
     "tests_in",
+    "trace",
 )
 
 
@@ -77,6 +78,7 @@ class RepositoryTask:
         log_parser: The parser for the log of ``test_command``.
         workdir: Directory of the repository in the image.
         tests_in: Directory of the hidden tests in the image, ``None`` if it contains none.
+        trace: What the hidden tests observe with the reference solution; ``None`` if it was not recorded.
     """
 
     task_id: str
@@ -94,6 +96,7 @@ class RepositoryTask:
     log_parser: str | None
     workdir: str = WORKDIR
     tests_in: str | None = None
+    trace: str | None = None
 
     def checkout(self, image: ImagePool | None = None) -> Checkout:
         """Return the tree the agent starts from.
@@ -134,7 +137,7 @@ class RepositoryTask:
             if self.log_parser is not None:
                 find_parser(self.log_parser)
             return RepositoryTests(
-                hidden, self.fail_to_pass, self.pass_to_pass, self.test_command, self.log_parser, timeout
+                hidden, self.fail_to_pass, self.pass_to_pass, self.test_command, self.log_parser, timeout, self.trace
             )
         except TaskError as error:
             raise TaskError(f"task {self.task_id!r}: {error}") from error
@@ -376,6 +379,7 @@ def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
         log_parser=data.get("log_parser"),
         workdir=data.get("workdir", WORKDIR),
         tests_in=data.get("tests_in"),
+        trace=data.get("trace"),
     )
 
 

@@ -6,8 +6,10 @@ from rllm_gym.grading.swe.grade import (
     check_repository_task_sync,
     grade_repository,
     grade_repository_sync,
+    record_trace_sync,
 )
 from rllm_gym.grading.swe.log_parsers import LOG_PARSERS
+from rllm_gym.grading.swe.observed_grading import record_trace
 from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
 
 __all__ = [
@@ -22,4 +24,6 @@ __all__ = [
     "grade_repository_sync",
     "is_test_infrastructure",
     "is_test_path",
+    "record_trace",
+    "record_trace_sync",
 ]

@@ -1,7 +1,9 @@
 """The verdict on a changed repository: tests that must pass passed, tests that must fail failed, no sign of tampering.
 
-Product code and test runner share a process, so the result of a single run can be forged. Therefore the tests run
-several times, each in a fresh session over a fresh base. From inside, the runs look alike:
+Product code and test runner share a process, so what a run decides itself can be forged. With a trace of the reference
+solution (:mod:`rllm_gym.grading.swe.trace`) it decides nothing: the tests run once, rewritten to send what they
+observe, and their assertions are evaluated here. Without one, or with a test command of the repository's own, the tests
+run several times, each in a fresh session over a fresh base. From inside, these runs look alike:
 
 - the unchanged tests, with sentinels between them, which must fail;
 - the same files, where each hidden test either has its expected values withheld, which must be computed
@@ -25,7 +27,10 @@ from rllm_gym.grading.swe.change_filter import allowed_changes
 from rllm_gym.grading.swe.hidden_run import HiddenRun, HiddenRuns, TestLocation
 from rllm_gym.grading.swe.log_parsers import find_parser
 from rllm_gym.grading.swe.mutated_tests import LineSpan
+from rllm_gym.grading.swe.observed_grading import names_in, observe, observed_texts, problems_of, record_trace
+from rllm_gym.grading.swe.suspicious import suspicious_changes
 from rllm_gym.grading.swe.test_run import HiddenTestOutcome, TestRun, TestRunner
+from rllm_gym.grading.swe.trace import ObservedFiles, Trace
 from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
 from rllm_gym.grading.swe.withheld_values import OPAQUE, RIGHT, WRONG, check_answers
 from rllm_gym.sandbox.tree import Changes
@@ -51,8 +56,8 @@ async def grade_repository(
 ) -> RepositoryVerdict:
     """Grade ``changes`` to ``base``: do they make the hidden tests pass?
 
-    Nothing of the agent's session is used: allowed changes and hidden tests are applied to a fresh base, several times
-    (see the module docstring). A wrong change takes one run, a right one two to four.
+    Nothing of the agent's session is used: allowed changes and hidden tests are applied to a fresh base (see the module
+    docstring). With a trace this takes one run; without one, a wrong change takes one and a right one two to four.
 
     Args:
         pool: The sandbox pool for sessions.
@@ -125,6 +130,13 @@ def check_repository_task_sync(
     return _wait_for(check_repository_task(pool, base, gold, tests, runtime=runtime))
 
 
+def record_trace_sync(
+    pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
+) -> str:
+    """Run :func:`record_trace` from synchronous code."""
+    return _wait_for(record_trace(pool, base, gold, tests, runtime=runtime))
+
+
 class _Grading:
     """The state of one verdict."""
 
@@ -134,8 +146,11 @@ class _Grading:
         if tests.log_parser is not None:
             find_parser(tests.log_parser)
         self.allowed = allowed_changes(base, changes, tests)
+        self.suspicious = suspicious_changes(base, self.allowed.changes)
+        self.base = base
         self.tests = tests
         self.runner = TestRunner(pool, base, self.allowed, tests, runtime)
+        self.trace = Trace.from_json(tests.trace) if tests.trace is not None and self.runner.own_run else None
         # Seeded from the system: the position of a mutation must not be predictable.
         rng = random.Random(secrets.randbits(128))
         self.hidden_runs = HiddenRuns(base, tests, node_ids=self.runner.own_run, rng=rng)
@@ -148,6 +163,8 @@ class _Grading:
         """Return the verdict. ``run_all``: also run what can no longer change it, to report every listed test."""
         if self.allowed.refusal:
             return self._conclude(f"product code accesses the test runner: {self.allowed.refusal}")
+        if self.trace is not None:
+            return self._conclude(await self._observed(self.trace))
         main, mutated_runs, ran = await self._first_runs()
         self.shadowing = main.shadowing
         wrong = self._wrong_with(main, self.hidden_runs.main)
@@ -164,6 +181,26 @@ class _Grading:
             self._forgery_in(self.hidden_runs.visible_mutated_run(), None, None),
         )
         return self._conclude(next((wrong for wrong in found if wrong), ""))
+
+    async def _observed(self, trace: Trace) -> str:
+        """Run the rewritten tests once and evaluate them here; return why the change is rejected."""
+        runs = self.hidden_runs
+        texts = await asyncio.to_thread(observed_texts, runs, self.tests)
+        observed = await asyncio.to_thread(ObservedFiles, texts, trace.plans, recording=False)
+        run = await observe(self.runner, runs.files, observed)
+        self.shadowing = run.shadowing
+        listed = {test: runs.id_of(test) for test in self.tests.listed}
+        before = await asyncio.to_thread(names_in, self.base)
+        to_fix = frozenset(self.tests.fail_to_pass)
+        self.failed = await asyncio.to_thread(problems_of, run, trace, observed, listed, to_fix=to_fix, before=before)
+        self.passed = set(self.tests.listed) - self.failed.keys()
+        if run.broken:
+            return run.broken
+        for name, tests in (("fix", self.tests.fail_to_pass), ("keep", self.tests.pass_to_pass)):
+            wrong = sum(test in self.failed for test in tests)
+            if wrong:
+                return f"{wrong} of {len(tests)} tests to {name} fail"
+        return ""
 
     async def _first_runs(self) -> tuple[TestRun, list[HiddenRun], list[TestRun | None]]:
         """Return the main run, the mutated runs, and their results if they had to start together with it.
@@ -196,10 +233,16 @@ class _Grading:
             passed=tuple(test for test in self.tests.listed if test in self.passed),
             failed={test: self.failed[test] for test in self.tests.listed if test in self.failed},
             dropped=self.allowed.dropped + self.shadowing,
-            reason=wrong or "every listed test passes and every mutated test fails",
-            evidence="report" if self.runner.own_run else "log",
+            reason=wrong or self._why_right(),
+            evidence="trace" if self.trace is not None else "report" if self.runner.own_run else "log",
             remarks=tuple(self.remarks),
+            suspicious=self.suspicious,
         )
+
+    def _why_right(self) -> str:
+        if self.trace is not None:
+            return "every listed test passes, evaluated outside the sandbox"
+        return "every listed test passes and every mutated test fails"
 
     # Unchanged tests
 

@@ -35,6 +35,7 @@ class HiddenRun:
         withheld: The expected values withheld from functions.
         placeholder: The name, during the run, of the function that stands for a withheld value.
         choices: Literals to compare a computed value with, by its key, if a digest of the value is not meaningful.
+        observed: The module that rewritten tests import what records from; empty if they are not rewritten.
     """
 
     files: tuple[str, ...]
@@ -44,6 +45,7 @@ class HiddenRun:
     withheld: Mapping[TestLocation, WithheldValues] = field(default_factory=dict)
     placeholder: str = ""
     choices: Mapping[str, list[str]] = field(default_factory=dict)
+    observed: str = ""
 
 
 class HiddenRuns:
@@ -56,7 +58,8 @@ class HiddenRuns:
         rng: The random generator. The code under test must not be able to predict it.
     """
 
-    def __init__(self, base: Path, tests: RepositoryTests, *, node_ids: bool, rng: random.Random) -> None:
+    def __init__(self, base: Path, tests: RepositoryTests, *, node_ids: bool, rng: random.Random | None = None) -> None:
+        rng = rng or random.Random(0)
         self._base = base
         self._tests = tests
         self._node_ids = node_ids
@@ -73,6 +76,19 @@ class HiddenRuns:
         others = [path for path in dict.fromkeys(all_files) if path not in first]
         self.main = self._run_of_files(first, MAX_SENTINELS)
         self.others = self._run_of_files(others, 1) if others else None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of all listed tests, those of tests to fix first."""
+        return tuple(dict.fromkeys(location[0] for location in self._locations.values()))
+
+    def paths(self, more: Iterable[str]) -> list[str]:
+        """Return the Python files of the listed tests and of ``more``."""
+        return [path for path in dict.fromkeys([*self.files, *more]) if path.endswith(".py")]
+
+    def text(self, path: str) -> str | None:
+        """Return the text of a test file as it will run."""
+        return self._text(path)
 
     def id_of(self, test: str) -> str:
         """Return the id of a listed test in a run."""

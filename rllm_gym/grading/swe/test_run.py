@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import json
 import secrets
 import shlex
@@ -31,7 +31,8 @@ LIMITS = SessionLimits(memory_mb=4096, processes=256, output_bytes=64_000_000)
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1"}
 
 _FILE_TIME = 1_700_000_000
-_MAX_EVENT = 20_000
+_MAX_EVENT = 4_000_000
+_MAX_EVENTS = 12_000_000
 _START = 'exec "$(command -v python || command -v python3)" -s -B {script} {request}'
 # Plugins that reorder, repeat or distribute tests: here every test runs once.
 _PLUGINS_OFF = ("randomly", "rerunfailures", "flaky")
@@ -49,6 +50,7 @@ class HiddenTestOutcome:
         skipped: Whether it was skipped, or failed as expected.
         word: The outcome as written in the log, if it comes from a log.
         answers: The values computed for the test's withheld values, as reported by the run.
+        observed: The events of a rewritten test, as reported by the run.
     """
 
     passed: bool
@@ -58,6 +60,7 @@ class HiddenTestOutcome:
     skipped: bool = False
     word: str = ""
     answers: tuple[Any, ...] = ()
+    observed: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class TestRun:
         shadowing: Changes left out because they would shadow installed packages.
         code: The exit code of the command.
         tampered: Test files whose text had changed at the end of the run.
+        timed_out: Whether it was stopped by its timeout.
+        wall_s: How long it took, in seconds.
     """
 
     outcomes: dict[str, list[HiddenTestOutcome]] = field(default_factory=dict)
@@ -79,6 +84,8 @@ class TestRun:
     shadowing: tuple[str, ...] = ()
     code: int | None = None
     tampered: tuple[str, ...] = ()
+    timed_out: bool = False
+    wall_s: float = 0.0
 
 
 class TestRunner:
@@ -122,39 +129,37 @@ class TestRunner:
         ) as session:
             try:
                 await session.write(script, _script())
-                await session.write(request, json.dumps(self._request(word, hidden_run, sent)).encode())
+                await session.write(request, await asyncio.to_thread(self._request, word, hidden_run, sent))
             except OSError as error:
                 raise SandboxFault(f"the tests could not be sent to the session: {error}") from error
             result = await session.exec(
                 _START.format(script=script, request=request), self._tests.timeout * timeout_factor
             )
-            run = self._read_result(result, word)
+            run = await asyncio.to_thread(self._read_result, result, word)
             run.tampered = await _tampered_files(
                 session, {path: sent[path] for path in hidden_run.files if path in sent}
             )
         return run
 
-    def _request(self, word: str, hidden_run: HiddenRun, sent: Mapping[str, str]) -> dict[str, Any]:
+    def _request(self, word: str, hidden_run: HiddenRun, sent: Mapping[str, str]) -> bytes:
+        """Return a line of JSON and the content of the files, one after the other: they may have many megabytes."""
         changes = self._allowed.changes
-        files = [
-            [path, file.kind, file.executable, base64.b64encode(file.data).decode()]
-            for path, file in sorted(changes.written.items())
-        ]
-        files += [
-            [path, "file", False, base64.b64encode(text.encode()).decode()] for path, text in sorted(sent.items())
-        ]
-        return {
+        files = [(path, file.kind, file.executable, file.data) for path, file in sorted(changes.written.items())]
+        files += [(path, "file", False, text.encode()) for path, text in sorted(sent.items())]
+        request = {
             "word": word,
             "removed": sorted(changes.removed),
-            "files": files,
+            "files": [[*described, len(data)] for *described, data in files],
             "time": _FILE_TIME,
             "hypothesis": any("hypothesis" in text for text in sent.values()),
             "new_modules": self._allowed.new_modules,
             "roots": ["", "src"] if (self._base / "src").is_dir() else [""],
             "command": None if self.own_run else self._tests.test_command,
             "arguments": [*self._options, *hidden_run.files] if self.own_run else [],
+            "observed": hidden_run.observed,
             "withheld": {"name": hidden_run.placeholder, "choices": hidden_run.choices},
         }
+        return b"".join([json.dumps(request).encode(), b"\n", *(data for *_, data in files)])
 
     def _read_result(self, result: ExecResult, word: str) -> TestRun:
         events, rest = _events(result.output, word)
@@ -168,7 +173,7 @@ class TestRunner:
         if first.get("event") != "ready":
             shown = result.output[-500:].decode(errors="replace")
             raise SandboxFault(f"the test run did not start (exit code {result.exit_code}): {shown!r}")
-        run = TestRun(code=result.exit_code)
+        run = TestRun(code=result.exit_code, timed_out=result.timed_out, wall_s=result.wall_s)
         run.shadowing = tuple(f"{path}: would shadow the installed {name}" for name, path in first["shadowing"])
         if result.timed_out:
             run.broken = "the tests did not finish in time"
@@ -208,8 +213,12 @@ async def _tampered_files(session: SandboxSession, sent: Mapping[str, str]) -> t
 
 def _script() -> bytes:
     inside = resources.files("rllm_gym.grading.swe.inside")
-    first, second = (inside.joinpath(name).read_bytes() for name in ("value_digest.py", "run_tests.py"))
-    return first + second.replace(b"from __future__ import annotations\n", b"", 1)
+    names = ("value_digest.py", "observer.py", "run_tests.py")
+    future = b"from __future__ import annotations\n"
+    # Before any other import: the first entry is the repository's root.
+    header = future + b"import sys\nfirst_on_path = sys.path.pop(0)\n"
+    texts = [inside.joinpath(name).read_bytes().replace(future, b"", 1) for name in names]
+    return header + b"".join(texts)
 
 
 def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
@@ -217,12 +226,14 @@ def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
     mark = f"@{word} ".encode()
     events: list[dict[str, Any]] = []
     others: list[bytes] = []
+    left = _MAX_EVENTS
     for line in output.split(b"\n"):
         if not line.startswith(mark):
             others.append(line)
             continue
         try:
-            event = json.loads(line[len(mark) : len(mark) + _MAX_EVENT])
+            event = json.loads(line[len(mark) : len(mark) + min(left, _MAX_EVENT)])
+            left = max(0, left - len(line))
         except (ValueError, RecursionError):
             event = None
         events.append(event if isinstance(event, dict) else {"event": "unreadable"})
@@ -268,10 +279,12 @@ def _read_test(event: Mapping[str, Any]) -> tuple[str, HiddenTestOutcome]:
         return str(event.get("id")), HiddenTestOutcome(False, False, (), "its report cannot be read")
     answers = event.get("answers", [])
     answers = tuple(answers) if isinstance(answers, list) else ()
+    observed = event.get("observed", [])
+    observed = tuple(observed) if isinstance(observed, list) else ()
     passed = [["setup", "passed"], ["call", "passed"], ["teardown", "passed"]]
     xfail = event.get("xfail") is not False
     if phases == passed and not xfail:
-        return str(event.get("id")), HiddenTestOutcome(True, answers=answers)
+        return str(event.get("id")), HiddenTestOutcome(True, answers=answers, observed=observed)
     states = ", ".join(f"{phase[0]} {phase[1]}" for phase in phases if isinstance(phase, list) and len(phase) == 2)
     message = "is marked as expected to fail" if xfail else str(event.get("message") or states)
     in_call = ["call", "failed"] in phases and not xfail
@@ -312,7 +325,6 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
     words = shlex.split(tests.test_command or "")
     asked = [*_addopts(base), *(words[words.index("pytest") + 1 :] if "pytest" in words else words[1:])]
     options = ["--rootdir=.", "--continue-on-collection-errors", "--tb=short", "-o", "addopts="]
-    options += ["-o", "cache_dir=/tmp/.pytest_cache"]
     for name in _PLUGINS_OFF:
         options += ["-p", f"no:{name}"]
     conftests = _conftest_text(base)
@@ -324,6 +336,10 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
         following = asked[position] if position < len(asked) else ""
         if word in _KEPT_FLAGS or (equals and name in _KEPT_WITH_VALUE) or (word[:2] in ("-W", "-p") and len(word) > 2):
             options.append(word)
+        elif word == "-m" and following.startswith("not "):
+            # Tests that the project itself leaves out: they take minutes, or need a service.
+            position += 1
+            options += [word, following]
         elif word in _KEPT_WITH_VALUE and following:
             position += 1
             if not (word == "-o" and following.startswith("addopts")):

@@ -26,6 +26,9 @@ class RepositoryTests:
         log_parser: How the log of ``test_command`` is parsed; see :data:`~rllm_gym.grading.swe.LOG_PARSERS`. ``None``:
             chosen by the command.
         timeout: Wall-clock seconds that one run of the tests may take.
+        trace: What the tests observe with the reference solution, as text; see
+            :func:`~rllm_gym.grading.swe.record_trace`. With it, assertions are evaluated outside the sandbox. ``None``:
+            runs with mutated tests are used instead, which is weaker.
 
     Raises:
         TaskError: A field is invalid.
@@ -37,6 +40,7 @@ class RepositoryTests:
     test_command: str | None = None
     log_parser: str | None = None
     timeout: float = 300.0
+    trace: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden_tests", dict(self.hidden_tests))
@@ -57,6 +61,8 @@ class RepositoryTests:
                 raise TaskError(f"hidden_tests path {path!r} must be relative and inside the repository")
         if not self.timeout > 0:
             raise TaskError(f"timeout={self.timeout!r} must be > 0 seconds")
+        if self.trace is not None and not isinstance(self.trace, str):
+            raise TaskError(f"trace must be text, as written by record_trace; got {type(self.trace).__name__}")
         if self.log_parser is not None and self.test_command is None:
             raise TaskError(f"log_parser={self.log_parser!r} requires test_command, which is not set")
         if self.test_command is not None:
@@ -84,8 +90,11 @@ class RepositoryVerdict:
             model.
         dropped: Changes that were dropped, as ``path: why``.
         reason: One line that says why the change is right or wrong, without text of the hidden tests.
-        evidence: ``"report"``: our own reporter observed each test. ``"log"``: a log was parsed, which is weaker.
+        evidence: ``"trace"``: the assertions were evaluated outside the sandbox. ``"report"``: our own reporter
+            observed each test, also mutated ones. ``"log"``: a log was parsed, which is weaker still.
         remarks: What weakens the verdict, for example tests that could not be mutated.
+        suspicious: What is unusual in the change, as ``path: what``; it does not decide. Count it in training: a policy
+            that begins to attack the grader does so here first.
     """
 
     correct: bool
@@ -95,3 +104,4 @@ class RepositoryVerdict:
     reason: str = ""
     evidence: str = "report"
     remarks: tuple[str, ...] = ()
+    suspicious: tuple[str, ...] = ()

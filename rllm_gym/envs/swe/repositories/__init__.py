@@ -1,4 +1,4 @@
-"""The built-in tasks of ``rllm/SWE-v0``: an unlimited number of tasks from small repositories with a bug or a gap.
+"""The built-in tasks of ``rllm/SWE-v0``: small repositories with a bug or a missing feature, and renamings of them.
 
 A task is a repository, a change to it (a hand-written bug or missing feature, or a mutation that breaks tests), and a
 renaming of its identifiers. It is created on access, from text only: nothing is run or written to disk. A change
@@ -29,7 +29,7 @@ _MAX_ATTEMPTS = 2_000
 def swe_tasks(
     *, repositories: Iterable[str] | None = None, split: str | None = "train", seed: int = 0, size: int | None = None
 ) -> Taskset:
-    """Return the built-in tasks: first the hand-written ones, then mutations and renamed versions of all.
+    """Return the built-in tasks: the hand-written ones, the mutations, and, beyond those, renamed versions of all.
 
     ``Task.data`` is a row as described in ``docs/swe.md``; its ``repo`` is a name for :func:`repository_files`.
 
@@ -37,14 +37,14 @@ def swe_tasks(
         repositories: Names of built-in repositories (see :data:`NAMES`), all by default.
         split: ``"train"`` (the default, and ``None``), ``"validation"`` or ``"test"``.
         seed: A different seed gives different variants in a different order.
-        size: Number of tasks; a million by default. If there are fewer variants, tasks repeat.
+        size: Number of tasks. By default the number of changes in the split, each with its original names; more tasks
+            are changes with other names, drawn at random. If there are fewer variants, tasks repeat.
 
     Raises:
         TaskError: An argument is out of range, or the repositories have no task in the split.
     """
     split = check_split("train" if split is None else split)
-    size = 1_000_000 if size is None else size
-    if not isinstance(size, int | np.integer) or isinstance(size, bool) or not 1 <= size < 2**62:
+    if size is not None and (not isinstance(size, int | np.integer) or isinstance(size, bool) or not 1 <= size < 2**62):
         raise TaskError(f"size={size!r} must be a whole number from 1 to 2**62")
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
         raise TaskError(f"seed={seed!r} must be a whole number")
@@ -53,7 +53,7 @@ def swe_tasks(
     names = NAMES if repositories is None else tuple(dict.fromkeys(repositories))
     if not names:
         raise TaskError(f"repositories is empty; choose from {', '.join(NAMES)}, or None for all")
-    return Taskset(_GeneratedTasks(names, split, int(seed), int(size)))
+    return Taskset(_GeneratedTasks(names, split, int(seed), None if size is None else int(size)))
 
 
 def base_tasks(repositories: Iterable[str] = NAMES) -> list[Task]:
@@ -106,11 +106,12 @@ def _resolve(reference: object) -> tuple[Repository, RepoChange, int]:
 
 
 def _task(task_id: str, repository: Repository, change: RepoChange, number: int) -> Task:
-    tests, hidden = _rendered_tests(repository.name, number)
+    tests, hidden, trace = _rendered_tests(repository.name, number)
     failing = set(change.fail_to_pass)
     data = {
         "repo": f"{PREFIX}{repository.name}/{change.key}@{number}",
         "hidden_tests": hidden,
+        "trace": trace,
         "fail_to_pass": [tests[test] for test in change.fail_to_pass],
         "pass_to_pass": [tests[test] for test in repository.tests if test not in failing],
         "family": repository.name,
@@ -120,12 +121,12 @@ def _task(task_id: str, repository: Repository, change: RepoChange, number: int)
 
 
 @functools.lru_cache(maxsize=1024)
-def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the renamed ids of the tests, and the test files; shared by all tasks of this renaming."""
+def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str], str]:
+    """Return the renamed ids of the tests, the test files and their trace; shared by all tasks of this renaming."""
     repository = load_repository(name)
     renaming = repository.renaming(number)
     tests = {test: repository.renamed(test, renaming) for test in repository.tests}
-    return tests, repository.hidden_tests(renaming)
+    return tests, repository.hidden_tests(renaming), repository.renamed(repository.trace, renaming)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class _GeneratedTasks:
     names: tuple[str, ...]
     split: str
     seed: int
-    size: int
+    size: int | None
 
     name = "swe"
 
@@ -146,7 +147,7 @@ class _GeneratedTasks:
             )
 
     def __len__(self) -> int:
-        return self.size
+        return len(self._changes) if self.size is None else self.size
 
     @functools.cached_property
     def _changes(self) -> list[tuple[str, str]]:
@@ -159,16 +160,18 @@ class _GeneratedTasks:
         ]
 
     @functools.cached_property
-    def _by_hand(self) -> list[tuple[str, str]]:
-        """The hand-written changes, alternating between the repositories."""
-        found = [(name, key) for name, key in self._changes if load_repository(name).changes[key].kind != "mutation"]
-        turn = {pair: sum(other[0] == pair[0] for other in found[:place]) for place, pair in enumerate(found)}
-        return sorted(found, key=lambda pair: (turn[pair], pair))
+    def _in_order(self) -> list[tuple[str, str]]:
+        """The changes: hand-written ones, alternating between the repositories, then mutations in an order by seed."""
+        by_hand = [(name, key) for name, key in self._changes if load_repository(name).changes[key].kind != "mutation"]
+        turn = {pair: sum(other[0] == pair[0] for other in by_hand[:place]) for place, pair in enumerate(by_hand)}
+        mutations = [pair for pair in self._changes if pair not in turn]
+        random.Random(stream_seed("swe order", self.split, self.seed)).shuffle(mutations)
+        return sorted(by_hand, key=lambda pair: (turn[pair], pair)) + mutations
 
     def task(self, position: int) -> Task:
         task_id = f"{self._prefix}{position}"
-        if position < len(self._by_hand):
-            name, key = self._by_hand[position]
+        if position < len(self._in_order):
+            name, key = self._in_order[position]
             repository = load_repository(name)
             return _task(task_id, repository, repository.changes[key], 0)
         rng = random.Random(stream_seed("swe", self.split, self.seed, position))
@@ -187,7 +190,7 @@ class _GeneratedTasks:
         if not task_id.startswith(self._prefix) or not number.isascii() or not number.isdecimal() or len(number) > 19:
             return None
         position = int(number)
-        return position if position < self.size and number == str(position) else None
+        return position if position < len(self) and number == str(position) else None
 
     def split_positions(self, split: str) -> np.ndarray | None:
         raise TaskError(f"all tasks belong to the split {self.split!r}; create another source with split={split!r}")

@@ -3,7 +3,7 @@
 ``<name>/`` is a finished repository. ``<name>.toml`` contains the hand-written data: names that may be renamed, bugs
 and features as edits, and calls whose results show a bug. ``<name>.json`` is written by
 ``scripts/verify_swe_repositories.py``, which runs everything: which tests fail with which change, the results of the
-calls.
+calls; so is ``<name>.trace``, what the tests observe in the finished repository.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Repository:
         names: Words that may be renamed everywhere, with their alternatives.
         tests: Ids of its tests; all pass.
         changes: By key.
+        trace: What its tests observe; see :func:`~rllm_gym.grading.swe.record_trace`.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Repository:
     names: Mapping[str, tuple[str, ...]]
     tests: tuple[str, ...]
     changes: Mapping[str, RepoChange]
+    trace: str = ""
 
     @functools.cached_property
     def _words(self) -> re.Pattern[str]:
@@ -220,7 +222,8 @@ def load_repository(name: str) -> Repository:
         statement = report(card["probe"], table["expected"], row["examples"])
         changes[row["key"]] = RepoChange(row["key"], "mutation", statement, (edit,), failing)
     names = {word: tuple(instead) for word, instead in card["names"].items()}
-    return Repository(name, dict(read_files(folder / name)), names, tests, changes)
+    trace = (folder / f"{name}.trace").read_text(encoding="utf-8")
+    return Repository(name, dict(read_files(folder / name)), names, tests, changes, trace)
 
 
 def read_files(folder: Traversable, prefix: str = "") -> list[tuple[str, str]]:
@@ -247,16 +250,27 @@ def report(probes: list[Mapping[str, Any]], expected: list[str], examples: list[
     parts = []
     for number, (place, got) in enumerate(examples):
         probe, wanted = probes[place], expected[place]
-        code = prompted(probe["code"].strip())
-        here = "Here it goes wrong too:" if number else "Here it goes wrong:"
-        parts.append(f"{probe['about'].strip()} {here}\n\n```python\n{code}\n{got}\n```\n")
+        parts.append("A second example of the same problem." if number else _title(got, wanted))
+        parts.append(f"{probe['about'].strip()} Instead, this happens:")
+        parts.append(f"```python\n{prompted(probe['code'].strip())}\n{got}\n```")
         if wanted.startswith("Traceback"):
-            parts.append(f"This should have raised `{wanted.splitlines()[-1]}`.\n")
-        elif "\n" in wanted:
-            parts.append(f"I expected\n\n```\n{wanted}\n```\n")
+            parts.append(f"Expected: `{wanted.splitlines()[-1]}` is raised.")
         else:
-            parts.append(f"I expected `{wanted}`.\n")
-    return "\n".join(parts)
+            parts.append(f"Expected:\n\n```\n{wanted}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(got: str, wanted: str) -> str:
+    """Return the first line of an issue: what is wrong with the result of a call."""
+    error, expected_error = (
+        text.splitlines()[-1].partition(":")[0].rpartition(".")[2] if text.startswith("Traceback") else ""
+        for text in (got, wanted)
+    )
+    if error and error == expected_error:
+        return f"Wrong message of {error}"
+    if error:
+        return f"Unexpected {error}"
+    return f"{expected_error} is not raised" if expected_error else "Wrong result"
 
 
 def prompted(code: str) -> str:

@@ -8,20 +8,19 @@ and can forge any report. The owner decides what to trust, by comparison with ru
 
 from __future__ import annotations
 
-import sys
-
-sys.path.pop(0)  # the repository's root: this script imports nothing from it
-
 import ast
-import base64
 import builtins
 import importlib.util
 import json
 import os
 import shutil
+import sys
+import tempfile
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # this module's text is prepended to the script when it is sent in
+    from rllm_gym.grading.swe.inside.observer import Observer
     from rllm_gym.grading.swe.inside.value_digest import compares_itself, digest
 
 MESSAGE_CHARS = 400
@@ -75,17 +74,18 @@ class WithheldAnswers:
 
 def main() -> None:
     with open(sys.argv[1], "rb") as stream:
-        request = json.loads(stream.read())
-    os.unlink(sys.argv[1])
-    os.unlink(__file__)
+        request = json.loads(stream.readline())
+        os.unlink(sys.argv[1])
+        os.unlink(__file__)
+        shadowing = find_shadowing(request["new_modules"])
+        lay_out(request, stream, {path for _, path in shadowing})
     writer = EventWriter(os.dup(1), request["word"])
     root = os.getcwd()
-    shadowing = find_shadowing(request["new_modules"])
-    lay_out(request, {path for _, path in shadowing})
     roots = [os.path.join(root, folder) if folder else root for folder in request["roots"]]
     first = [folder for folder in roots if not shadows_standard_library(folder)]
     last = [folder for folder in roots if folder not in first]
-    os.environ["PYTHONPATH"] = os.pathsep.join(first)
+    # After the repository come the directories of the sandbox, if it has any: without namespaces the runtime is there.
+    os.environ["PYTHONPATH"] = os.pathsep.join([*first, *filter(None, [os.environ.get("PYTHONPATH")])])
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
         os.environ.pop(name, None)
     if request["command"] is not None:
@@ -93,19 +93,25 @@ def main() -> None:
         # Sentinels fail. If the repository's own options stop at the first failure, the rest would not run.
         os.environ["PYTEST_ADDOPTS"] = "--maxfail=0"
         os.execv("/bin/sh", ["sh", "-c", request["command"]])
-    try:
-        import pytest
-    except ImportError as error:
-        writer.write("no pytest", message=str(error)[:MESSAGE_CHARS])
+    if importlib.util.find_spec("pytest") is None:
+        writer.write("no pytest", message="No module named 'pytest'")
         return
-    writer.write("ready", shadowing=shadowing, pytest=pytest.__version__)
+    writer.write("ready", shadowing=shadowing)
     sys.path[:0] = first
     sys.path += last
+    # Only now: the repository may be a package that pytest imports (pluggy, packaging), and its own code is tested.
+    import pytest
+
     limit_hypothesis = request["hypothesis"] and importlib.util.find_spec("hypothesis") is not None
     answers = WithheldAnswers(request["withheld"]["choices"])
     if request["withheld"]["name"]:
         setattr(builtins, request["withheld"]["name"], answers.ask)
-    run_pytest(pytest, writer, answers, request["arguments"], limit_hypothesis)
+    observer = Observer()
+    if request["observed"]:
+        module: Any = types.ModuleType(request["observed"])
+        module.guard, module.operands, module.warned = observer.guard, observer.operands, observer.warned
+        sys.modules[request["observed"]] = module
+    run_pytest(pytest, writer, answers, observer, request["arguments"], limit_hypothesis)
 
 
 def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
@@ -117,14 +123,17 @@ def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
     return found
 
 
-def lay_out(request: dict[str, Any], left_out: set[str]) -> None:
-    """Apply removals, then files. The sender has checked the paths; links in the base are never written through."""
+def lay_out(request: dict[str, Any], contents: Any, left_out: set[str]) -> None:
+    """Apply removals, then files, whose contents follow the request.
+
+    The sender has checked the paths; links in the base are never written through.
+    """
     for path in request["removed"]:
         remove(path)
-    for path, kind, executable, text in request["files"]:
+    for path, kind, executable, size in request["files"]:
+        data = contents.read(size)
         if path in left_out:
             continue
-        data = base64.b64decode(text)
         remove(path)
         folder = os.path.dirname(path)
         if folder:
@@ -156,28 +165,30 @@ def shadows_standard_library(folder: str) -> bool:
 
 
 def run_pytest(
-    pytest: Any, writer: EventWriter, answers: WithheldAnswers, arguments: list[str], limit_hypothesis: bool
+    pytest: Any,
+    writer: EventWriter,
+    answers: WithheldAnswers,
+    observer: Observer,
+    arguments: list[str],
+    limit_hypothesis: bool,
 ) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     os.close(null)
     sys.argv = ["pytest"]
-    if limit_hypothesis:
-        import hypothesis
-
-        # Skip the search for the shortest example: in runs in which tests fail it would take minutes.
-        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-        hypothesis.settings.register_profile("grading", phases=phases, database=None, deadline=None)
-        hypothesis.settings.load_profile("grading")
-    reporter = make_reporter(pytest, writer, answers)
-    code = int(pytest.main(arguments, plugins=[reporter]))
+    reporter = make_reporter(pytest, writer, answers, observer, limit_hypothesis)
+    # Not a fixed path: without namespaces /tmp is not writable, and repositories make errors of warnings.
+    cache = os.path.join(tempfile.gettempdir(), ".pytest_cache")
+    code = int(pytest.main([*arguments, "-o", f"cache_dir={cache}"], plugins=[reporter]))
     writer.write("end", code=code, tests=reporter.num_reports)
     # Do not wait for threads and exit handlers of the repository.
     os._exit(code)
 
 
-def make_reporter(pytest: Any, writer: EventWriter, answers: WithheldAnswers) -> Any:
+def make_reporter(
+    pytest: Any, writer: EventWriter, answers: WithheldAnswers, observer: Observer, limit_hypothesis: bool
+) -> Any:
     class Reporter:
         """Reports each test once, when all its phases are over."""
 
@@ -186,6 +197,20 @@ def make_reporter(pytest: Any, writer: EventWriter, answers: WithheldAnswers) ->
             self._phases: list[list[str]] = []
             self._details: dict[str, Any] = {}
             self._xfail = False
+
+        def pytest_sessionstart(self) -> None:
+            if not limit_hypothesis:
+                return
+            # Not before pytest.main, which warns of plugins imported earlier; repositories make errors of warnings.
+            import hypothesis
+
+            # Skip the search for the shortest example: in runs in which tests fail it would take minutes.
+            phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+            settings = hypothesis.settings
+            # The same examples in each run: what they reach is held against the reference solution.
+            limits = {"phases": phases, "database": None, "deadline": None, "derandomize": True}
+            settings.register_profile("grading", parent=settings(), **limits)
+            settings.load_profile("grading")
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
@@ -204,7 +229,10 @@ def make_reporter(pytest: Any, writer: EventWriter, answers: WithheldAnswers) ->
         @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_logfinish(self, nodeid: str) -> None:
             taken = answers.take()
-            more = {**self._details, "answers": taken} if taken else self._details
+            more = {**self._details, "answers": taken} if taken else dict(self._details)
+            observed = observer.take()
+            if observed:
+                more["observed"] = observed
             writer.write("test", id=nodeid, phases=self._phases, xfail=self._xfail, **more)
             self.num_reports += 1
             self._phases, self._details, self._xfail = [], {}, False

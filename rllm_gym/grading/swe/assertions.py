@@ -1,0 +1,274 @@
+"""Evaluates an assertion over plain values, outside the process that computed them.
+
+The expression comes from a hidden test, the values from the code under test. Only the operations below exist, the
+values are plain data of bounded size, and the number of steps is bounded.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rllm_gym.grading.swe.observed_values import ClassRef
+
+MAX_STEPS = 200_000
+MAX_REPEATED = 1_000_000
+MAX_MATCHED_TEXT = 20_000
+
+TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset)
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, other: one in other,
+    ast.NotIn: lambda one, other: one not in other,
+    ast.Is: lambda one, other: _identical(one, other),
+    ast.IsNot: lambda one, other: not _identical(one, other),
+}
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+TEXT_METHODS = frozenset(
+    {"startswith", "endswith", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "istitle",
+     "isidentifier", "isnumeric", "isdecimal", "isascii", "isprintable", "isdisjoint", "issubset", "issuperset"}
+)  # fmt: skip
+
+
+class Unsupported(Exception):
+    """The assertion cannot be evaluated over these values."""
+
+
+class Approximately:
+    """Like ``pytest.approx``: equal to numbers, and containers of them, within a tolerance."""
+
+    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None, nan_ok: bool = False) -> None:
+        self._expected = expected
+        self._relative = rel
+        self._absolute = abs
+        self._nan_ok = nan_ok
+
+    def __eq__(self, other: object) -> bool:
+        return self._near(other, self._expected)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _near(self, found: Any, expected: Any) -> bool:
+        if isinstance(expected, dict):
+            return (
+                isinstance(found, dict)
+                and found.keys() == expected.keys()
+                and all(self._near(found[key], value) for key, value in expected.items())
+            )
+        if isinstance(expected, list | tuple):
+            return (
+                isinstance(found, list | tuple)
+                and len(found) == len(expected)
+                and all(map(self._near, found, expected))
+            )
+        if isinstance(expected, bool) or expected is None or isinstance(expected, str | bytes):
+            return type(found) is type(expected) and bool(found == expected)
+        if isinstance(found, bool | str | bytes | list | tuple | dict | None):
+            return False
+        if found == expected:
+            return True
+        if math.isnan(abs(expected)) or math.isnan(abs(found)):
+            return self._nan_ok and math.isnan(abs(expected)) and math.isnan(abs(found))
+        if math.isinf(abs(expected)) or math.isinf(abs(found)):
+            return False
+        absolute = 1e-12 if self._absolute is None else self._absolute
+        relative = (0.0 if self._absolute is not None else 1e-6) if self._relative is None else self._relative
+        return bool(abs(found - expected) <= max(absolute, type(absolute)(relative * abs(expected))))
+
+
+def nearly_equal(one: Any, other: Any, places: int | None = None, delta: Any = None) -> bool:
+    """Evaluate unittest's ``assertAlmostEqual``."""
+    if one == other:
+        return True
+    difference = abs(one - other)
+    return (
+        bool(difference <= delta)
+        if delta is not None
+        else bool(round(difference, 7 if places is None else places) == 0)
+    )
+
+
+def equal_counts(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Evaluate unittest's ``assertCountEqual``."""
+    rest = list(other)
+    if len(one) != len(rest):
+        return False
+    if len(rest) > 2_000:
+        raise Unsupported
+    for item in one:
+        if item not in rest:
+            return False
+        rest.remove(item)
+    return not rest
+
+
+def searches(pattern: Any, text: Any) -> bool:
+    """Return whether a pattern of the test occurs in a text of the code under test."""
+    if not isinstance(pattern, str) or not isinstance(text, str) or len(text) > MAX_MATCHED_TEXT:
+        raise Unsupported
+    return re.search(pattern, text) is not None
+
+
+def _instance(value: Any, kinds: Any) -> bool:
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    names = [f"builtins:{kind.__name__}" if isinstance(kind, type) else kind.name for kind in kinds]
+    if isinstance(value, ClassRef):
+        return "builtins:type" in names
+    own = [base.__name__ for base in type(value).__mro__]
+    return any(name.rpartition(":")[2] in own for name in names)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "abs": abs, "len": len, "round": round, "min": min, "max": max, "sum": sum, "sorted": sorted, "all": all,
+    "any": any, "bool": bool, "set": set, "list": list, "tuple": tuple, "frozenset": frozenset, "dict": dict,
+    "isinstance": _instance, "approx": Approximately, "_nearly_": nearly_equal, "_counts_": equal_counts,
+    "_searches_": searches,
+}  # fmt: skip
+
+
+def _identical(one: Any, other: Any) -> bool:
+    if isinstance(one, ClassRef | type) or isinstance(other, ClassRef | type):
+        names = [item if isinstance(item, ClassRef) else ClassRef(f"builtins:{item.__name__}")
+                 for item in (one, other) if isinstance(item, ClassRef | type)]  # fmt: skip
+        return len(names) == 2 and names[0] == names[1]
+    if one is None or isinstance(one, bool) or one is Ellipsis or one is NotImplemented:
+        return one is other
+    return type(one) is type(other) and bool(one == other)
+
+
+def evaluate(test: ast.expr, values: Mapping[str, Any]) -> Any:
+    """Evaluate an expression with values for its names.
+
+    Raises:
+        Unsupported: It contains another operation, or takes too many steps.
+        Exception: What the operation raises for these values, such as ``TypeError``.
+    """
+    return _Evaluator(dict(values)).value(test)
+
+
+class _Evaluator:
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self._steps = 0
+
+    def value(self, node: ast.expr) -> Any:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise Unsupported
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name(id):
+                return self._values[id] if id in self._values else TYPES[id]
+            case ast.Compare():
+                left = self.value(node.left)
+                for kind, comparator in zip(node.ops, node.comparators):
+                    right = self.value(comparator)
+                    if isinstance(right, str | bytes | list | tuple):
+                        self._steps += len(right) // 100  # a search takes time in each step of a comprehension
+                    if not _COMPARISONS[type(kind)](left, right):
+                        return False
+                    left = right
+                return True
+            case ast.BoolOp():
+                result: Any = None
+                for part in node.values:
+                    result = self.value(part)
+                    if bool(result) is isinstance(node.op, ast.Or):
+                        break
+                return result
+            case ast.UnaryOp():
+                return _UNARY[type(node.op)](self.value(node.operand))
+            case ast.BinOp():
+                return self._operation(node.op, self.value(node.left), self.value(node.right))
+            case ast.List():
+                return [self.value(item) for item in node.elts]
+            case ast.Tuple():
+                return tuple(self.value(item) for item in node.elts)
+            case ast.Set():
+                return {self.value(item) for item in node.elts}
+            case ast.Dict():
+                keys = [self.value(key) for key in node.keys if key is not None]
+                return dict(zip(keys, (self.value(item) for item in node.values)))
+            case ast.Subscript():
+                return self.value(node.value)[self.value(node.slice)]
+            case ast.ListComp() | ast.GeneratorExp():
+                return [self.value(node.elt) for _ in self._bindings(node.generators)]
+            case ast.SetComp():
+                return {self.value(node.elt) for _ in self._bindings(node.generators)}
+            case ast.Call(func=ast.Name(id)):
+                named = {str(keyword.arg): self.value(keyword.value) for keyword in node.keywords}
+                return CALLS[id](*(self.value(item) for item in node.args), **named)
+            case ast.Call(func=ast.Attribute(attr=name, value=value)):
+                receiver = self.value(value)
+                if name not in TEXT_METHODS or not isinstance(receiver, str | bytes | set | frozenset):
+                    raise Unsupported
+                return getattr(receiver, name)(*(self.value(item) for item in node.args))
+        raise Unsupported
+
+    def _operation(self, kind: ast.operator, left: Any, right: Any) -> Any:
+        if isinstance(kind, ast.Mult):
+            for one, other in ((left, right), (right, left)):
+                if isinstance(one, str | bytes | list | tuple) and not (
+                    isinstance(other, int) and len(one) * other <= MAX_REPEATED
+                ):
+                    raise Unsupported
+            return left * right
+        if isinstance(kind, ast.Mod):
+            if isinstance(left, str | bytes):
+                raise Unsupported
+            return left % right
+        if type(kind) not in _OPERATIONS:
+            raise Unsupported
+        return _OPERATIONS[type(kind)](left, right)
+
+    def _bindings(self, generators: list[ast.comprehension]) -> Iterator[None]:
+        if not generators:
+            yield None
+            return
+        first, *rest = generators
+        for item in self.value(first.iter):
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise Unsupported
+            self._bind(first.target, item)
+            if all(self.value(condition) for condition in first.ifs):
+                yield from self._bindings(rest)
+
+    def _bind(self, target: ast.expr, item: Any) -> None:
+        if isinstance(target, ast.Name):
+            self._values[target.id] = item
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = tuple(item)
+            if len(parts) != len(target.elts):
+                raise ValueError("a value has another number of parts")
+            for name, part in zip(target.elts, parts):
+                self._bind(name, part)
+        else:
+            raise Unsupported

@@ -1,0 +1,264 @@
+"""Records the operands of rewritten assertions and the exceptions of statements, as JSON; used inside the sandbox.
+
+Sent in as text in front of ``run_tests.py``, like it for Python 3.8 and later. Nothing here decides: the owner
+evaluates each assertion (see :mod:`rllm_gym.grading.swe.trace`). Values are taken apart with the methods of the builtin
+types, never with those of their own class.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import json
+import pathlib
+import re
+import types
+import uuid
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+MAX_NODES = 50_000
+MAX_CHARS = 1_000_000
+MAX_NESTING = 60
+MAX_SWALLOWED = 200
+MAX_EXACT = 1 << 53
+# How a few types of the standard library are written as text that recreates them.
+_SPELLED: dict[type, Callable[[Any], Any]] = {
+    decimal.Decimal: decimal.Decimal.__str__,
+    fractions.Fraction: lambda value: [hex(value.numerator), hex(value.denominator)],
+    datetime.datetime: lambda value: [datetime.datetime.isoformat(value), value.fold],
+    datetime.date: datetime.date.isoformat,
+    datetime.time: datetime.time.isoformat,
+    datetime.timedelta: lambda value: [value.days, value.seconds, value.microseconds],
+    uuid.UUID: lambda value: hex(uuid.UUID.__int__(value)),
+    pathlib.PurePosixPath: str,
+    pathlib.PosixPath: str,
+    range: lambda value: [value.start, value.stop, value.step],
+    complex: lambda value: [repr(value.real), repr(value.imag)],
+}
+_BASES: tuple[tuple[type, str], ...] = (
+    (str, ""), (int, ""), (float, ""), (bytes, "b"), (bytearray, "ba"), (tuple, "t"), (list, "l"), (dict, "d"),
+    (set, "s"), (frozenset, "fs"),
+)  # fmt: skip
+
+
+class TooLarge(Exception):
+    """A value that is too large to be sent."""
+
+
+class ValueEncoder:
+    """Encodes one value. Every value becomes JSON; what is not plain data is reduced to its type and fields."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+        self._chars = 0
+        self._open: list[int] = []
+
+    def encode(self, value: Any) -> Any:
+        kind = type(value)
+        self._nodes += 1
+        if self._nodes > MAX_NODES or len(self._open) > MAX_NESTING:
+            raise TooLarge
+        if value is None or kind is bool:
+            return value
+        for base, tag in _BASES:
+            if kind is base:
+                return self._content(value, base, tag)
+        if kind in _SPELLED:
+            return ["x", kind.__name__, _SPELLED[kind](value)]
+        if value is Ellipsis or value is NotImplemented:
+            return ["x", kind.__name__, None]
+        if issubclass(kind, type):
+            return ["T", name_of_type(value), [name_of_type(base) for base in type.__dict__["__mro__"].__get__(value)]]
+        if kind in (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType):
+            return ["o", name_of_type(kind) + " " + str(getattr(value, "__qualname__", getattr(value, "__name__", "")))]
+        if id(value) in self._open:
+            return ["R", len(self._open) - self._open.index(id(value))]
+        return self._object(value, kind)
+
+    def _content(self, value: Any, base: type, tag: str) -> Any:
+        """Encode the content that a value has as an instance of a builtin type."""
+        if base is str:
+            return self._text(str.__str__(value))
+        if base is int:
+            number = int.__int__(value)
+            return number if -MAX_EXACT < number < MAX_EXACT else ["i", self._text(hex(number))]
+        if base is float:
+            real = float.__float__(value)
+            return real if real - real == 0 else ["f", float.__repr__(real)]
+        if base is bytes or base is bytearray:
+            return [tag, self._text(base.__getitem__(value, slice(None)).decode("latin-1"))]
+        if id(value) in self._open:
+            return ["R", len(self._open) - self._open.index(id(value))]
+        self._open.append(id(value))
+        if base is dict:
+            items = [self.encode(part) for pair in dict.items(value) for part in pair]
+        else:
+            items = [self.encode(item) for item in base.__iter__(value)]  # type: ignore[attr-defined]
+        self._open.pop()
+        if base is set or base is frozenset:
+            items.sort(key=json.dumps)
+        return [tag, *items]
+
+    def _text(self, text: str) -> str:
+        self._chars += str.__len__(text)
+        if self._chars > MAX_CHARS:
+            raise TooLarge
+        return text
+
+    def _object(self, value: Any, kind: type) -> Any:
+        name = name_of_type(kind)
+        if kind is re.Match:
+            return ["x", "Match", [value.re.pattern, list(value.span()), self.encode(value.groups())]]
+        if kind is re.Pattern:
+            return ["x", "Pattern", [self.encode(value.pattern), value.flags]]
+        if name == "numpy:ndarray":
+            return ["N", str(value.dtype), self.encode(value.tolist())]
+        if name.partition(":")[0] == "numpy" and hasattr(value, "item") and value.shape == ():
+            return self.encode(value.item())
+        self._open.append(id(value))
+        fields = {key: self.encode(field) for key, field in fields_of(value, kind).items()}
+        content: Any = None
+        if issubclass(kind, BaseException):
+            fields["args"] = self.encode(BaseException.args.__get__(value))  # type: ignore[attr-defined]
+        self._open.pop()
+        for base, tag in _BASES:
+            if issubclass(kind, base):
+                content = self._content(value, base, tag)
+                return ["B", name, content, fields]
+        return ["O", name, fields]
+
+
+def name_of_type(kind: Any) -> str:
+    module = type.__getattribute__(kind, "__module__")
+    return "{}:{}".format(module if type(module) is str else "", type.__dict__["__qualname__"].__get__(kind))
+
+
+def fields_of(value: Any, kind: type) -> dict[str, Any]:
+    """Return the fields of an object: its ``__dict__`` and the slots of its classes."""
+    fields: dict[str, Any] = {}
+    for base in type.__dict__["__mro__"].__get__(kind):
+        for key, slot in type.__dict__["__dict__"].__get__(base).items():
+            if type(slot) is types.MemberDescriptorType and not key.startswith("__"):
+                try:
+                    fields[key] = slot.__get__(value)
+                except AttributeError:
+                    continue
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        own = None
+    if type(own) is dict:
+        fields.update((key, field) for key, field in dict.items(own) if type(key) is str)
+    return {key: fields[key] for key in sorted(fields)}
+
+
+def encode(value: Any) -> Any:
+    """Return a value as JSON; ``["!", why]`` if it cannot be encoded."""
+    try:
+        return ValueEncoder().encode(value)
+    except TooLarge:
+        return ["!", "too large"]
+    except Exception as error:  # a class of the repository may raise anything
+        return ["!", type(error).__name__]
+
+
+def encode_error(error: BaseException) -> Any:
+    """Return an exception as JSON: the names of its classes, its text and its value."""
+    try:
+        text = str(error)[:4000]
+    except Exception:
+        text = ""
+    kinds = [name_of_type(base) for base in type.__dict__["__mro__"].__get__(type(error))]
+    return [kinds, text if type(text) is str else "", encode(error)]
+
+
+class Observer:
+    """What the rewritten tests call. One list of events per test, which the reporter takes."""
+
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+        self._swallowed = 0
+
+    def take(self) -> list[Any]:
+        events, self._events, self._swallowed = self._events, [], 0
+        return events
+
+    def operands(self, site: int, values: list[Any], whole: Callable[[list[Any]], Any] | None = None) -> None:
+        """Record the operands of an assertion. ``whole``: evaluates it here, where only the product's classes can."""
+        event: list[Any] = [site, [encode(value) for value in values]]
+        if whole is not None:
+            try:
+                event.append(encode(bool(whole(values))))
+            except Exception as error:
+                self._events.append(["x", site, encode_error(error)])
+                return
+        self._events.append(event)
+
+    def guard(self, site: int, *expected: Any) -> Any:
+        return StatementGuard(self, site, expected)
+
+    def warned(self, site: int, *expected: Any) -> Any:
+        return WarningGuard(self, site, expected)
+
+    def note(self, *event: Any) -> None:
+        self._events.append(list(event))
+
+    def swallow(self) -> bool:
+        self._swallowed += 1
+        return self._swallowed <= MAX_SWALLOWED
+
+
+class StatementGuard:
+    """Records the exception of a statement, expected or not, and lets the test continue as if it were expected.
+
+    Attributes:
+        value: The exception, as pytest's ``ExceptionInfo`` and unittest's context have it.
+    """
+
+    def __init__(self, observer: Observer, site: int, expected: tuple[Any, ...]) -> None:
+        self._observer = observer
+        self._site = site
+        self._expected = expected
+        self.value: Any = None
+        self.exception: Any = None
+        self.type: Any = None
+
+    def __enter__(self) -> StatementGuard:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if error is None:
+            return False
+        module = name_of_type(kind).partition(":")[0].partition(".")[0]
+        if module in ("_pytest", "hypothesis", "unittest") or kind in (KeyboardInterrupt, GeneratorExit):
+            return False  # control flow of the runner: a skipped test, an assumption
+        self.value = self.exception = error
+        self.type = kind
+        self._observer.note("x", self._site, encode_error(error), *map(encode, self._expected))
+        return self._observer.swallow()
+
+
+class WarningGuard:
+    """Records the warnings of a block."""
+
+    def __init__(self, observer: Observer, site: int, expected: tuple[Any, ...]) -> None:
+        self._observer = observer
+        self._site = site
+        self._expected = expected
+        self._catcher: Any = None
+        self._record: list[Any] = []
+
+    def __enter__(self) -> list[Any]:
+        self._catcher = warnings.catch_warnings(record=True)
+        self._record = self._catcher.__enter__()
+        warnings.simplefilter("always")
+        return self._record
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._catcher.__exit__(kind, error, trace)
+        if error is None:
+            seen = [encode_error(item.message) for item in self._record[:50]]
+            self._observer.note("w", self._site, seen, *map(encode, self._expected))

@@ -1,0 +1,799 @@
+"""Rewrites a test file so that nothing in it decides: operands and exceptions are recorded, and evaluated elsewhere.
+
+``assert total([1, 2]) == 3`` becomes ``with _g_(7): _a_(7, [total([1, 2])])``, and so do ``total([1, 2])`` on its own
+and the body of ``pytest.raises``: the code under test sees the same call in every run, without expected values. See
+:mod:`rllm_gym.grading.swe.inside.observer` for what the calls do, :mod:`rllm_gym.grading.swe.assertions` for how an
+assertion is evaluated, and :mod:`rllm_gym.grading.swe.taint` for which expressions stay away from the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import enum
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rllm_gym.grading.python_source import parse_python
+from rllm_gym.grading.swe.assertions import CALLS, TEXT_METHODS, TYPES
+from rllm_gym.grading.swe.taint import Function, Scope, bound_names, column_cells, name_of, parameters, replacing
+
+_Replaceable = tuple[Callable[[ast.expr], None], ast.expr]
+"""An expression, with what puts another in its place."""
+
+MODULE = "_observer"
+"""The name under which rewritten tests import what records."""
+
+MAX_BYTES = 4_000_000
+_ASSERTS = re.compile(r"_*(assert|check|expect|verify|ensure)(_\w+|[A-Z]\w*)?")
+_RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp"})
+_WARNS = frozenset({"warns", "assertWarns", "assertWarnsRegex"})
+_EQUALITIES = frozenset(
+    {"assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertSetEqual",
+     "assertSequenceEqual", "assertMultiLineEqual"}
+)  # fmt: skip
+_METHODS: dict[str, type[ast.cmpop]] = {
+    **dict.fromkeys(_EQUALITIES, ast.Eq), "assertNotEqual": ast.NotEq, "assertIs": ast.Is, "assertIsNot": ast.IsNot,
+    "assertIn": ast.In, "assertNotIn": ast.NotIn, "assertLess": ast.Lt, "assertLessEqual": ast.LtE,
+    "assertGreater": ast.Gt, "assertGreaterEqual": ast.GtE,
+}  # fmt: skip
+_OWN_CALLS = frozenset({"_nearly_", "_counts_", "_searches_"})
+_DEEP_CALLS = frozenset(CALLS) - {"isinstance", "approx"} - _OWN_CALLS
+
+
+class Level(enum.IntEnum):
+    """How far an assertion is taken apart; the first level whose operands are plain data is used."""
+
+    DEEP = 0  # operands of comparisons, arithmetic, len(), all(), startswith(), …
+    SHALLOW = 1  # operands of the comparison
+    STATE = 2  # the side of an equality that is not built from literals, as an observed object
+    WHOLE = 3  # the result, computed inside, and the operands as observed objects
+
+
+class Kind(enum.Enum):
+    ASSERTION = "assertion"
+    STATEMENT = "statement"
+    RAISES = "raises"
+    WARNS = "warns"
+
+
+@dataclass(slots=True)
+class Site:
+    """A recorded place of a test file.
+
+    Attributes:
+        kind: What it is.
+        test: The assertion, with ``_v0``, ``_v1``, … for its operands.
+        known: For each operand whether it is independent of the code under test: its value is then known.
+        kept: Whether known operands are evaluated inside nevertheless, because they vary.
+        level: How far the assertion is taken apart.
+        line: The line of the statement in the original file.
+        evidence: Operands that are not part of the assertion, but what one of its parts was computed from.
+        varies: Whether an operand may differ between solutions: a hash.
+    """
+
+    kind: Kind
+    test: ast.expr | None = None
+    known: list[bool] = field(default_factory=list)
+    kept: bool = False
+    level: Level = Level.DEEP
+    line: int = 0
+    evidence: list[int] = field(default_factory=list)
+    varies: bool = False
+
+    @property
+    def sent(self) -> list[int]:
+        """The operands that a graded run records."""
+        return [place for place, known in enumerate(self.known) if not known or self.kept]
+
+    @property
+    def compares_own(self) -> bool:
+        """Whether both sides of an equality come from the code under test: only the reference's values tell."""
+        if not isinstance(self.test, ast.Compare) or self.varies or any(self.known) or len(self.known) < 2:
+            return False
+        if not all(isinstance(kind, ast.Eq | ast.Is) for kind in self.test.ops):
+            return False
+        return not any(isinstance(node, ast.Constant) for node in ast.walk(self.test))
+
+
+@dataclass(slots=True)
+class InstrumentedFile:
+    """A rewritten test file.
+
+    Attributes:
+        text: The file.
+        sites: Its recorded places, in order.
+    """
+
+    text: str
+    sites: list[Site]
+
+
+@dataclass(frozen=True, slots=True)
+class SitePlan:
+    """What the runs of the reference solution showed about a site: see :class:`Site`."""
+
+    level: Level = Level.DEEP
+    kept: bool = False
+
+
+def instrument(text: str, plan: Mapping[int, SitePlan], *, first: int, recording: bool) -> InstrumentedFile:
+    """Rewrite a test file.
+
+    Args:
+        text: Its source.
+        plan: By number of the site in the file, what the default would not be.
+        first: The number of the first site.
+        recording: Keep known operands and expected exceptions, to record them with the reference solution.
+
+    Raises:
+        ValueError: It is not Python that this interpreter can parse, or too long.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"a test file has {len(text)} characters; the maximum is {MAX_BYTES}")
+    try:
+        tree = parse_python(text)
+        rewriter = _Rewriter(tree, plan, first, recording)
+        rewriter.rewrite()
+        written = ast.unparse(ast.fix_missing_locations(tree))
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"a test file is not valid Python: {type(error).__name__}") from None
+    return InstrumentedFile(written + "\n", rewriter.sites)
+
+
+class _NotSeparable(Exception):
+    """Part of a comprehension needs the code under test for each item."""
+
+
+def _load(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+class _Operands:
+    """Takes one assertion apart: the expression to evaluate outside, and the operands."""
+
+    def __init__(self, scope: Scope, own: Collection[str], *, inside: bool) -> None:
+        self._scope = scope
+        self._own = own
+        self._approx = None if inside else _load("approx")
+        self.operands: list[ast.expr] = []
+        self.known: list[bool] = []
+
+    def operand(self, node: ast.expr, *, known: bool = False) -> ast.expr:
+        self.operands.append(node)
+        self.known.append(known)
+        return _load(f"_v{len(self.operands) - 1}")
+
+    def part(self, node: ast.expr, bound: frozenset[str] = frozenset(), *, shallow: bool = False) -> ast.expr:
+        """Return the expression for outside."""
+        own = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)} & bound if bound else set()
+        if isinstance(node, ast.Name) and node.id in bound:
+            return node
+        if _is_literal(node):
+            return node
+        if not own and not self._scope.depends(node) and not _is_approx(node):
+            return self.operand(node, known=True)
+        taken = self._apart(node, bound, shallow)
+        if taken is not None:
+            return taken
+        if own:
+            raise _NotSeparable
+        return self.operand(node)
+
+    def _apart(self, node: ast.expr, bound: frozenset[str], shallow: bool) -> ast.expr | None:
+        def inner(child: ast.expr) -> ast.expr:
+            return self.operand_or_literal(child) if shallow else self.part(child, bound)
+
+        match node:
+            case ast.Compare():
+                sides = [node.left, *node.comparators]
+                computed = any(self._scope.unchanged.depends(side) for side in sides)
+                left, *rest = [
+                    self.operand(side, known=True) if computed and self._is_own_result(side) else inner(side)
+                    for side in sides
+                ]
+                return ast.Compare(left, node.ops, rest)
+            case ast.BoolOp(op=ast.And()):
+                return ast.BoolOp(node.op, [self.part(child, bound, shallow=shallow) for child in node.values])
+            case ast.UnaryOp(op=ast.Not()):
+                return ast.UnaryOp(node.op, self.part(node.operand, bound, shallow=shallow))
+            case ast.Call() if _is_approx(node) and not any(keyword.arg is None for keyword in node.keywords):
+                keywords = [ast.keyword(item.arg, self.part(item.value, bound)) for item in node.keywords]
+                return ast.Call(self._approx or node.func, [self.part(item, bound) for item in node.args], keywords)
+            case ast.Call(func=ast.Name(id)) if id in _OWN_CALLS:
+                keywords = [ast.keyword(item.arg, inner(item.value)) for item in node.keywords]
+                return ast.Call(node.func, [inner(item) for item in node.args], keywords)
+        if shallow:
+            return None
+        match node:
+            case ast.UnaryOp():
+                return ast.UnaryOp(node.op, inner(node.operand))
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv() | ast.Mod()):
+                return ast.BinOp(inner(node.left), node.op, inner(node.right))
+            case ast.List() | ast.Tuple() | ast.Set():
+                if any(isinstance(item, ast.Starred) for item in node.elts):
+                    return None
+                elements = [inner(item) for item in node.elts]
+                return ast.Set(elements) if isinstance(node, ast.Set) else type(node)(elements, ast.Load())
+            case ast.Subscript(slice=ast.Constant()) if bound:
+                return ast.Subscript(inner(node.value), node.slice, ast.Load())
+            case ast.Subscript() if bound:
+                return ast.Subscript(inner(node.value), inner(node.slice), ast.Load())
+            case ast.Call(func=ast.Name(id)) if id in ("isinstance", *_DEEP_CALLS) and not self._plain_call(node):
+                return None
+            case ast.Call(func=ast.Name("isinstance")):
+                kinds = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
+                if not all(isinstance(kind, ast.Name) and kind.id in TYPES for kind in kinds):
+                    return None
+                return ast.Call(node.func, [inner(node.args[0]), node.args[1]], [])
+            case ast.Call(func=ast.Name(id)) if id in _DEEP_CALLS:
+                comprehension = isinstance(node.args[0], ast.GeneratorExp | ast.ListComp | ast.SetComp)
+                if id in ("all", "any") or (comprehension and bound) or not comprehension:
+                    if comprehension:
+                        return self._comprehended(node, bound)
+                    return ast.Call(node.func, [inner(item) for item in node.args], [])
+            case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in TEXT_METHODS and not node.keywords:
+                receiver = inner(value)
+                return ast.Call(ast.Attribute(receiver, name, ast.Load()), [inner(item) for item in node.args], [])
+            case ast.Call(func=ast.Attribute(value=ast.Name("re"), attr="search")) if len(node.args) == 2:
+                return ast.Call(_load("_searches_"), [inner(item) for item in node.args], [])
+        return None
+
+    def _is_own_result(self, node: ast.expr) -> bool:
+        """Return whether a function of the test file computes this from inputs that the code has at most changed."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in self._own:
+            return False
+        return not self._scope.unchanged.depends(node)
+
+    def _plain_call(self, node: ast.Call) -> bool:
+        """Return whether it is a call of the builtin function with positional arguments."""
+        plain = bool(node.args) and not node.keywords and not any(isinstance(item, ast.Starred) for item in node.args)
+        return plain and isinstance(node.func, ast.Name) and not self._scope.tainted(node.func.id)
+
+    def operand_or_literal(self, node: ast.expr) -> ast.expr:
+        if _is_literal(node):
+            return node
+        if _is_approx(node):
+            return self.part(node)
+        return self.operand(node, known=not self._scope.depends(node))
+
+    def _comprehended(self, node: ast.Call, bound: frozenset[str]) -> ast.expr | None:
+        """Take ``all(… for … in …)`` apart if the code under test is not needed for each item."""
+        inner = node.args[0]
+        assert isinstance(inner, ast.GeneratorExp | ast.ListComp | ast.SetComp)
+        before = len(self.operands)
+        try:
+            generators = []
+            for part in inner.generators:
+                if part.is_async:
+                    return None
+                source = self.part(part.iter, bound)
+                bound = bound | set(bound_names(part.target))
+                generators.append(
+                    ast.comprehension(part.target, source, [self.part(test, bound) for test in part.ifs], 0)
+                )
+            return ast.Call(node.func, [type(inner)(self.part(inner.elt, bound), generators)], [])
+        except _NotSeparable:
+            del self.operands[before:], self.known[before:]
+            return None
+
+
+def _judged(operand: ast.expr, scope: Scope) -> list[str]:
+    """Return the variables whose own methods decide what an operand is, since it compares inside."""
+    nodes = list(ast.walk(operand))
+    if not any(isinstance(node, ast.Compare | ast.BoolOp) or getattr(node, "ifs", None) for node in nodes):
+        return []
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return [name for name in dict.fromkeys(names) if name not in bound and scope.is_local(name) and scope.tainted(name)]
+
+
+def _one_built(test: ast.expr, scope: Scope) -> list[tuple[ast.expr, bool]] | None:
+    """Return both sides of an equality of which one is built from literals: that side is marked, and not needed inside.
+
+    What the repository's own ``==`` says is then not asked: the other side is held against the reference solution's.
+    """
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        return None
+    sides = [test.left, test.comparators[0]]
+    built = [_is_built(side, scope) for side in sides]
+    return list(zip(sides, built)) if built.count(True) == 1 else None
+
+
+def _is_built(node: ast.expr, scope: Scope) -> bool:
+    """Return whether a value consists of literals and of objects created from such values by their class."""
+    match node:
+        case ast.Call():
+            parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+            is_class = re.fullmatch(r"_?[A-Z]\w*", name_of(node)) is not None
+            return is_class and all(_is_built(part, scope) for part in parts)
+        case ast.List() | ast.Tuple() | ast.Set():
+            return all(_is_built(item, scope) for item in node.elts)
+        case ast.Dict():
+            return all(key is not None and _is_built(key, scope) for key in node.keys) and all(
+                _is_built(item, scope) for item in node.values
+            )
+        case ast.Starred():
+            return False
+    return not scope.depends(node)
+
+
+def _is_approx(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and name_of(node) == "approx" and len(node.args) == 1
+
+
+class _Rewriter:
+    def __init__(self, tree: ast.Module, plan: Mapping[int, SitePlan], first: int, recording: bool) -> None:
+        self._tree = tree
+        self._plan = plan
+        self._first = first
+        self._recording = recording
+        self._module = Scope(tree.body, None, {})
+        self._own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        self._given = {name: tuple(values) for name, values in _literal_arguments(tree, self._module).items()}
+        self.sites: list[Site] = []
+
+    def rewrite(self) -> None:
+        functions = [node for node in ast.walk(self._tree) if isinstance(node, Function)]
+        self._tree.body = self._top_level(self._tree.body, self._module)
+        if self.sites:
+            place = _after_header(self._tree.body)
+            names = [ast.alias("guard", "_g_"), ast.alias("operands", "_a_"), ast.alias("warned", "_w_")]
+            self._tree.body.insert(place, ast.ImportFrom(MODULE, names, 0))
+        if not self._recording:
+            _Eraser(self._tree, functions, self._module).erase()
+
+    def _top_level(self, body: list[ast.stmt], scope: Scope) -> list[ast.stmt]:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                statement.body = self._top_level(statement.body, scope)
+            elif isinstance(statement, Function):
+                self._function(statement, scope, test=statement.name.startswith("test"))
+            elif isinstance(statement, ast.If | ast.Try):
+                statement.body = self._top_level(statement.body, scope)
+                statement.orelse = self._top_level(statement.orelse, scope)
+        return body
+
+    def _function(self, function: Function, scope: Scope, *, test: bool) -> None:
+        arguments = dict.fromkeys(parameters(function), True)
+        if test:
+            for name, independent in _parametrized(function, scope).items():
+                if name in arguments:
+                    arguments[name] = not independent
+        arguments |= dict.fromkeys(self._given.get(function.name, ()), False)
+        inner = Scope(function.body, scope, arguments)
+        function.body = self._body(function.body, inner, guarded=test)
+
+    def _body(self, body: list[ast.stmt], scope: Scope, *, guarded: bool) -> list[ast.stmt]:
+        return [self._statement(statement, scope, guarded) for statement in body]
+
+    # Statements
+
+    def _site(self, kind: Kind, statement: ast.stmt) -> tuple[int, Site]:
+        number = len(self.sites)
+        planned = self._plan.get(number, SitePlan())
+        site = Site(kind, level=planned.level, kept=planned.kept, line=statement.lineno)
+        self.sites.append(site)
+        return self._first + number, site
+
+    def _statement(self, statement: ast.stmt, scope: Scope, guarded: bool) -> ast.stmt:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._function(statement, scope, test=False)
+                return statement
+            case ast.ClassDef():
+                statement.body = self._top_level(statement.body, scope)
+                return statement
+            case ast.Import() | ast.ImportFrom() | ast.Global() | ast.Nonlocal() | ast.Pass() | ast.Return():
+                return statement
+            case ast.Break() | ast.Continue() | ast.Raise():
+                return statement
+            case ast.With() | ast.AsyncWith():
+                return self._with(statement, scope, guarded)
+            case ast.Assert() | ast.Expr():
+                return self._expression(statement, scope, guarded)
+        if not guarded:
+            self._inner(statement, scope, guarded=False)
+            return statement
+        number, _ = self._site(Kind.STATEMENT, statement)
+        self._inner(statement, scope, guarded=isinstance(statement, ast.For | ast.If | ast.AsyncFor))
+        return self._guarded(number, statement)
+
+    def _inner(self, statement: ast.stmt, scope: Scope, *, guarded: bool) -> None:
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(inner := getattr(statement, name, None), list):
+                setattr(statement, name, self._body(inner, scope, guarded=guarded))
+        for handler in getattr(statement, "handlers", ()):
+            handler.body = self._body(handler.body, scope, guarded=False)
+        for case in getattr(statement, "cases", ()):
+            case.body = self._body(case.body, scope, guarded=False)
+
+    def _guarded(self, number: int, statement: ast.stmt, expected: list[ast.expr] | None = None) -> ast.stmt:
+        call = ast.Call(_load("_g_"), [ast.Constant(number), *(expected or [])], [])
+        return ast.copy_location(ast.With([ast.withitem(call, None)], [statement]), statement)
+
+    def _recorded(self, number: int, operands: list[ast.expr], *more: ast.expr) -> ast.stmt:
+        arguments = [ast.Constant(number), ast.List(operands, ast.Load()), *more]
+        return ast.Expr(ast.Call(_load("_a_"), arguments, []))
+
+    def _with(self, statement: ast.With | ast.AsyncWith, scope: Scope, guarded: bool) -> ast.stmt:
+        recorded: int | None = None
+        for item in statement.items:
+            call = item.context_expr
+            kind = {**dict.fromkeys(_RAISES, Kind.RAISES), **dict.fromkeys(_WARNS, Kind.WARNS)}.get(name_of(call))
+            if kind is None or not isinstance(call, ast.Call) or not 1 <= len(call.args) <= 2:
+                continue
+            number, _ = self._site(kind, statement)
+            expected = self._expected(call)
+            function = "_g_" if kind is Kind.RAISES else "_w_"
+            item.context_expr = ast.Call(_load(function), [ast.Constant(number), *expected], [])
+            recorded = number
+        only = statement.body[0]
+        if recorded is not None and len(statement.body) == 1 and isinstance(only, ast.Expr):
+            if not isinstance(only.value, ast.Yield | ast.YieldFrom):
+                statement.body = [self._recorded(recorded, [only.value])]
+        else:
+            statement.body = self._body(statement.body, scope, guarded=guarded and recorded is None)
+        if not guarded or (recorded is not None and len(statement.items) == 1):
+            return statement
+        number, _ = self._site(Kind.STATEMENT, statement)
+        return self._guarded(number, statement)
+
+    def _expected(self, call: ast.Call) -> list[ast.expr]:
+        """Return the expected class and pattern as arguments for a recording; nothing for a graded run."""
+        if not self._recording:
+            return []
+        pattern = call.args[1] if len(call.args) > 1 else None
+        for keyword in call.keywords:
+            pattern = keyword.value if keyword.arg == "match" else pattern
+        return [call.args[0], *([pattern] if pattern is not None else [])]
+
+    def _expression(self, statement: ast.Assert | ast.Expr, scope: Scope, guarded: bool) -> ast.stmt:
+        value = statement.test if isinstance(statement, ast.Assert) else statement.value
+        original: ast.expr | None = None
+        if isinstance(statement, ast.Expr):
+            if isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom):
+                return statement
+            call = value.value if isinstance(value, ast.Await) else value
+            if isinstance(call, ast.Call) and name_of(call) in _RAISES and len(call.args) > 1:
+                number, _ = self._site(Kind.RAISES, statement)
+                called = ast.Call(call.args[1], call.args[2:], call.keywords)
+                expected = [call.args[0]] if self._recording else []
+                return self._guarded(number, self._recorded(number, [called]), expected)
+            asserted = _as_assertion(call) if isinstance(call, ast.Call) else None
+            if asserted is None:
+                return self._plain(statement, value, scope, guarded)
+            if any(isinstance(node, ast.Name) and node.id in _OWN_CALLS for node in ast.walk(asserted)):
+                original = call
+            value = asserted
+        number, site = self._site(Kind.ASSERTION, statement)
+        site.test, operands, more = self._taken_apart(value, original, site, scope)
+        recorded = self._recorded(number, operands, *more)
+        return self._guarded(number, recorded) if guarded else ast.copy_location(recorded, statement)
+
+    def _plain(self, statement: ast.Expr, value: ast.expr, scope: Scope, guarded: bool) -> ast.stmt:
+        """Record an expression statement like an assertion; the arguments of a check of the repository's own, too."""
+        call = value
+        own_check = (
+            isinstance(call, ast.Call)
+            and _ASSERTS.fullmatch(name_of(call)) is not None
+            and scope.depends(call.func)
+            and name_of(call) not in self._own
+            and not call.keywords
+            and not any(isinstance(item, ast.Starred) for item in call.args)
+        )
+        if own_check and isinstance(call, ast.Call):
+            number, site = self._site(Kind.ASSERTION, statement)
+            names = [_load(f"_v{place}") for place in range(len(call.args))]
+            site.test, site.level = ast.Call(call.func, list[ast.expr](names), []), Level.WHOLE
+            known = [not scope.depends(item) for item in call.args]
+            if any(known) and not all(known):
+                # What it compares with is not needed inside: the other arguments are held against the reference's.
+                site.level, site.known = Level.STATE, known
+                sent = [item for item, known in zip(call.args, site.known) if self._recording or not known]
+                recorded = self._recorded(number, sent)
+                return self._guarded(number, recorded) if guarded else recorded
+            site.known = [False] * len(names)
+            whole = self._whole(ast.Tuple([site.test, ast.Constant(1)], ast.Load()), len(names))
+            recorded = self._recorded(number, call.args, whole)
+            return self._guarded(number, recorded) if guarded else recorded
+        if not guarded:
+            return statement
+        number, _ = self._site(Kind.STATEMENT, statement)
+        return self._guarded(number, self._recorded(number, [value]))
+
+    def _taken_apart(
+        self, test: ast.expr, original: ast.expr | None, site: Site, scope: Scope
+    ) -> tuple[ast.expr, list[ast.expr], list[ast.expr]]:
+        if site.level == Level.STATE:
+            sides = _one_built(test, scope)
+            if sides is not None:
+                site.known = [built for _, built in sides]
+                kept = self._recording or site.kept
+                return test, [side for side, built in sides if kept or not built], []
+            site.level = Level.WHOLE
+        if site.level == Level.WHOLE and isinstance(original, ast.Call):
+            operands, site.known = original.args[:2], [False, False]
+            names = [_load("_v0"), _load("_v1")]
+            call = ast.Call(original.func, [*names, *original.args[2:]], original.keywords)
+            return test, operands, [self._whole(ast.Tuple([call, ast.Constant(1)], ast.Load()), 2)]
+        taken = _Operands(scope, () if site.level == Level.WHOLE else self._own, inside=site.level == Level.WHOLE)
+        outside = taken.part(copy.deepcopy(test), shallow=site.level == Level.SHALLOW)
+        calls = [node for operand in taken.operands for node in ast.walk(operand) if isinstance(node, ast.Call)]
+        site.varies = any(name_of(call) in ("hash", "id") for call in calls)
+        for operand in list(taken.operands):
+            for name in _judged(operand, scope):
+                site.evidence.append(len(taken.operands))
+                taken.operand(_load(name))
+        site.known = taken.known
+        if site.level == Level.WHOLE:
+            site.known = [False] * len(taken.known)
+            return outside, taken.operands, [self._whole(outside, len(taken.operands))]
+        operands = [
+            operand for operand, known in zip(taken.operands, taken.known) if self._recording or site.kept or not known
+        ]
+        return outside, operands, []
+
+    def _whole(self, outside: ast.expr, count: int) -> ast.expr:
+        """Return a function that evaluates an assertion inside, from its operands."""
+
+        class Inside(ast.NodeTransformer):
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                if node.id in places:
+                    return ast.Subscript(_load("_v"), ast.Constant(places[node.id]), ast.Load())
+                return node
+
+        places = {f"_v{place}": place for place in range(count)}
+        arguments = ast.arguments([], [ast.arg("_v")], None, [], [], None, [])
+        return ast.Lambda(arguments, Inside().visit(copy.deepcopy(outside)))
+
+
+def _after_header(body: list[ast.stmt]) -> int:
+    """Return the place after the docstring and imports from ``__future__``."""
+    place = 0
+    for number, statement in enumerate(body):
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if is_text or (isinstance(statement, ast.ImportFrom) and statement.module == "__future__"):
+            place = number + 1
+        else:
+            break
+    return place
+
+
+def _counted(operation: ast.cmpop, count: int) -> Callable[[ast.expr, ast.Call], ast.expr]:
+    return lambda mock, _: ast.Compare(
+        ast.Attribute(mock, "call_count", ast.Load()), [operation], [ast.Constant(count)]
+    )
+
+
+def _called_once_with(mock: ast.expr, call: ast.Call) -> ast.expr:
+    return ast.BoolOp(ast.And(), [_counted(ast.Eq(), 1)(mock, call), _called_with(ast.Eq(), "call_args")(mock, call)])
+
+
+def _called_with(operation: ast.cmpop, attribute: str) -> Callable[[ast.expr, ast.Call], ast.expr]:
+    def condition(mock: ast.expr, call: ast.Call) -> ast.expr:
+        named = ast.Dict([ast.Constant(item.arg) for item in call.keywords], [item.value for item in call.keywords])
+        given = ast.Tuple([ast.Tuple(call.args, ast.Load()), named], ast.Load())
+        return ast.Compare(given, [operation], [ast.Attribute(mock, attribute, ast.Load())])
+
+    return condition
+
+
+_MOCK_CALLS: dict[str, Callable[[ast.expr, ast.Call], ast.expr]] = {
+    "assert_called": _counted(ast.Gt(), 0),
+    "assert_called_once": _counted(ast.Eq(), 1),
+    "assert_not_called": _counted(ast.Eq(), 0),
+    "assert_called_with": _called_with(ast.Eq(), "call_args"),
+    "assert_called_once_with": _called_once_with,
+    "assert_any_call": _called_with(ast.In(), "call_args_list"),
+}
+
+
+def _as_assertion(call: ast.Call) -> ast.expr | None:
+    """Return the condition that a unittest assertion states; ``None`` if it is another call."""
+    name, arguments = name_of(call), call.args
+    if not isinstance(call.func, ast.Attribute) or any(isinstance(item, ast.Starred) for item in arguments):
+        return None
+    if any(item.arg is None for item in call.keywords):
+        return None
+    named = {item.arg: item.value for item in call.keywords}
+    match name, arguments:
+        case "match", [pattern] if not named:  # of the exception that pytest.raises returned
+            text = ast.Call(_load("str"), [ast.Attribute(call.func.value, "value", ast.Load())], [])
+            return ast.Call(_load("_searches_"), [pattern, text], [])
+        case _ if name in _MOCK_CALLS:
+            return _MOCK_CALLS[name](call.func.value, call)
+        case (("assertTrue" | "assert_"), [value, *_]):
+            return value
+        case "assertFalse", [value, *_]:
+            return ast.UnaryOp(ast.Not(), value)
+        case (("assertIsNone" | "assertIsNotNone"), [value, *_]):
+            operation = ast.Is() if name == "assertIsNone" else ast.IsNot()
+            return ast.Compare(value, [operation], [ast.Constant(None)])
+        case (("assertIsInstance" | "assertNotIsInstance"), [value, kind, *_]):
+            test = ast.Call(_load("isinstance"), [value, kind], [])
+            return test if name == "assertIsInstance" else ast.UnaryOp(ast.Not(), test)
+        case _, [one, other, *_] if name in _METHODS:
+            return ast.Compare(one, [_METHODS[name]()], [other])
+        case (("assertAlmostEqual" | "assertNotAlmostEqual"), [one, other, *rest]):
+            keywords = [ast.keyword(key, named[key]) for key in ("places", "delta") if key in named]
+            keywords += [ast.keyword("places", rest[0])] if rest else []
+            nearly = ast.Call(_load("_nearly_"), [one, other], keywords)
+            return nearly if name == "assertAlmostEqual" else ast.UnaryOp(ast.Not(), nearly)
+        case "assertCountEqual", [one, other, *_]:
+            return ast.Call(_load("_counts_"), [one, other], [])
+        case (("assertRegex" | "assertNotRegex"), [text, pattern, *_]):
+            found = ast.Call(_load("_searches_"), [pattern, text], [])
+            return found if name == "assertRegex" else ast.UnaryOp(ast.Not(), found)
+    return None
+
+
+# Parameters
+
+
+def _parametrizations(function: Function) -> Iterator[tuple[ast.Call, list[str]]]:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize" and len(decorator.args) == 2:
+            names = decorator.args[0]
+            if isinstance(names, ast.Constant) and isinstance(names.value, str):
+                yield decorator, [name.strip() for name in names.value.split(",") if name.strip()]
+            elif isinstance(names, ast.List | ast.Tuple):
+                yield decorator, [str(item.value) for item in names.elts if isinstance(item, ast.Constant)]
+
+
+def _parametrized(function: Function, scope: Scope) -> dict[str, bool]:
+    """Return the parameters of a test, and whether each is independent of the code under test."""
+    found: dict[str, bool] = {}
+    body = Scope(function.body, scope, {})
+    for decorator, names in _parametrizations(function):
+        indirect = any(keyword.arg == "indirect" for keyword in decorator.keywords)
+        for position, name in enumerate(names):
+            cells = column_cells(decorator.args[1], position, len(names))
+            if cells is None:
+                independent = not scope.depends(decorator.args[1]) and name not in body.changed
+            else:
+                independent = all(
+                    not scope.depends(cell) and (name not in body.changed or scope.immutable(cell)) for _, cell in cells
+                )
+            found[name] = independent and not indirect
+    return found
+
+
+def _literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, list[_Replaceable]]]:
+    """Return the parameters of the file's own helpers that every call gives a literal, by helper and parameter."""
+    found: dict[str, dict[str, list[_Replaceable]]] = {}
+    helpers = [node for node in tree.body if isinstance(node, Function) and not node.name.startswith("test")]
+    for helper in helpers:
+        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == helper.name]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func in uses]
+        plain = not helper.decorator_list and not helper.args.vararg and not helper.args.kwarg
+        if not calls or len(calls) != len(uses) or not plain:
+            continue
+        changed = Scope(helper.body, module, {}).changed
+        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)]
+        for name in parameters(helper):
+            place = names.index(name) if name in names else len(names)
+            values = [_argument(call, name, place) for call in calls]
+            given = [value for value in values if value is not None and _is_literal(value[1])]
+            if len(given) == len(calls) and (name not in changed or all(module.immutable(one) for _, one in given)):
+                found.setdefault(helper.name, {})[name] = given
+    return found
+
+
+def _argument(call: ast.Call, name: str, place: int) -> _Replaceable | None:
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        return None
+    if place < len(call.args):
+        return replacing(call.args, place), call.args[place]
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return (lambda new, keyword=keyword: setattr(keyword, "value", new)), keyword.value
+    return None
+
+
+class _Eraser:
+    """Removes from a rewritten file the values that only assertions used: parameters, tables, assigned names."""
+
+    def __init__(self, tree: ast.Module, functions: list[Function], module: Scope) -> None:
+        self._tree = tree
+        self._functions = functions
+        self._module = module
+
+    def erase(self) -> None:
+        before = ""
+        while (now := ast.dump(self._tree)) != before:
+            before = now
+            helpers = _literal_arguments(self._tree, self._module)
+            for function in self._functions:
+                used = _loaded(function.body)
+                self._parameters(function, used)
+                for name, given in helpers.get(function.name, {}).items():
+                    for replace, _ in given if name not in used else ():
+                        replace(ast.Constant(None))
+                self._assignments(function, used)
+            everywhere = _loaded(self._tree.body)
+            self._tree.body = [item for item in self._tree.body if not self._is_unused(item, everywhere)] or [
+                ast.Pass()
+            ]
+
+    def _parameters(self, function: Function, used: set[str]) -> None:
+        for decorator, names in _parametrizations(function):
+            for position, name in enumerate(names):
+                if name in used or any(keyword.arg == "indirect" for keyword in decorator.keywords):
+                    continue
+                cells = column_cells(self._table_of(decorator.args[1]), position, len(names))
+                if cells is None:
+                    continue
+                for replace, _ in cells:
+                    replace(ast.Constant(None))
+                _drop_ids(decorator, self._table_of(decorator.args[1]))
+
+    def _assignments(self, function: Function, used: set[str]) -> None:
+        for parent in ast.walk(function):
+            for name in ("body", "orelse", "finalbody"):
+                body = getattr(parent, name, None)
+                if not isinstance(body, list):
+                    continue
+                for number, statement in enumerate(body):
+                    inner = statement
+                    if isinstance(statement, ast.With) and len(statement.body) == 1:
+                        inner = statement.body[0]
+                    if self._is_unused(inner, used, inside=True):
+                        body[number] = ast.Pass()
+                    elif isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
+                        self._table(inner.iter, inner.target, used)
+
+    def _table(self, table: ast.expr, target: ast.Tuple, used: set[str]) -> None:
+        for position, name in enumerate(target.elts):
+            if isinstance(name, ast.Name) and name.id not in used:
+                for replace, cell in column_cells(self._table_of(table), position, len(target.elts)) or ():
+                    if _is_literal(cell):
+                        replace(ast.Constant(None))
+
+    def _table_of(self, table: ast.expr) -> ast.expr:
+        """Return the literal that a name of the module stands for, if nothing else uses the name."""
+        if not isinstance(table, ast.Name):
+            return table
+        uses = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name) and node.id == table.id]
+        found = [
+            statement.value
+            for statement in self._tree.body
+            if isinstance(statement, ast.Assign) and [name_of(target) for target in statement.targets] == [table.id]
+        ]
+        return found[0] if len(found) == 1 and len(uses) == 2 else table
+
+    def _is_unused(self, statement: ast.stmt, used: set[str], *, inside: bool = False) -> bool:
+        if isinstance(statement, ast.FunctionDef) and not inside and not statement.decorator_list:
+            named_by_pytest = re.match(r"test|pytest_|setup|teardown|__", statement.name)
+            return statement.name not in used and not named_by_pytest
+        if not isinstance(statement, ast.Assign) or not all(isinstance(name, ast.Name) for name in statement.targets):
+            return False
+        names = [name.id for name in statement.targets if isinstance(name, ast.Name)]
+        if any(name in used or name.startswith(("pytest", "__")) for name in names):
+            return False
+        return _is_literal(statement.value) or not self._module.depends(statement.value)
+
+
+def _loaded(body: list[ast.stmt]) -> set[str]:
+    return {
+        node.id
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
+    }
+
+
+def _drop_ids(decorator: ast.Call, table: ast.expr) -> None:
+    decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "ids"]
+    for row in getattr(table, "elts", ()):
+        if isinstance(row, ast.Call):
+            row.keywords = [keyword for keyword in row.keywords if keyword.arg != "id"]

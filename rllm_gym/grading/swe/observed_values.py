@@ -1,0 +1,286 @@
+"""Values that a test run observed: decoded to plain data, or held against those of the reference solution.
+
+What arrives was written by a hostile process. It is JSON of bounded size; decoding takes time linear in it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import math
+import pathlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_NESTING = 80
+MAX_DIGITS = 20_000
+MAX_EXPONENT = 5_000
+MAX_LARGE_KEYS = 500
+MAX_RANGE = 100_000
+ANYTHING = ["*"]
+"""Stands, in the observations of the reference solution, for a part that differs between its runs."""
+
+
+class NotPlain(ValueError):
+    """A value that is not plain data: an object of the repository, or something that cannot be encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRef:
+    """A class, by the name of its module and its qualified name.
+
+    Attributes:
+        name: ``"package.module:Class"``.
+        bases: The names of its bases, itself first.
+    """
+
+    name: str
+    bases: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClassRef) and same_class(self.name, other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name.partition(":")[2])
+
+
+def same_class(one: str, other: str) -> bool:
+    """Return whether two names of classes mean the same one; it may have moved within its package.
+
+    >>> same_class("shop.pricing:Price", "shop.prices:Price"), same_class("shop:Price", "builtins:Price")
+    (True, False)
+    """
+    (package, _, name), (other_package, _, other_name) = one.partition(":"), other.partition(":")
+    return name == other_name and package.partition(".")[0] == other_package.partition(".")[0]
+
+
+def decode(encoded: Any) -> Any:
+    """Return an observed value.
+
+    Raises:
+        NotPlain: It is not plain data, or malformed.
+    """
+    try:
+        return _Decoder().value(encoded, 0)
+    except NotPlain:
+        raise
+    except (ValueError, TypeError, ArithmeticError, KeyError, IndexError, AttributeError) as error:
+        raise NotPlain(f"an observed value is malformed ({type(error).__name__})") from None
+
+
+class _Decoder:
+    def __init__(self) -> None:
+        self._large = 0
+
+    def value(self, encoded: Any, depth: int, *, hashed: bool = False) -> Any:
+        if depth > MAX_NESTING:
+            raise NotPlain("nested too deeply")
+        match encoded:
+            case None | bool() | str():
+                return encoded
+            case int() | float():
+                return self._number(encoded, hashed)
+            case ["i", str(text)] if len(text) <= MAX_DIGITS:
+                return self._number(int(text, 16), hashed)
+            case ["f", "inf" | "-inf" | "nan" as text]:
+                return float(text)
+            case ["b", str(text)]:
+                return text.encode("latin-1")
+            case ["ba", str(text)] if not hashed:
+                return bytearray(text.encode("latin-1"))
+            case ["l", *items] if not hashed:
+                return [self.value(item, depth + 1) for item in items]
+            case ["t", *items]:
+                return tuple(self.value(item, depth + 1, hashed=hashed) for item in items)
+            case ["s", *items] if not hashed:
+                return {self.value(item, depth + 1, hashed=True) for item in items}
+            case ["fs", *items]:
+                return frozenset(self.value(item, depth + 1, hashed=True) for item in items)
+            case ["d", *items] if not hashed and len(items) % 2 == 0:
+                pairs = zip(items[::2], items[1::2])
+                return {self.value(key, depth + 1, hashed=True): self.value(item, depth + 1) for key, item in pairs}
+            case ["x", str(kind), content] if kind in _SPELLED:
+                return self._number(_SPELLED[kind](content), hashed)
+            case ["B", str(), content, dict()] if content is not None:
+                return self.value(content, depth + 1, hashed=hashed)
+            case ["T", str(name), list(bases)]:
+                return ClassRef(name, tuple(map(str, bases)))
+            case ["N", str(), content] if not hashed:
+                return self.value(content, depth + 1)
+        raise NotPlain(f"{name_of(encoded)} is not plain data")
+
+    def _number(self, value: Any, hashed: bool) -> Any:
+        """Bound how many large numbers are keys: only they can be chosen to collide."""
+        if hashed and not (isinstance(value, int | float) and -(2**60) < value < 2**60):
+            self._large += 1
+            if self._large > MAX_LARGE_KEYS:
+                raise NotPlain("too many large keys")
+        return value
+
+
+def _decimal(text: str) -> decimal.Decimal:
+    value = decimal.Decimal(text)
+    if len(text) > MAX_EXPONENT or (value.is_finite() and abs(value.adjusted()) > MAX_EXPONENT):
+        raise NotPlain("a decimal with a large exponent")
+    return value
+
+
+def _fraction(parts: list[str]) -> fractions.Fraction:
+    if max(map(len, parts)) > MAX_DIGITS:
+        raise NotPlain("a large fraction")
+    return fractions.Fraction(int(parts[0], 16), int(parts[1], 16))
+
+
+_SPELLED: dict[str, Callable[[Any], Any]] = {
+    "Decimal": _decimal,
+    "Fraction": _fraction,
+    "datetime": lambda parts: datetime.datetime.fromisoformat(parts[0]).replace(fold=parts[1]),
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "timedelta": lambda parts: datetime.timedelta(parts[0], parts[1], parts[2]),
+    "UUID": lambda text: uuid.UUID(int=int(text, 16)),
+    "PurePosixPath": pathlib.PurePosixPath,
+    "PosixPath": pathlib.PurePosixPath,
+    "range": lambda parts: range(*parts),
+    "complex": lambda parts: complex(float(parts[0]), float(parts[1])),
+    "ellipsis": lambda _: Ellipsis,
+    "NotImplementedType": lambda _: NotImplemented,
+    "Match": lambda parts: ("re.Match", parts[0], tuple(parts[1]), _Decoder().value(parts[2], 0)),
+    "Pattern": lambda parts: ("re.Pattern", parts[0] if isinstance(parts[0], str) else None, parts[1]),
+}
+
+
+def name_of(encoded: Any) -> str:
+    """Return the class of an observed value, for a message."""
+    match encoded:
+        case ["O" | "B" | "T", str(name), *_]:
+            return name.partition(":")[2][:80]
+        case ["!", why]:
+            return f"a value that cannot be recorded ({why!s:.40})"
+        case ["o", str(name)]:
+            return name.partition(":")[2][:80]
+    return "a value"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """Which fields of an object a solution may lack.
+
+    Attributes:
+        before: The names of classes and attributes in the original tree.
+        present: By qualified name of a class, the fields that any of its objects had in this run.
+    """
+
+    before: frozenset[str] = frozenset()
+    present: Mapping[str, set[str]] = field(default_factory=dict)
+
+    def may_lack(self, kind: str, name: str, value: Any) -> bool:
+        """Return whether an object of a class may have no such field, though the reference solution's has it.
+
+        Only if no object of the class has it: a field that came with the reference solution and is private or of a
+        class from before, or a private one from before that is empty, such as a cache.
+        """
+        kind = kind.partition(":")[2]
+        if name in self.present.get(kind, ()):
+            return False
+        if name in self.before:
+            return name.startswith("_") and value in _EMPTY
+        return name.startswith("_") or kind in self.before
+
+
+_EMPTY: tuple[Any, ...] = (None, False, 0, "", ["l"], ["t"], ["d"], ["s"], ["fs"])
+
+
+def collect_fields(encoded: Any, present: dict[str, set[str]]) -> None:
+    """Add the fields of every object in a value to those of its class."""
+    todo = [encoded]
+    while todo:
+        item = todo.pop()
+        match item:
+            case ["O" | "B", str(name), *_, dict(fields)]:
+                present.setdefault(name.partition(":")[2], set()).update(fields)
+                todo += fields.values()
+                todo += item[2:3] if item[0] == "B" else []
+            case list():
+                todo += [part for part in item if isinstance(part, list)]
+
+
+def matches(gold: Any, found: Any, names: FieldNames = FieldNames()) -> bool:
+    """Return whether an observed value is that of the reference solution.
+
+    Objects are compared by class and fields, without those that a solution may lack: it may store what it computes in
+    another way. A subclass of a builtin type is compared by its content.
+    """
+    return _Match(names).values(gold, found, 0)
+
+
+class _Match:
+    def __init__(self, names: FieldNames) -> None:
+        self._names = names
+
+    def values(self, gold: Any, found: Any, depth: int) -> bool:
+        if gold == ANYTHING or depth > MAX_NESTING:
+            return bool(gold == ANYTHING)
+        match gold, found:
+            case ["B", _, content, _], _ if content is not None:
+                return self.values(content, found[2] if _is_subclass_instance(found) else found, depth + 1)
+            case _, ["B", str(), content, dict()] if content is not None:
+                return self.values(gold, content, depth + 1)
+            case ["O" | "B", name, *_, dict(fields)], ["O" | "B", str(other), *_, dict(others)]:
+                return same_class(name, other) and self._fields(name, fields, others, depth)
+            case ["T", str(name), _], ["T", str(other), _]:
+                return same_class(name, other)
+            case ["d", *items], ["d", *others]:
+                return len(items) == len(others) and self._pairs(items, others, depth)
+            case ["s" | "fs", *items], ["s" | "fs", *others]:
+                return len(items) == len(others) and self._members(items, others, depth)
+            case [str(tag), *items], [str(other), *others]:
+                return tag == other and len(items) == len(others) and self._items(items, others, depth)
+            case [*items], [*others]:
+                return len(items) == len(others) and self._items(items, others, depth)
+            case ((bool() | None), _):
+                return type(gold) is type(found) and bool(gold == found)
+        if isinstance(gold, float) and isinstance(found, int | float) and not isinstance(found, bool):
+            return math.isclose(gold, found, rel_tol=1e-9, abs_tol=1e-12)  # other solutions add in another order
+        return not isinstance(found, bool | list | dict) and bool(gold == found)
+
+    def _items(self, items: list[Any], others: list[Any], depth: int) -> bool:
+        return all(self.values(one, other, depth + 1) for one, other in zip(items, others))
+
+    def _pairs(self, items: list[Any], others: list[Any], depth: int) -> bool:
+        by_key = {repr(key): value for key, value in zip(others[::2], others[1::2])}
+        if by_key.keys() != {repr(key) for key in items[::2]}:
+            return self._items(items, others, depth)  # keys that are objects: in order
+        pairs = zip(items[::2], items[1::2])
+        return all(self.values(value, by_key[repr(key)], depth + 1) for key, value in pairs)
+
+    def _members(self, items: list[Any], others: list[Any], depth: int) -> bool:
+        return sorted(map(repr, items)) == sorted(map(repr, others)) or self._items(items, others, depth)
+
+    def _fields(self, kind: str, fields: dict[str, Any], others: dict[str, Any], depth: int) -> bool:
+        shared = [name for name in fields if name in others]
+        lacking = [name for name in fields if name not in others]
+        return (
+            bool(shared or not fields)
+            and all(self._names.may_lack(kind, name, fields[name]) for name in lacking)
+            and all(self.values(fields[name], others[name], depth + 1) for name in shared)
+        )
+
+
+def _is_subclass_instance(encoded: Any) -> bool:
+    return isinstance(encoded, list) and len(encoded) == 4 and encoded[0] == "B" and encoded[2] is not None
+
+
+def merged(one: Any, other: Any, depth: int = 0) -> Any:
+    """Return what two runs of the reference solution have in common, with :data:`ANYTHING` where they differ."""
+    if one == other and type(one) is type(other):
+        return one
+    if depth <= MAX_NESTING and isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        if one[:1] == other[:1]:
+            return [merged(first, second, depth + 1) for first, second in zip(one, other)]
+    elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return {key: merged(value, other[key], depth + 1) for key, value in one.items()}
+    return ANYTHING

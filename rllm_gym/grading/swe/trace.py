@@ -1,0 +1,495 @@
+"""What the hidden tests of a task observe with its reference solution, and whether another run observes the same.
+
+The trace is recorded when a task is made and stays outside the sandbox. It has, for each test, the order in which its
+statements were recorded, the values that do not depend on the code, the expected exceptions, and the values of the
+reference solution where a test compares the code with itself or where only the code's own classes can compare.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rllm_gym.core import TaskError
+from rllm_gym.grading.swe.assertions import Unsupported, evaluate, searches
+from rllm_gym.grading.swe.instrument import InstrumentedFile, Kind, Level, Site, SitePlan, instrument
+from rllm_gym.grading.swe.observed_values import (
+    ANYTHING,
+    ClassRef,
+    FieldNames,
+    NotPlain,
+    decode,
+    matches,
+    merged,
+    name_of,
+)
+from rllm_gym.grading.swe.test_source import function_key
+
+_SITES_PER_FILE = 1 << 20
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TestTrace:
+    """What one test observes with the reference solution.
+
+    Attributes:
+        order: Digest of the sites in the order they were recorded; empty if it differs between runs.
+        sites: Digest of the sites, in no order.
+        values: By position in that order, the operands to know; ``None`` for those that need not be known. For an
+            expected exception or warning: its class and pattern.
+        conclusive: How many events are compared with something that the code under test cannot read.
+    """
+
+    __test__ = False  # not a test class, despite its name
+
+    order: str
+    sites: str
+    values: Mapping[int, list[Any]]
+    conclusive: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What all listed tests observe with the reference solution.
+
+    Attributes:
+        plans: By file and number of the site, how it is recorded.
+        tests: By node id, in the order the tests run.
+    """
+
+    plans: Mapping[str, Mapping[int, SitePlan]] = field(default_factory=dict)
+    tests: Mapping[str, TestTrace] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the trace as text. Equal values are written once."""
+        pool: dict[str, int] = {}
+
+        def stored(value: Any) -> int:
+            return pool.setdefault(json.dumps(value, ensure_ascii=False, separators=(",", ":")), len(pool))
+
+        tests = {
+            test: [
+                trace.order,
+                trace.sites,
+                trace.conclusive,
+                {str(place): stored(value) for place, value in trace.values.items()},
+            ]
+            for test, trace in self.tests.items()
+        }
+        plans = {
+            path: {str(number): [int(plan.level), int(plan.kept)] for number, plan in plan.items()}
+            for path, plan in self.plans.items()
+        }
+        body = json.dumps([_VERSION, plans, tests], ensure_ascii=False, separators=(",", ":"))
+        return f"{body}\n[{','.join(pool)}]"
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Read a trace.
+
+        Raises:
+            TaskError: It is no trace of this version.
+        """
+        try:
+            body, _, values = text.partition("\n")
+            (version, plans, tests), pool = json.loads(body), json.loads(values)
+            if version != _VERSION:
+                raise ValueError(f"its version is {version!r:.20}")
+            return cls(
+                {
+                    path: {int(number): SitePlan(Level(level), bool(kept)) for number, (level, kept) in plan.items()}
+                    for path, plan in plans.items()
+                },
+                {
+                    test: TestTrace(order, sites, {int(place): pool[at] for place, at in known.items()}, conclusive)
+                    for test, (order, sites, conclusive, known) in tests.items()
+                },
+            )
+        except (ValueError, TypeError, AttributeError, IndexError, KeyError, RecursionError) as error:
+            raise TaskError(
+                f"the trace of the hidden tests is unreadable ({type(error).__name__}: {error!s:.80}); record it again "
+                f"with rllm_gym.grading.swe.record_trace"
+            ) from None
+
+
+class ObservedFiles:
+    """The rewritten test files of one run, and the evaluation of what they report."""
+
+    def __init__(
+        self, texts: Mapping[str, str], plans: Mapping[str, Mapping[int, SitePlan]], *, recording: bool
+    ) -> None:
+        self.files: dict[str, InstrumentedFile] = {}
+        self._recording = recording
+        for number, path in enumerate(sorted(texts)):
+            try:
+                self.files[path] = instrument(
+                    texts[path], plans.get(path, {}), first=number * _SITES_PER_FILE, recording=recording
+                )
+            except ValueError:
+                continue  # it runs unchanged, and shows nothing
+        self._paths = sorted(texts)
+
+    def texts(self) -> dict[str, str]:
+        return {path: file.text for path, file in self.files.items()}
+
+    def place(self, number: object) -> tuple[str, int, Site]:
+        """Return file, number and site of an event.
+
+        Raises:
+            ValueError: There is no such site.
+        """
+        if type(number) is not int or not 0 <= number < len(self._paths) * _SITES_PER_FILE:
+            raise ValueError("an event names no statement")
+        path, local = self._paths[number // _SITES_PER_FILE], number % _SITES_PER_FILE
+        if path not in self.files or local >= len(self.files[path].sites):
+            raise ValueError("an event names no statement")
+        return path, local, self.files[path].sites[local]
+
+
+def digest_of(order: Iterable[object]) -> str:
+    return hashlib.sha256(json.dumps(list(order)).encode()).hexdigest()[:16]
+
+
+def order_of(events: Sequence[Any]) -> list[Any]:
+    """Return the sites of events in order, with those that raised marked; malformed events as they are."""
+    found: list[Any] = []
+    for event in events:
+        match event:
+            case ["x" | "w" as kind, int(number), *_]:
+                found.append([kind, number % _SITES_PER_FILE])
+            case [int(number), list(), *_]:
+                found.append(number % _SITES_PER_FILE)
+            case _:
+                found.append("malformed")
+    return found
+
+
+def sites_of(order: Iterable[object]) -> str:
+    """Return the digest of the sites in an order, without the order."""
+    return digest_of(sorted({json.dumps(site) for site in order}))
+
+
+class TestCheck:
+    """Compares the events of one test with its trace.
+
+    Args:
+        files: The files of the run.
+        trace: What the test observes with the reference solution.
+        names: Which fields of an object a solution may lack.
+        strict: Whether two values of the code under test that equal each other must also be those of the reference
+            solution, and reached in the same order. So it is for a test to fix; one to keep passed before the change,
+            whatever these values are.
+    """
+
+    __test__ = False
+
+    def __init__(self, files: ObservedFiles, trace: TestTrace, names: FieldNames, *, strict: bool) -> None:
+        self._files = files
+        self._trace = trace
+        self._names = names
+        self._strict = strict
+        self._in_order = False
+        self.conclusive = 0
+
+    def problem(self, events: Sequence[Any]) -> str:
+        """Return why the test does not pass outside; empty if it does."""
+        order = order_of(events)
+        same = digest_of(order) == self._trace.order
+        # The values that are known belong to places in the order.
+        self._in_order = bool(self._trace.order) and (same or self._strict)
+        for place, event in enumerate(events):
+            try:
+                problem = self._event(event, self._trace.values.get(place) if self._in_order else None)
+            except ValueError as error:
+                problem = str(error)
+            except (TypeError, IndexError, KeyError, AttributeError, RecursionError) as error:
+                problem = f"an event is malformed ({type(error).__name__})"
+            if problem:
+                return problem
+        if not same and (self._in_order or (self._trace.order and sites_of(order) != self._trace.sites)):
+            return "its statements are not reached as with the reference solution"
+        if self._strict and self._trace.order and self.conclusive < self._trace.conclusive:
+            return "less can be compared than with the reference solution"
+        return ""
+
+    def _event(self, event: Any, known: list[Any] | None) -> str:
+        match event:
+            case ["x", number, [list(kinds), str(text), *_]]:
+                _, _, site = self._files.place(number)
+                if site.kind is Kind.RAISES and not self._in_order:
+                    return ""
+                if site.kind is Kind.RAISES and known:
+                    self.conclusive += 1
+                    return _unexpected(kinds, text, known, f"line {site.line}")
+                return f"line {site.line}: {_short(kinds)}: {text[:200]}"
+            case ["w", number, list(seen)]:
+                _, _, site = self._files.place(number)
+                if not self._in_order:
+                    return ""
+                if not known:
+                    raise ValueError("the class of a warning is not known")
+                found = [_unexpected(list(one[0]), str(one[1]), known, "") for one in seen]
+                self.conclusive += 1
+                return "" if "" in found else f"line {site.line}: no such warning"
+            case [number, list(operands), *whole]:
+                _, _, site = self._files.place(number)
+                if site.kind is Kind.RAISES:
+                    return f"line {site.line}: nothing was raised"
+                if site.kind is not Kind.ASSERTION:
+                    return ""
+                problem = self._assertion(site, operands, whole, known)
+                return f"line {site.line}: {problem}" if problem else ""
+        raise ValueError("an event is malformed")
+
+    def _assertion(self, site: Site, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
+        gold = known or [None] * len(site.known)
+        if site.level == Level.WHOLE:
+            return self._whole(site, operands, whole, known)
+        if len(operands) != len(site.sent) or len(gold) != len(site.known):
+            return "an event has another number of operands"
+        if site.level == Level.STATE:
+            return self._state(operands, [gold[place] for place in site.sent])
+        sent = dict(zip(site.sent, operands))
+        values = {}
+        try:
+            for place in range(len(site.known)):
+                if place in site.evidence:
+                    continue
+                if place not in sent and gold[place] is None:
+                    return "a value of the test is not known" if self._in_order else ""
+                values[f"_v{place}"] = decode(sent[place] if place in sent else gold[place][0])
+        except NotPlain as error:
+            return f"{error}, but it is with the reference solution"
+        for place, value in sent.items():
+            self.conclusive += place in site.evidence and gold[place] is not None and _has_content(gold[place][0])
+            own = not self._strict and (site.compares_own or place in site.evidence)
+            if (
+                not site.known[place]
+                and not own
+                and gold[place] is not None
+                and not matches(gold[place][0], value, self._names)
+            ):
+                return "a value differs from that of the reference solution"
+        assert site.test is not None
+        try:
+            holds = bool(evaluate(site.test, values))
+        except Unsupported:
+            return "it cannot be evaluated over these values"
+        except Exception as error:  # what the comparison of these values raises
+            return f"{type(error).__name__}: {error!s:.100}"
+        self.conclusive += bool(sent)
+        return "" if holds else f"{ast.unparse(site.test)[:200]} is false for {_shown(values)}"
+
+    def _whole(self, site: Site, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
+        """Evaluate an assertion over objects: true inside, and each operand as with the reference solution."""
+        if whole != [True]:
+            return "it is false"
+        if known is not None and len(operands) != len(known):
+            return "an event has another number of operands"
+        if not self._strict:
+            # Another solution may hold the same in another way: its objects are held against each other, or not at all.
+            if site.compares_own and all(matches(operands[0], item, self._names) for item in operands):
+                return ""
+            if all(
+                stored is None or name_of(stored[0]) == name_of(item) for stored, item in zip(known or [], operands)
+            ):
+                return ""
+        return self._state(operands, known or [])
+
+    def _state(self, operands: list[Any], known: list[Any]) -> str:
+        for found, stored in zip(operands, known):
+            if stored is not None and not matches(stored[0], found, self._names):
+                return f"{name_of(found)} differs from that of the reference solution"
+            self.conclusive += stored is not None and _has_content(stored[0])
+        return ""
+
+
+def _has_content(encoded: Any) -> bool:
+    match encoded:
+        case ["o" | "!" | "*" | "R", *_]:
+            return False
+        case ["O", _, dict(fields)]:
+            return bool(fields)
+    return True
+
+
+def _unexpected(kinds: Any, text: Any, expected: list[Any], where: str) -> str:
+    """Return how an exception differs from the expected class and pattern."""
+    names = [name for name in kinds if isinstance(name, str)]
+    try:
+        wanted = decode(expected[0])
+        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+        if not any(ClassRef(name) == kind for name in names for kind in wanted):
+            return f"{where}: {_short(names)} is raised: {str(text)[:200]}"
+        if len(expected) > 1 and expected[1] is not None and not searches(_pattern(expected[1]), text):
+            return f"{where}: the message of the exception is another: {str(text)[:200]}"
+    except (NotPlain, Unsupported) as error:
+        return f"{where}: {error}"
+    return ""
+
+
+def _pattern(encoded: Any) -> Any:
+    value = decode(encoded)
+    return value[1] if isinstance(value, tuple) and value[:1] == ("re.Pattern",) else value
+
+
+def _short(kinds: Sequence[Any]) -> str:
+    return str(kinds[0]).rpartition(":")[2][:80] if kinds else "an exception"
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r:.100}" for name, value in values.items())
+
+
+# Recording
+
+
+class TraceRecorder:
+    """Decides, from runs with the reference solution, how each site is recorded and what its trace is."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self._plans: dict[str, dict[int, SitePlan]] = {}
+
+    def files(self) -> ObservedFiles:
+        """Return the files for the next run."""
+        return ObservedFiles(self.texts, self._plans, recording=True)
+
+    def refine(self, files: ObservedFiles, tests: Mapping[str, Sequence[Any]]) -> bool:
+        """Take assertions less apart whose operands are no plain data; return whether any changed."""
+        changed = False
+        for events in tests.values():
+            for event in events:
+                match event:
+                    case [int(number), list(operands), *_]:
+                        path, local, site = files.place(number)
+                        if site.kind is not Kind.ASSERTION or site.level >= Level.STATE or _suits(site, operands):
+                            continue
+                        plan = self._plans.setdefault(path, {})
+                        if plan.get(local, SitePlan()).level == site.level:
+                            plan[local] = SitePlan(Level(site.level + 1))
+                            changed = True
+        return changed
+
+    def trace(self, files: ObservedFiles, runs: Sequence[Mapping[str, Sequence[Any]]]) -> Trace:
+        """Return the trace of the tests of the first run, without what differs in others.
+
+        Args:
+            files: The files that were run.
+            runs: For each run the events of each test, by node id.
+        """
+        first, *others = runs
+        traces: dict[str, TestTrace] = {}
+        kept: set[int] = set()
+        for test, events in first.items():
+            if all(order_of(run[test]) == order_of(events) for run in others if test in run):
+                for number, same in self._varying(files, events, [run[test] for run in others if test in run]):
+                    if not same:
+                        kept.add(number)
+            else:
+                kept |= {event[0] for event in events if isinstance(event[0], int)}
+        for number in kept:
+            path, local, site = files.place(number)
+            if site.kind is Kind.ASSERTION and any(site.known):
+                self._plans.setdefault(path, {})[local] = SitePlan(site.level, kept=True)
+        for test, events in first.items():
+            again = [run[test] for run in others if test in run]
+            steady = all(order_of(run) == order_of(events) for run in again)
+            values = self._values(files, events, again) if steady else {}
+            order = order_of(events)
+            traces[test] = TestTrace(digest_of(order) if steady else "", sites_of(order), values, 0)
+        return Trace({path: plan for path, plan in self._plans.items() if plan}, traces)
+
+    def _varying(
+        self, files: ObservedFiles, events: Sequence[Any], others: Sequence[Sequence[Any]]
+    ) -> Iterable[tuple[int, bool]]:
+        """Yield the number of each assertion with known operands, and whether they are the same in all runs."""
+        for place, event in enumerate(events):
+            match event:
+                case [int(number), list(operands), *_]:
+                    site = files.place(number)[2]
+                    same = all(
+                        operands[at] == run[place][1][at]
+                        for run in others
+                        for at, known in enumerate(site.known)
+                        if known
+                    )
+                    yield number, same
+
+    def _values(
+        self, files: ObservedFiles, events: Sequence[Any], others: Sequence[Sequence[Any]]
+    ) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {}
+        for place, event in enumerate(events):
+            match event:
+                case ["x" | "w", int(), _, *expected] if expected:
+                    found[place] = expected
+                case [int(number), list(operands), *_]:
+                    site = files.place(number)[2]
+                    if site.kind is not Kind.ASSERTION:
+                        continue
+                    values: list[Any] = []
+                    for at, operand in enumerate(operands):
+                        needed = site.known[at] or site.compares_own or site.level >= Level.STATE
+                        needed = needed or at in site.evidence
+                        for run in others:
+                            operand = merged(operand, run[place][1][at])
+                        values.append([operand] if needed and (operand != ANYTHING or not site.known[at]) else None)
+                    if any(value is not None for value in values):
+                        found[place] = values
+        return found
+
+
+def _suits(site: Site, operands: list[Any]) -> bool:
+    """Return whether an assertion of the reference solution can be evaluated outside over these operands."""
+    try:
+        values = {f"_v{place}": decode(item) for place, item in enumerate(operands) if place not in site.evidence}
+        assert site.test is not None
+        if site.level == Level.SHALLOW and any(isinstance(value, bool) for value in values.values()):
+            return False  # what says yes may be lying: its operands tell more
+        return bool(evaluate(site.test, values))
+    except Exception:  # whatever the evaluation raises, this level does not do
+        return False
+
+
+def with_counts(trace: Trace, files: ObservedFiles, tests: Mapping[str, Sequence[Any]]) -> tuple[Trace, dict[str, str]]:
+    """Check a graded run with the reference solution.
+
+    Args:
+        trace: The trace.
+        files: The files of that run, which is no recording.
+        tests: The events of each test, by its id in the trace.
+
+    Returns:
+        The trace of the tests that pass, with the number of conclusive events, and why each other one does not.
+    """
+    passing: dict[str, TestTrace] = {}
+    wrong: dict[str, str] = {}
+    for test, one in trace.tests.items():
+        check = TestCheck(files, one, FieldNames(), strict=True)
+        problem = check.problem(tests[test]) if test in tests else "it was not run"
+        if problem:
+            wrong[test] = problem
+        passing[test] = replace(one, conclusive=check.conclusive)
+    return replace(trace, tests=passing), wrong
+
+
+def by_listed_id(reported: Iterable[str], trace: Trace) -> dict[str, str]:
+    """Return the node id of the trace for each reported one. Erased parameters change ids, but not their order."""
+    gold: dict[tuple[str, str], list[str]] = {}
+    for test in trace.tests:
+        gold.setdefault(function_key(test), []).append(test)
+    found: dict[tuple[str, str], list[str]] = {}
+    for test in reported:
+        found.setdefault(function_key(test), []).append(test)
+    return {
+        wanted: now
+        for key, tests in gold.items()
+        if len(found.get(key, ())) == len(tests)
+        for wanted, now in zip(tests, found[key])
+    }

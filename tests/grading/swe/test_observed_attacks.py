@@ -1,0 +1,87 @@
+"""Assertions are evaluated outside: changes that only make comparisons say yes are not paid, honest ones are."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+from forgeries import FORGERIES
+from orders_repository import FILES, GOLD, HONEST, TESTS
+from small_repository import changes, write
+
+from rllm_gym.grading.swe import (
+    RepositoryTests,
+    check_repository_task_sync,
+    grade_repository,
+    grade_repository_sync,
+    record_trace_sync,
+)
+from rllm_gym.sandbox import Changes, SandboxPool
+
+
+@pytest.fixture(scope="module")
+def orders(pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RepositoryTests]:
+    base = write(tmp_path_factory.mktemp("orders"), FILES)
+    return base, dataclasses.replace(TESTS, trace=record_trace_sync(pool, base, GOLD, TESTS))
+
+
+# One function of each class of technique; the long test grades every technique for every function.
+SAMPLE = {
+    "an object": "subtotal", "all but text": "label", "read: locals of all frames": "discounted",
+    "read: literals of all test files": "label", "replaced: what records says True": "receipt",
+    "the function raises what the caller expects": "discounted", "file: an emptied check": "prices",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("technique", "part"), SAMPLE.items())
+def test_what_only_looks_right_is_not_paid(
+    pool: SandboxPool, orders: tuple[Path, RepositoryTests], technique: str, part: str
+) -> None:
+    base, tests = orders
+    verdict = grade_repository_sync(pool, base, FORGERIES[technique][part], tests)
+    assert not verdict.correct
+    assert verdict.evidence == "trace"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("technique", FORGERIES)
+def test_no_function_is_made_to_look_right(
+    pool: SandboxPool, orders: tuple[Path, RepositoryTests], technique: str
+) -> None:
+    base, tests = orders
+
+    async def grade_all() -> list[str]:
+        few = asyncio.Semaphore(2)
+
+        async def paid(changed: Changes) -> bool:
+            async with few:
+                return (await grade_repository(pool, base, changed, tests)).correct
+
+        parts = FORGERIES[technique]
+        return [part for part, was in zip(parts, await asyncio.gather(*map(paid, parts.values()))) if was]
+
+    assert asyncio.run(grade_all()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("a_text_of_an_own_class", "named_tuples") else pytest.mark.long)
+        for name in HONEST
+    ],
+)
+def test_honest_solutions_of_another_kind_are_paid(
+    pool: SandboxPool, orders: tuple[Path, RepositoryTests], name: str
+) -> None:
+    base, tests = orders
+    verdict = grade_repository_sync(pool, base, HONEST[name], tests)
+    assert verdict.correct, dict(verdict.failed)
+
+
+def test_the_task_is_consistent(pool: SandboxPool, orders: tuple[Path, RepositoryTests]) -> None:
+    base, tests = orders
+    assert check_repository_task_sync(pool, base, GOLD, tests) == []
+    nothing = grade_repository_sync(pool, base, changes({}), tests)
+    assert not set(nothing.passed) & set(tests.fail_to_pass)
