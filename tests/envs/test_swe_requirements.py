@@ -137,6 +137,7 @@ def test_an_environment_is_created_once_and_as_of_the_date(tmp_path: Path, monke
     install = next(call for call in calls if call[:2] == ["pip", "install"])
     assert install[install.index("--exclude-newer") + 1] == "2030-05-04"
     assert install[install.index("--") + 1 :] == ["pytest>=7", "click"]
+    assert "--compile-bytecode" in install  # every run in the sandbox would do it again
     assert calls[-1][:2] == ["pip", "uninstall"]
     assert calls[-1][-1] == "half-s"
     ask = "import importlib.metadata as m\n"

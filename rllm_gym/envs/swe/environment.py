@@ -121,7 +121,9 @@ def _create(place: Path, python: str, wanted: ProjectRequirements, day: str, rep
 
     def install(requirements: Sequence[str], until: str) -> str:
         dated = [date_option, until] if until else []
-        code, message = _run([*pip, "install", "-q", *target, *dated, "--", *requirements])
+        # Programs in the sandbox cannot write bytecode; each run would compile all packages again, which pip does here.
+        compiled = ["--compile-bytecode"] if uv else []
+        code, message = _run([*pip, "install", "-q", *compiled, *target, *dated, "--", *requirements])
         return message if code else ""
 
     # If the packages of that day do not fit together, later ones may.
