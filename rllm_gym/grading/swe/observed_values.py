@@ -134,6 +134,13 @@ def _fraction(parts: list[str]) -> fractions.Fraction:
     return fractions.Fraction(int(parts[0], 16), int(parts[1], 16))
 
 
+def _range(parts: list[int]) -> range:
+    value = range(*parts)
+    if len(value) > MAX_RANGE:
+        raise NotPlain("a long range")
+    return value
+
+
 _SPELLED: dict[str, Callable[[Any], Any]] = {
     "Decimal": _decimal,
     "Fraction": _fraction,
@@ -144,7 +151,7 @@ _SPELLED: dict[str, Callable[[Any], Any]] = {
     "UUID": lambda text: uuid.UUID(int=int(text, 16)),
     "PurePosixPath": pathlib.PurePosixPath,
     "PosixPath": pathlib.PurePosixPath,
-    "range": lambda parts: range(*parts),
+    "range": _range,
     "complex": lambda parts: complex(float(parts[0]), float(parts[1])),
     "ellipsis": lambda _: Ellipsis,
     "NotImplementedType": lambda _: NotImplemented,
