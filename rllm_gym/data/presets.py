@@ -181,7 +181,7 @@ def load_preset(
         raise TaskError(
             f"tasks={name!r}: {error}. It is {preset.repo!r} (licence: {preset.licence}); where there is a network, "
             f"run 'hf download {preset.repo} --repo-type dataset --local-dir {name}' and pass the file of its split "
-            f"{preset.splits[own]!r}: tasks='{name}/….parquet'"
+            f"{preset.splits[own]!r}: tasks='{name}/….parquet' (or .jsonl, .json)"
         ) from error
 
 

@@ -192,7 +192,7 @@ def test_families_difficulty_and_size_are_chosen_and_checked() -> None:
     for arguments, fault in (
         ({"families": ["poetry"]}, "arithmetic"),
         ({"families": []}, "choose from"),
-        ({"difficulty": 6}, "difficulty=6"),
+        ({"difficulty": 9}, "difficulty=9"),
         ({"difficulty": (3, 1)}, "difficulty"),
         ({"difficulty": "hard"}, "difficulty"),
         ({"difficulty": True}, "difficulty"),
