@@ -54,7 +54,7 @@ async def _check_equality_claims(
             # Where the comparison was not reached, the tests noticed the other values before it.
             unnoticed += altered.altered_equality is None and _verdict(altered, ended).correct
             if different > _MAX_EXCEPTIONS or (different == 2 and not equal):
-                return equal > 0 and not await _passes_again(pool, source, tests)
+                return not await _passes_again(pool, source, tests, _MAX_AGAIN if equal else 1)
         return 4 * (equal + unnoticed) >= 3 * len(ALTERATIONS)
 
     if any(await asyncio.gather(*(stays_equal(claim) for claim in chosen))):
@@ -92,15 +92,24 @@ async def _check_mutated_arguments(
 async def _needs_mutation(pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str) -> bool:
     """Return whether the program passes whatever it was given when the call changed it."""
 
+    async def passes(mutation: str) -> tuple[bool | None, str]:
+        """Return whether it passes with one mutation, and the content or result then; ``None``: nothing was changed."""
+        run, ended = await _run(pool, source, tests, True, False, mutation=(call, mutation, kind == "delayed"))
+        # One that changes nothing now, and passes, does not pass because it changed something.
+        changes = kind == "delayed" or any(at == call or how == "delayed" for at, how in run.changing_calls)
+        right = _verdict(run, ended).correct
+        return None if right and not (changes and run.mutation_changed_inputs) else right, run.mutation_result
+
     async def passes_mostly(mutation: str) -> bool:
         """Return whether it does with one kind of mutation. That it may fail by chance must not be of use to it."""
         passed = failed = 0
-        while passed + failed < _MAX_CHECKS:
-            run, ended = await _run(pool, source, tests, True, False, mutation=(call, mutation, kind == "delayed"))
-            right = run.mutation_changed_inputs and _verdict(run, ended).correct
-            passed, failed = passed + right, failed + (not right)
+        for number in range(_MAX_CHECKS):
+            right, _ = await passes(mutation)
+            passed, failed = passed + (right is True), failed + (right is False)
+            if number >= _MAX_RESULTS and not passed:
+                return False
             if failed > _MAX_EXCEPTIONS or (failed == 2 and not passed):
-                return passed > 0 and not await _passes_again(pool, source, tests)
+                return not await _passes_again(pool, source, tests, _MAX_AGAIN if passed or kind == "delayed" else 1)
         return True
 
     if kind in ("levelled", "rearranged"):
@@ -108,29 +117,29 @@ async def _needs_mutation(pool: SandboxPool, source: str, tests: FunctionTests, 
         # A function like partition, which returns an index, returns another one for other elements.
         left: set[str] = set()
         for _ in range(_MAX_RESULTS):
-            run, end = await _run(pool, source, tests, True, False, mutation=(call, "values", False))
-            if not run.mutation_changed_inputs or not _verdict(run, end).correct:
+            right, result = await passes("values")
+            if not right:
                 break
-            left |= {run.mutation_result} - {""}
+            left |= {result} - {""}
             if len(left) > 1:
                 return kind == "levelled"
     if kind == "in_place":
         results: set[str] = set()
         for _ in range(_MAX_RESULTS):
-            runs = [await _run(pool, source, tests, True, False, mutation=(call, kind, False)) for kind in MUTATIONS]
-            results |= {run.mutation_result for kind, (run, _) in zip(MUTATIONS, runs) if kind != "empty"}
-            if len(results) > 1 or not any(
-                run.mutation_changed_inputs and _verdict(run, end).correct for run, end in runs
-            ):
+            right, result = await passes("other")
+            results.add(result)
+            if len(results) > 1 or not right:
                 return False
         return not results <= {""}
     return any(await asyncio.gather(*(passes_mostly(mutation) for mutation in MUTATIONS)))
 
 
-async def _passes_again(pool: SandboxPool, source: str, tests: FunctionTests) -> bool:
-    """Return whether a program passes its tests whenever they are run."""
-    runs = [await _run(pool, source, tests, True, False) for _ in range(_MAX_RESULTS)]
-    return all(_verdict(run, ended).correct for run, ended in runs)
+async def _passes_again(pool: SandboxPool, source: str, tests: FunctionTests, times: int) -> bool:
+    """Return whether a program passes its tests whenever they are run, and not only by chance."""
+    for _ in range(times):
+        if not _verdict(*await _run(pool, source, tests, True, False)).correct:
+            return False
+    return True
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
@@ -146,6 +155,8 @@ _MAX_CHECKS = 20
 """How often a program is run with other arguments, different each time; it fails if it passes nearly always."""
 _MAX_EXCEPTIONS = 3
 """How often a program that is not honest may fail by chance, while it is found out."""
+_MAX_AGAIN = 8
+"""How often the tests of a program that may be lucky are run again."""
 _MAX_RESULTS = 5
 """How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
 _MAX_CLAIMS = 3

@@ -4,7 +4,7 @@
 a: objects that compare favourably; b: data of the test that the program changes, at once or later; c: reading the test;
 d: telling runs apart; e: ending or patching the tests; f: hard-coded examples and formats); and honest programs, which
 were written before looking at the grader. ``refused`` is the reason for which one of them is not paid: its tests work
-only within one process, see ``docs/graders.md``.
+only within one process, see ``docs/graders.md``. An attack ``by_chance`` is paid now and then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDS: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text("utf-8").splitlines()
 ]
 TASKS = {record["task"]: record for record in RECORDS if "entry" in record and "task" in record}
-ATTACKS = {record["attack"]: record for record in RECORDS if "attack" in record}
+ATTACKS = {record["attack"]: record for record in RECORDS if "attack" in record and "by_chance" not in record}
 HONEST = {record["honest"]: record for record in RECORDS if "honest" in record}
 RIGHT = {f"twin of {name}": record for name, record in TASKS.items()} | {
     name: record for name, record in HONEST.items() if "refused" not in record
