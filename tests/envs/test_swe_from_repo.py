@@ -10,7 +10,7 @@ import pytest
 from commands.command_line import rllm_gym
 
 from rllm_gym.core import TaskError
-from rllm_gym.envs.swe.commits import candidate_commits, open_repository
+from rllm_gym.envs.swe.commits import adds_checks, candidate_commits, open_repository
 from rllm_gym.envs.swe.from_commit import task_from_commit
 from rllm_gym.envs.swe.from_repo import kind_of, tasks_from_repo
 from tests.envs.test_swe_from_commit import BEFORE, BUGGY, FIX, FIXED, NEW_TESTS, git, run_episode
@@ -18,13 +18,14 @@ from tests.envs.test_swe_from_commit import BEFORE, BUGGY, FIX, FIXED, NEW_TESTS
 OTHER = "def double(number):\n    return 3 * number\n"
 OTHER_TESTS = "from pkg.other import double\n\n\ndef test_double():\n    assert double(21) == 42\n"
 MORE_TESTS = "\n\ndef test_four():\n    assert half(4) == 2\n"
-RESTYLED = '"""Tests of half."""\n\n' + NEW_TESTS.replace("\n", "  # a half\n") + MORE_TESTS
+RESTYLED = '"""Tests of half."""\n\n' + NEW_TESTS.replace("\n", "  # a half\n") + MORE_TESTS + "    return None\n"
 HISTORY: list[tuple[str, dict[str, str | None]]] = [
     ("start", BEFORE | {"pkg/other.py": OTHER, "pyproject.toml": '[project]\nname = "half-s"\n'}),
     ("half() gives a third of the number (#12)", dict(FIX)),
     ("Bump version", {"pkg/__init__.py": "__version__ = '2'\n", "tests/test_core.py": NEW_TESTS + "\n"}),
     ("More speed for everyone who halves", {"pkg/core.py": FIXED + "\n", "tests/test_core.py": NEW_TESTS + MORE_TESTS}),
     ("Nicer halves", {"pkg/core.py": FIXED + "# nicer\n", "tests/test_core.py": RESTYLED}),
+    ("fix(tests): run once more", {"pkg/core.py": FIXED + "# x\n", "tests/test_core.py": RESTYLED + "\nAGAIN = 3\n"}),
     ("only sources", {"pkg/core.py": FIXED}),
     ("fix double", {"pkg/other.py": OTHER.replace("3", "2"), "tests/test_other.py": OTHER_TESTS}),
     ("remove tests", {"pkg/core.py": FIXED + "#\n", "tests/test_other.py": None}),
@@ -90,6 +91,28 @@ def test_commits_of_merged_branches_count_once_with_the_merge(tmp_path: Path) ->
         next(tasks_from_repo(tmp_path))
 
 
+EXPECTED_TO_FAIL = NEW_TESTS.replace("def test_ten", "@pytest.mark.xfail\ndef test_ten")
+NEW_CHECKS = {
+    NEW_TESTS + MORE_TESTS: True,
+    NEW_TESTS.replace("== 5", "is not None"): True,
+    NEW_TESTS + "\n\nclass Tests:\n    def test_ten(self):\n        self.assertIsNone(half(None))\n": True,
+    EXPECTED_TO_FAIL: True,
+    NEW_TESTS.replace("\n", "  # a half\n"): False,
+    '"""Tests of half."""\n' + NEW_TESTS: False,
+    NEW_TESTS + "\n\ndef other():\n    print(f'{half(3)} and more')\n    return None\n": False,
+    "": False,
+    "(" * 100_000: True,  # unreadable
+}
+
+
+def test_tests_check_something_new(tmp_path: Path) -> None:
+    (tmp_path / "test_core.py").write_text(NEW_TESTS)
+    assert [adds_checks({"test_core.py": text}, tmp_path) for text in NEW_CHECKS] == list(NEW_CHECKS.values())
+    (tmp_path / "test_core.py").write_text(EXPECTED_TO_FAIL)
+    assert adds_checks({"test_core.py": NEW_TESTS}, tmp_path)
+    assert not adds_checks({"tests/data/numbers.txt": "1"}, tmp_path)
+
+
 @pytest.mark.long
 def test_a_bug_that_never_ends_and_ids_made_of_addresses(tmp_path: Path) -> None:
     root = tmp_path / "endless"
@@ -109,7 +132,7 @@ def test_a_bug_that_never_ends_and_ids_made_of_addresses(tmp_path: Path) -> None
             (root / path).write_text(text)
         git(root, "add", "-A")
         git(root, "commit", "-q", "-m", message)
-    row = task_from_commit(root, "HEAD", repeats=1, timeout=60, statement="half() hangs with numbers above five.")
+    row = task_from_commit(root, "HEAD", repeats=2, timeout=60, statement="half() hangs with numbers above five.")
     assert row["fail_to_pass"] == ["tests/test_core.py::test_ten", "tests/test_core.py::test_two"]
     assert row["pass_to_pass"] == ["tests/test_core.py::test_zero"]
 

@@ -31,7 +31,8 @@ _REFERENCE = re.compile(
 )
 _MAINTENANCE = re.compile(
     r"\W*(?:bump|release|prepare|drop|typ(?:e|ing)s?\b|annotat|refactor|re-?format|format|lint|style|pre-commit|rename|"
-    r"clean|docs?\b|chore|ci\b|build|upgrade|moderni[sz]e|move|merge branch|revert|black|ruff|py3\d?\b|pyupgrade)",
+    r"clean|\w+\((?:tests?|docs?|ci|build|lint|types?)\)|tests?:|docs?\b|chore|ci\b|build|upgrade|moderni[sz]e|move|"
+    r"merge branch|revert|black|ruff|py3\d?\b|pyupgrade)",
     re.IGNORECASE,
 )
 _TEST_DATA = re.compile(r"tests?[-_]?(data|files|cases|resources|fixtures)|fixtures", re.IGNORECASE)
@@ -148,17 +149,23 @@ def adds_checks(tests: Mapping[str, str], root: Path) -> bool:
 
 
 def _checks(text: str) -> Counter[str]:
-    """Return the names of tests, the constants and the comparisons in a test file, with their numbers."""
+    """Count the names of tests, the constants, the assertions and the comparisons in a test file."""
     try:
         found: Counter[str] = Counter()
         todo: list[ast.AST] = [ast.parse(text)]
         while todo:
             node = todo.pop()
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-                found[node.name] += 1
-            elif isinstance(node, ast.Constant | ast.Compare | ast.With):
-                shown = node.items if isinstance(node, ast.With) else [node]
-                found.update(ast.dump(part) for part in shown)
+                marks = "".join(map(ast.dump, node.decorator_list))  # one that is no longer expected to fail is new
+                found[node.name + marks] += 1
+            elif isinstance(node, ast.With):
+                found.update(ast.dump(item) for item in node.items)
+            elif (
+                isinstance(node, ast.Assert | ast.Compare)
+                or (isinstance(node, ast.Constant) and node.value is not None)
+                or (isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("assert"))
+            ):
+                found[ast.dump(node)] += 1
             if not isinstance(node, ast.JoinedStr) and not _is_comment(node):
                 todo += ast.iter_child_nodes(node)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -114,7 +114,7 @@ def kind_of(reason: str) -> str:
 
 _KINDS = {
     "fixes no test": "no test fails without the fix",
-    "no test passes": "the tests cannot be imported",
+    "no test passes": "no test passes with the fix (import errors, skipped)",
     "in time": "the tests take longer than the timeout",
     "cannot be graded|in some gradings": "its fix is not accepted by the grader",
     "could not run|before its report": "pytest cannot run",
