@@ -477,13 +477,17 @@ class _TaskBuilder:
             await grade_repository(self.pool, self.base.path, changes, tests, runtime=self.runtime)
             for changes in (self.fix.fix, _NOTHING)
         ]
-        if not solved.correct or set(unsolved.passed) & set(tests.fail_to_pass):
-            why = solved.reason if not solved.correct else "tests to fix pass without the fix"
-            self.report(f"graded by mutated tests, which is weaker than a trace: with one, {why}"[:500])
+        lost = set(solved.failed)
+        if not lost <= set(tests.pass_to_pass) or set(unsolved.passed) & set(tests.fail_to_pass):
+            why = "its fix is not accepted" if lost else "tests to fix pass without the fix"
+            self.report(f"graded by mutated tests, which is weaker than a trace: with one, {why}")
             return None
         if unsolved.passed:  # otherwise the run did not end
-            # Those that failed pass without the fix: what the trace asks of them is more than they test.
-            found.pass_to_pass = [test for test in found.pass_to_pass if test not in unsolved.failed]
+            # These pass without the fix: what the trace asks of them is more than they test.
+            lost |= set(unsolved.failed)
+        found.pass_to_pass = [test for test in found.pass_to_pass if test not in lost]
+        if lost & set(tests.pass_to_pass):
+            self.report(f"{len(lost & set(tests.pass_to_pass))} tests to keep cannot be observed, omitted")
         return trace
 
     def _listed(self, found: _TestGroups) -> RepositoryTests:

@@ -16,7 +16,16 @@ from rllm_gym.grading.swe.hidden_run import HiddenRun, HiddenRuns
 from rllm_gym.grading.swe.instrument import MAX_BYTES, MODULE
 from rllm_gym.grading.swe.observed_values import FieldNames, collect_fields
 from rllm_gym.grading.swe.test_run import TestRun, TestRunner
-from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, Trace, TraceRecorder, by_listed_id, with_counts
+from rllm_gym.grading.swe.test_source import function_key
+from rllm_gym.grading.swe.trace import (
+    UNOBSERVED,
+    ObservedFiles,
+    TestCheck,
+    Trace,
+    TraceRecorder,
+    by_listed_id,
+    with_counts,
+)
 from rllm_gym.grading.swe.verdict import RepositoryTests
 from rllm_gym.sandbox.tree import Changes
 
@@ -69,8 +78,8 @@ def problems_of(
         outcomes = run.outcomes.get(now.get(wanted, wanted), [])
         if run.broken:
             found[test] = run.broken
-        elif wanted not in trace.tests:
-            found[test] = "the trace of the task does not have it; record it again with record_trace"
+        elif trace.tests.get(wanted, UNOBSERVED) == UNOBSERVED:
+            found[test] = "it is not in the trace of the task: it could not be observed, or was not listed"
         elif len(outcomes) != 1:
             path = wanted.partition("::")[0]
             reason = run.uncollected.get(path)
@@ -112,11 +121,12 @@ async def record_trace(
         runtime: The Python of the tests; ``None`` for the pool's default.
 
     Returns:
-        The trace, for ``RepositoryTests.trace``. It contains expected values: do not show it to the model.
+        The trace, for ``RepositoryTests.trace``. It contains expected values: do not show it to the model. Tests to
+        keep that cannot be observed are not in it, and a task that lists them is not solved by its solution.
 
     Raises:
-        TaskError: The tests cannot be observed: they have a test command of their own, do not pass, or nothing of a
-            test to fix can be compared with a value that the code under test cannot read.
+        TaskError: The tests to fix cannot be observed: they have a test command of their own, do not pass, or nothing
+            in one can be compared with a value that the code under test cannot read.
         EnvironmentFault: The sandbox broke, or the runtime has no pytest.
     """
     tests = replace(tests, trace=None)
@@ -129,10 +139,13 @@ async def record_trace(
     runs = HiddenRuns(base, tests, node_ids=True)
     recorder = TraceRecorder(await asyncio.to_thread(observed_texts, runs, tests))
 
+    ids: list[str] = []
+
     async def events(observed: ObservedFiles) -> dict[str, tuple[Any, ...]]:
         run = await observe(runner, runs.files, observed)
         if run.broken:
             raise TaskError(f"the tests cannot be observed with the reference solution: {run.broken}")
+        ids[:] = run.outcomes
         return {test: found[0].observed for test, found in run.outcomes.items() if len(found) == 1 and found[0].passed}
 
     observed = await asyncio.to_thread(recorder.files)
@@ -143,16 +156,22 @@ async def record_trace(
         observed = await asyncio.to_thread(recorder.files)
         first = await events(observed)
     trace = recorder.trace(observed, [first, await events(observed)])
+    listed = {runs.id_of(test) for test in tests.listed}
+    functions = set(map(function_key, listed))
+    trace = replace(
+        trace, tests={test: trace.tests.get(test, UNOBSERVED) for test in ids if function_key(test) in functions}
+    )
     graded = await asyncio.to_thread(ObservedFiles, recorder.texts, trace.plans, recording=False)
     run = await observe(runner, runs.files, graded)
     now = by_listed_id(run.outcomes, trace)
     seen = {test: run.outcomes[name][0].observed for test, name in now.items() if run.outcomes[name][0].passed}
     trace, wrong = with_counts(trace, graded, seen)
-    for test in tests.listed:
+    for test in tests.fail_to_pass:
         wanted = runs.id_of(test)
-        problem = wrong.get(wanted, "" if wanted in trace.tests else "it does not pass with the reference solution")
-        if test in tests.fail_to_pass and not problem and not trace.tests[wanted].conclusive:
+        problem = wrong.get(wanted, "" if wanted in trace.tests else "it was not run")
+        if not problem and not trace.tests[wanted].conclusive:
             problem = "nothing in it is compared with a value that the code under test cannot read"
         if problem:
             raise TaskError(f"{test} cannot be graded: {problem}")
-    return trace.to_json()
+    found = {test: one if test in listed - wrong.keys() else UNOBSERVED for test, one in trace.tests.items()}
+    return replace(trace, tests=found).to_json()

@@ -85,3 +85,26 @@ def test_the_task_is_consistent(pool: SandboxPool, orders: tuple[Path, Repositor
     assert check_repository_task_sync(pool, base, GOLD, tests) == []
     nothing = grade_repository_sync(pool, base, changes({}), tests)
     assert not set(nothing.passed) & set(tests.fail_to_pass)
+
+
+LONG_LABELS = """
+@pytest.mark.parametrize("count", [40, 1])
+def test_long_labels(count):
+    for number in range(count):
+        assert label("x" * 100_000, number) == label("x" * 100_000, number)
+"""
+
+
+@pytest.mark.long
+def test_a_test_that_sends_too_much_is_not_in_the_trace(pool: SandboxPool, tmp_path: Path) -> None:
+    path, large, small = "tests/test_orders.py", "test_long_labels[40]", "test_long_labels[1]"
+    tests = dataclasses.replace(
+        TESTS,
+        hidden_tests={path: TESTS.hidden_tests[path] + LONG_LABELS},
+        pass_to_pass=(f"{path}::{large}", f"{path}::{small}"),
+    )
+    base = write(tmp_path, FILES)
+    tests = dataclasses.replace(tests, trace=record_trace_sync(pool, base, GOLD, tests))
+    verdict = grade_repository_sync(pool, base, GOLD, tests)
+    assert set(verdict.failed) == {f"{path}::{large}"}
+    assert "trace" in verdict.failed[f"{path}::{large}"]

@@ -22,6 +22,8 @@ from typing import Any
 MAX_NODES = 50_000
 MAX_CHARS = 1_000_000
 MAX_NESTING = 60
+MAX_TEST_CHARS = 3_000_000
+MAX_RUN_CHARS = 10_000_000
 MAX_SWALLOWED = 200
 MAX_EXACT = 1 << 53
 # How a few types of the standard library are written as text that recreates them.
@@ -181,9 +183,14 @@ class Observer:
     def __init__(self) -> None:
         self._events: list[Any] = []
         self._swallowed = 0
+        self._chars = 0
 
     def take(self) -> list[Any]:
         events, self._events, self._swallowed = self._events, [], 0
+        chars = len(json.dumps(events))
+        if chars > MAX_TEST_CHARS or self._chars + chars > MAX_RUN_CHARS:
+            return ["too large"]
+        self._chars += chars
         return events
 
     def operands(self, site: int, values: list[Any], whole: Callable[[list[Any]], Any] | None = None) -> None:
