@@ -201,7 +201,8 @@ def _run(run: Callable[[Any], TrainResult | SftResult | DpoResult], config: Trai
 
 def _print_result(config: TrainConfig | SftConfig | DpoConfig, result: TrainResult | SftResult | DpoResult) -> None:
     if result.interrupted:
-        print(f"stopped after step {result.steps}; continue with the same command and --resume")
+        how = "continue with the same command and --resume" if config.checkpoint else "no checkpoint to continue from"
+        print(f"stopped after step {result.steps}; {how}")
         return
     if isinstance(config, SftConfig) and config.stop is not None:
         reached = "reached" if getattr(result, "stopped", False) else "NOT reached"

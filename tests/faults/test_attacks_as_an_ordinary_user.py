@@ -16,7 +16,6 @@ raise SystemExit(pytest.main(options))
 """
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("file", "which"),
     [

@@ -19,10 +19,11 @@ from echo_env import EchoEnv
 from samplers.sampler_waiting import until
 
 from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
-from trainers.config import ConfigError, TrainConfig
+from trainers import commands
+from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import TrainingDiverged
-from trainers.loop import train
+from trainers.loop import TrainResult, train
 from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
@@ -249,6 +250,18 @@ def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_the_last_comp
     assert loaded.step == steps[-1] >= 1
 
 
-def test_without_checkpoints_no_resume_is_suggested(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="could not be resumed again"):
-        train(echo_config(tmp_path, resume=True, checkpoint=None))
+@pytest.mark.parametrize(("options", "suggested"), [([], True), (["--checkpoint", "none"], False)])
+def test_without_checkpoints_no_resume_is_suggested(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    suggested: bool,
+) -> None:
+    interrupted = TrainResult(tmp_path, None, 1, {}, interrupted=True)
+    monkeypatch.setattr("trainers.loop.train", lambda config: interrupted)
+    write_yaml(tmp_path / "run.yaml", echo_config(tmp_path))
+    commands.train(["--config", str(tmp_path / "run.yaml"), *options])
+    out = capsys.readouterr().out
+    assert "stopped after step 1" in out
+    assert ("--resume" in out) == suggested

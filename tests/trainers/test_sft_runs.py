@@ -225,7 +225,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"validation": {"fraction": 0.1, "file": "x"}}, "set one, and only one"),
     ({"validation": {"fraction": 1.5}}, "must be in"),
     ({"validation": {"every": 5}}, "set one, and only one"),
-    ({"resume": True}, "could not be resumed again"),
     ({"length": {"max_length": 0}}, "length.max_length=0 must be above 0"),
     ({"model": {"reference": "cpu"}}, "model.reference='cpu' is not an option"),
 ]
