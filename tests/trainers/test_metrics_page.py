@@ -27,7 +27,11 @@ WRITTEN_ON_A_GPU = {"memory/gpu_peak"}
 
 
 class FaultyEnv(EchoEnv):
-    """Has a fault in some of its episodes."""
+    """Has a fault in some of its episodes, and a grader that marks suspicious ones."""
+
+    def _add_info(self, info: dict[str, Any]) -> None:
+        super()._add_info(info)
+        info["suspicious"] = []
 
     def _act(self, action: str) -> Outcome:
         if self.task.data["letter"] == "a":
