@@ -29,6 +29,8 @@ _OTHER_OPTION = re.compile(
     r"|^[\s).:}]*(?:\\text\{)?\s*(?:[,;/&]|and\b|or\b|[A-Ha-h](?![A-Za-z0-9(_^'])[\s})]*$)"
 )
 """In what follows the letter of an option: another letter, or a word that joins another answer."""
+_TUPLE = re.compile(r"\(\s*(?:[a-z]|-?[0-9]+)(?:\s*,\s*(?:[a-z]|-?[0-9]+))+\s*\)")
+"""``(a, b)`` in the text of an option: ``b)`` is no option."""
 _UNIONS = re.compile(r"(?<=[)\]}])\s*U\s*(?=[(\[\\{])")
 _ANY_INTEGER = re.compile(
     r"(?<=[^ ,])(?:\s|,|\\text\{\s*(?:where|for|with)?\s*\})*[(\s][klmnp]\s*\\in\s*\\mathbb\s*\{?Z\}?\)?$"
@@ -74,7 +76,7 @@ def interpretations(normalized: str) -> tuple[MathNode, ...]:
 def choice(normalized: str) -> str | None:
     """Return the letter of an option given with its text: ``(C) 12``, ``B. seven``; ``None`` for ``(C) or (D)``."""
     match = _CHOICE.fullmatch(normalized) or _CHOICE_TEXT.fullmatch(normalized)
-    return match[1].upper() if match and not _OTHER_OPTION.search(normalized[match.end(1) :]) else None
+    return match[1].upper() if match and not _OTHER_OPTION.search(_TUPLE.sub(" ", normalized[match.end(1) :])) else None
 
 
 def option_letter(normalized: str) -> str | None:
