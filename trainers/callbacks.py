@@ -29,4 +29,4 @@ class Callback:
         """Called after a checkpoint was written to ``folder``."""
 
     def on_end(self, output: Path, *, interrupted: bool) -> None:
-        """Called at the end of the run with its folder, also if SIGTERM interrupted it, but not after an error."""
+        """Called at the end of the run with its folder, also if a signal interrupted it, but not after an error."""

@@ -7,10 +7,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.commands.errors import CommandError
-from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
+from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate
 from trainers.config.mapping import Config
 from trainers.config_loading import read_command_line
 
@@ -41,7 +42,7 @@ Choose an algorithm (its options are shown by --algorithm.name ppo --help), or t
 Estimate memory, batches and number of tasks without running, and print every option:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --dry-run
 
-Resume after a crash or SIGTERM:
+Resume after a crash, SIGTERM or Ctrl-C:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 
 Run on several GPUs (or CPU cores) of one machine; each process samples and trains on its share:
@@ -89,6 +90,10 @@ def train(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     is_dry_run = "--dry-run" in words  # an option of this call, not of the run's configuration
     config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
+    try:
+        validate(config)  # again in the run, but before torch is imported, which takes seconds
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
     if is_dry_run:
         return _dry_run(config)
     from trainers.loop import train as run
@@ -194,6 +199,10 @@ def _run(run: Callable[[Any], TrainResult | SftResult | DpoResult], config: Trai
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise CommandError(f"{error}; free disk space for {config.output} and continue with --resume") from error
+    except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0" and (Path(config.output) / "checkpoints").is_dir():
+            print("continue with the same command and --resume", file=sys.stderr)
+        raise
     if os.environ.get("RANK", "0") == "0":
         _print_result(config, result)
     return _EXIT_TERMINATED if result.interrupted else _EXIT_OK

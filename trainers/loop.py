@@ -39,7 +39,7 @@ class TrainResult:
         model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
         steps: Number of complete steps.
         validation: Metrics of the last validation.
-        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
+        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
         best: The model of the best validation, if one was kept.
     """
 
@@ -87,7 +87,7 @@ def train(
             for step in range(run.state.step, config.steps):
                 _step(run, step)
         except RolloutAbandoned:
-            pass  # SIGTERM: episodes in progress are discarded
+            pass  # SIGTERM or Ctrl-C: episodes in progress are discarded
         except (TrainingDiverged, NoTrainableEpisodes):
             run.checkpoints.save()
             raise

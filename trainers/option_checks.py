@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import traceback
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 _Kind = TypeVar("_Kind")
 
@@ -49,13 +50,22 @@ def import_object(path: str, option: str) -> Any:
     """Import the object named ``module:name``.
 
     Raises:
-        ConfigError: It cannot be imported.
+        ConfigError: There is no such module or name, or the module raised an error when it was imported.
     """
     module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
+        found = importlib.import_module(module)
+    except Exception as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        if is_absent or not module or module.startswith("."):
+            raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{option}={path!r} cannot be imported: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        ) from error
+    if not hasattr(found, name):
+        raise ConfigError(f"{option}={path!r} cannot be imported: module {module} has no {name!r}; write module:name")
+    return getattr(found, name)
 
 
 def find_object(name: object, table: Mapping[str, _Kind], kind: type[_Kind], option: str) -> _Kind:
@@ -76,15 +86,16 @@ def find_object(name: object, table: Mapping[str, _Kind], kind: type[_Kind], opt
     found = import_object(name, option)
     if not isinstance(found, kind):
         package = kind.__module__.rpartition(".")[0]
-        raise ConfigError(f"{option}={name!r} is a {type(found).__name__}, not a {package}.{kind.__name__}")
+        raise ConfigError(f"{option}={name!r} has type {type(found).__name__}, not {package}.{kind.__name__}")
     return found
 
 
-def check_options_type(options: type, owner: str) -> None:
+def check_options_type(options: type, base: type, owner: str) -> None:
     """Check that the options of a user's algorithm, loss or sampler are a dataclass whose fields have defaults.
 
     Args:
         options: The class.
+        base: The class that it must be derived from.
         owner: Name of the object that it belongs to.
 
     Raises:
@@ -97,8 +108,14 @@ def check_options_type(options: type, owner: str) -> None:
             f"{options.__name__}, the options of {owner!r}, is not a dataclass: decorate it with "
             "@dataclass(frozen=True)"
         )
+    if not issubclass(options, base):
+        raise ConfigError(
+            f"{options.__name__}, the options of {owner!r}, must be derived from {base.__module__}.{base.__name__}"
+        )
     without_default = [
-        entry.name for entry in fields(options) if entry.default is MISSING and entry.default_factory is MISSING
+        entry.name
+        for entry in fields(cast("Any", options))
+        if entry.default is MISSING and entry.default_factory is MISSING
     ]
     if without_default:
         raise ConfigError(f"{options.__name__}.{without_default[0]} has no default; every option needs one")

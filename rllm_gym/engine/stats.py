@@ -76,10 +76,3 @@ class EngineStats:
             else:
                 difference[name] = now - then
         return EngineStats(**difference)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counters as JSON types, with the rates."""
-        row: dict[str, Any] = {
-            name: dict(value) if isinstance(value := getattr(self, name), Counter) else value for name in self.__slots__
-        }
-        return {**row, "turns_per_second": self.turns_per_second, "tokens_per_second": self.tokens_per_second}

@@ -13,7 +13,6 @@ MAX_FRAME = 512 * 1024 * 1024
 """Maximum size in bytes of an argument or result. A larger one raises an error."""
 
 _HEADER = struct.Struct("!Q")
-_HEADER_SIZE = _HEADER.size
 _CHUNK = 1 << 16
 _MAX_POLL_MS = 2**31 - 1
 

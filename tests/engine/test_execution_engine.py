@@ -578,4 +578,4 @@ def test_stats_can_be_read_for_one_step_of_a_run() -> None:
     assert (step.episodes, step.turns, step.stop_reasons) == (5, 20, {"max_turns": 5})
     assert engine.stats.episodes == 8
     assert step.wall > 0
-    assert step.as_dict()["turns_per_second"] == step.turns / step.wall
+    assert step.turns_per_second == step.turns / step.wall

@@ -59,7 +59,7 @@ UNKNOWN: list[tuple[dict[str, Any], str]] = [
     ({"resume": 1}, "of type bool"),
     ({"algorithm": {"name": "gropo"}}, "not one of grpo, .*, ppo; name an Algorithm of your own as my_module:MY_ALGO"),
     ({"algorithm": {"loss": "clap"}}, "algorithm.loss='clap' is not one of clip, .*my_module:MY_LOSS"),
-    ({"algorithm": {"name": "math:pi"}}, "is a float, not a trainers.algorithms.Algorithm"),
+    ({"algorithm": {"name": "math:pi"}}, "has type float, not trainers.algorithms.Algorithm"),
     ({"algorithm": {"name": "no_such_module:X"}}, "cannot be imported"),
     (
         {"algorithm": {"loss": "reinforce", "clip_high": 0.3}},

@@ -1,4 +1,4 @@
-"""SIGTERM, invalid gradients, a sampler that dies: the run ends in time with a checkpoint, or continues."""
+"""SIGTERM, Ctrl-C, invalid gradients, a sampler that dies: the run ends in time with a checkpoint, or continues."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import torch
 from echo_config import echo_config
 from echo_env import EchoEnv
 from samplers.sampler_waiting import until
+from termination import terminated_at
 
 from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
 from trainers import commands
@@ -115,24 +116,38 @@ def test_a_validation_interrupted_by_sigterm_is_repeated_after_resume(tmp_path: 
     assert all("reward/mean" in row for row in rows[1:]), "the step's own numbers are lost"
 
 
-def test_a_second_sigterm_ends_the_process_at_once() -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
+def test_a_second_signal_ends_the_process_at_once(number: signal.Signals, status: int) -> None:
     program = (
-        "from trainers.run.sigterm import on_sigterm; import time\n"
-        "with on_sigterm(lambda: print('asked', flush=True)):\n"
+        "from trainers.run.stop_signals import on_stop_signal; import time\n"
+        "with on_stop_signal(lambda: print('asked', flush=True)):\n"
         "    print('ready', flush=True); time.sleep(600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     assert process.stdout.readline() == "asked\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(200) == -signal.SIGTERM
+    process.send_signal(number)
+    assert process.wait(200) == status
     process.stdout.close()
 
 
-def test_the_command_prints_how_to_resume_and_exits_with_143(tmp_path: Path) -> None:
-    config = echo_config(tmp_path, steps=100_000, validation=None)
+def test_a_script_with_several_runs_stops_at_ctrl_c(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=400, checkpoint={"every": 1000}, validation=None)
+    with pytest.raises(KeyboardInterrupt), terminated_at(2, signal.SIGINT):
+        train(config)
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert 2 <= loaded.step < 400
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the signal handler outlived the run"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_the_command_saves_and_prints_how_to_resume(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    config = echo_config(tmp_path, steps=100_000, validation=None, checkpoint={"every": 100_000})
     write_yaml(tmp_path / "run.yaml", config)
     command = [sys.executable, "-m", "rllm_gym", "train", "--config", str(tmp_path / "run.yaml")]
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
@@ -144,13 +159,14 @@ def test_the_command_prints_how_to_resume_and_exits_with_143(tmp_path: Path) -> 
         lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
         "three steps, or the end of the run",
     )
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     out, error = process.communicate(timeout=200)
-    assert process.returncode == 143, error[-2000:]
+    assert process.returncode == status, error[-2000:]
     loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
     assert loaded is not None
-    assert f"stopped after step {loaded.step}" in out
-    assert "--resume" in out
+    assert "--resume" in (out if number == signal.SIGTERM else error)
+    if number == signal.SIGTERM:
+        assert f"stopped after step {loaded.step}" in out
 
 
 def test_a_run_that_diverges_stops_with_its_last_good_state_saved(
@@ -182,6 +198,15 @@ def test_a_run_that_diverges_stops_with_its_last_good_state_saved(
     assert loaded.step == 4, "steps 1 to 3 were good, the fourth was skipped, the fifth ended the run"
     assert all(value.isfinite().all() for value in loaded.state["learner"]["parameters"].values())
     assert train(replace(config, resume=True)).steps == 9
+
+
+def test_a_short_run_in_which_every_update_is_skipped_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer steps than ``max_bad_steps`` it ended without an error, and saved an untrained model."""
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *args, **kwargs: torch.tensor(float("nan")))
+    config = echo_config(tmp_path, steps=2, validation=None, algorithm={"drop_zero_variance": False})
+    with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
+        train(config)
+    assert not (tmp_path / "run" / "model").exists()
 
 
 class FailingSampler:

@@ -31,6 +31,7 @@ from trainers.algorithms import (
     GroupOptions,
     Loss,
     LossOptions,
+    RolloutRequest,
     algorithm_options,
     make_algorithm,
 )
@@ -203,8 +204,53 @@ def test_mistakes_in_the_options_of_an_outside_algorithm_are_errors() -> None:
 
     with pytest.raises(ConfigError, match="Undecorated, the options of 'maxrl', is not a dataclass: decorate it"):
         algorithm_options(replace(MAXRL, options=Undecorated))
+
+    @dataclass(frozen=True)
+    class NoBase:
+        own: float = 1.0
+
     with pytest.raises(ConfigError, match=r"NoDefault.own has no default"):
         algorithm_options(replace(MAXRL, options=NoDefault))
+    with pytest.raises(ConfigError, match=r"NoBase, the options of 'maxrl', must be derived from .*AlgorithmOptions"):
+        algorithm_options(replace(MAXRL, options=NoBase))
+    with pytest.raises(ConfigError, match=r"GroupOptions, the options of 'clip', must be derived from .*LossOptions"):
+        algorithm_options(replace(MAXRL, loss=replace(LOSSES["clip"], options=GroupOptions)))
+
+
+def test_mistakes_in_the_parts_of_an_outside_algorithm_are_errors() -> None:
+    """An unknown aggregation was taken for another one; requests that are classes were all greedy."""
+    for part, value, expected in (
+        ("aggregation", "tokenmean", "aggregation='tokenmean' of algorithm 'maxrl' is not one of 'token-mean', "),
+        ("advantages", 3, "advantages=3 of algorithm 'maxrl' is not a function"),
+        ("rollouts_per_prompt", 8, "rollouts_per_prompt=8 of algorithm 'maxrl' is not a function"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=expected):
+            replace(MAXRL, **{part: value})
+    with pytest.raises(ValueError, match="aggregation='mean' of loss 'clip'"):
+        replace(LOSSES["clip"], aggregation="mean")
+    for plan, problem in (
+        ([RolloutRequest] * 2, "something else than a list of RolloutRequest objects"),
+        (8, "something else"),
+        ([], "no stochastic episode"),
+        ([RolloutRequest(greedy=True)], "no stochastic episode"),
+    ):
+        broken = replace(MAXRL, rollouts_per_prompt=lambda options, plan=plan: plan)
+        with pytest.raises(ValueError, match=f"rollouts_per_prompt of algorithm 'maxrl' returned {problem}"):
+            make_algorithm(algorithm_options(broken))
+
+
+def test_an_error_in_a_module_of_the_user_is_shown_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "with_an_error.py").write_text("import math\n\nA = math.no_such_function\n")
+    (tmp_path / "with_an_absent_import.py").write_text("import no_such_package\n")
+    with pytest.raises(ConfigError, match=r"AttributeError: module 'math' .*with_an_error.py:3\)"):
+        algorithm_options("with_an_error:A")
+    with pytest.raises(ConfigError, match=r"No module named 'no_such_package' .*with_an_absent_import.py:1\)"):
+        algorithm_options("with_an_absent_import:A")
+    with pytest.raises(ConfigError, match=r"module outside\.maxrl has no 'MINE'; write module:name"):
+        algorithm_options("outside.maxrl:MINE")
 
 
 def test_icepop_can_be_the_loss_of_another_algorithm() -> None:

@@ -127,7 +127,7 @@ DORA = {**LORA, "lora": {"variant": "dora"}}
         ({"sampler": {"backend": "trl"}}, "as my_module:MY_BACKEND"),
         ({"sampler": {"backend": 3}}, "sampler.backend=3"),
         ({"sampler": {"backend": "absent_module:X"}}, "cannot be imported"),
-        ({"sampler": {"backend": f"{__name__}:LORA"}}, "is a dict, not a trainers.sampler_backends.SamplerBackend"),
+        ({"sampler": {"backend": f"{__name__}:LORA"}}, "has type dict, not trainers.sampler_backends.SamplerBackend"),
         ({"sampler": {"backend": f"{__name__}:OPTIONS_WITHOUT_DECORATOR"}}, "is not a dataclass: decorate it"),
         ({"sampler": {"backend": f"{__name__}:FULL_ONLY"}, "deterministic": True}, "use sampler.backend=torch"),
         ({"sampler": {"backend": f"{__name__}:ADAPTERS"}, "model": {**LORA, "tuning": "full"}}, "only load LoRA"),

@@ -13,7 +13,7 @@ from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
 from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, checked_loss, clipped_value_loss
-from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions
+from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions, check_parts
 from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
 
@@ -71,6 +71,8 @@ class Algorithm:
             if isinstance(self.loss, str):
                 use = f"trainers.algorithms.LOSSES[{self.loss!r}], or a Loss of your own"
             raise TypeError(f"loss={self.loss!r} of algorithm {self.name!r} is not a Loss; use {use}")
+        functions = {"advantages": self.advantages, "rollouts_per_prompt": self.rollouts_per_prompt}
+        check_parts(f"algorithm {self.name!r}", functions, self.aggregation)
 
 
 class AlgorithmRun:
@@ -102,8 +104,22 @@ class AlgorithmRun:
         self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None
 
     def rollout_plan(self) -> Sequence[RolloutRequest]:
-        """Return what to sample for a task without cached episodes."""
-        return self.algorithm.rollouts_per_prompt(self.options)
+        """Return what to sample for a task without cached episodes.
+
+        Raises:
+            ValueError: The algorithm's function returned something else than rollout requests, or none to train on.
+        """
+        plan = self.algorithm.rollouts_per_prompt(self.options)
+        if not isinstance(plan, Sequence) or not all(isinstance(request, RolloutRequest) for request in plan):
+            problem = "something else than a list of RolloutRequest objects"
+        elif all(request.greedy for request in plan):
+            problem = "no stochastic episode, and only these are trained on"
+        else:
+            return plan
+        raise ValueError(
+            f"rollouts_per_prompt of algorithm {self.algorithm.name!r} returned {problem}: {plan!r}; return, for "
+            "example, [RolloutRequest()] * options.group_size"
+        )
 
     def rollout_plans(self, tasks: Sequence[int], version: int) -> list[Sequence[RolloutRequest]]:
         """Return what to sample for each task: the plan without greedy episodes that are cached for this weight

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainers.algorithms.options import Aggregation, LossOptions, at_least_0, ratio_above_1
+from trainers.algorithms.options import Aggregation, LossOptions, at_least_0, check_parts, ratio_above_1
 from trainers.option_checks import positive
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Loss:
     options: type[LossOptions]
     function: Callable[[Tensor, MicroBatch, Any], tuple[Tensor, Tensor]]
     aggregation: Aggregation = "token-mean"
+
+    def __post_init__(self) -> None:
+        check_parts(f"loss {self.name!r}", {"function": self.function}, self.aggregation)
 
 
 def checked_loss(returned: Any, logp_N: Tensor, owner: str) -> tuple[Tensor, Tensor]:

@@ -5,13 +5,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from trainers.option_checks import positive
 
 Aggregation = Literal["token-mean", "sequence-mean", "constant"]
 """How the losses of tokens are weighted; see :attr:`AlgorithmOptions.aggregation`."""
+
+
+def check_parts(owner: str, functions: Mapping[str, object], aggregation: object) -> None:
+    """Check the parts of an algorithm or a loss when it is created.
+
+    Raises:
+        TypeError: One of its functions cannot be called.
+        ValueError: The aggregation is unknown.
+    """
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"{name}={function!r} of {owner} is not a function")
+    if aggregation is not None and aggregation not in get_args(Aggregation):
+        known = ", ".join(map(repr, get_args(Aggregation)))
+        raise ValueError(f"aggregation={aggregation!r} of {owner} is not one of {known}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
 from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
 from trainers.algorithms.losses import REINFORCE as REINFORCE_LOSS
-from trainers.algorithms.options import Aggregation, AlgorithmOptions
+from trainers.algorithms.options import Aggregation, AlgorithmOptions, LossOptions
 from trainers.algorithms.ppo import PPO
 from trainers.algorithms.rebn import REBN
 from trainers.algorithms.reinforce import REINFORCE
@@ -154,8 +154,8 @@ def owners_of(option: str) -> list[str]:
 
 @functools.cache
 def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> type[AlgorithmOptions]:
-    for owner in (algorithm, loss):
-        check_options_type(owner.options, owner.name)
+    check_options_type(algorithm.options, AlgorithmOptions, algorithm.name)
+    check_options_type(loss.options, LossOptions, loss.name)
     both = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
     if both:
         raise ConfigError(

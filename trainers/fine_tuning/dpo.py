@@ -56,7 +56,7 @@ class DpoResult:
         model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
         steps: Number of complete steps.
         validation: Metrics of the last evaluation.
-        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
+        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
     """
 
     output: Path

@@ -17,7 +17,7 @@ from trainers.run.display import Display
 from trainers.run.metrics import MetricsLog, PhaseClock
 from trainers.run.resume import generator_states, set_generator_states, weights_fingerprint
 from trainers.run.run_folder import save_model, write_settings
-from trainers.run.sigterm import on_sigterm
+from trainers.run.stop_signals import on_stop_signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class OfflineRun:
     Attributes:
         output: Folder of the run.
         step: Number of complete steps.
-        stopping: Whether SIGTERM was received: the run ends after the current step, with a checkpoint.
+        stopping: Whether SIGTERM or SIGINT was received: the run ends after the current step, with a checkpoint.
         clock: Seconds per phase.
         memory: The caller's plain values, stored in checkpoints and restored from them.
         validation: Metrics of the last evaluation.
@@ -107,7 +107,7 @@ class OfflineRun:
             self._display = opened.enter_context(
                 Display(title, steps, columns=columns, done=self.step, enabled=config.progress and is_main_process)
             )
-            opened.enter_context(on_sigterm(self._stop))
+            opened.enter_context(on_stop_signal(self._stop))
             self._closing = opened.pop_all()
         for note in notes:
             self._display.note(note)
@@ -157,7 +157,7 @@ class OfflineRun:
         } | update.forward.metrics()
 
     def keep(self, *, last: bool = False) -> None:
-        """Write a checkpoint if one is due: at the configured interval, after the last step, and after SIGTERM on
+        """Write a checkpoint if one is due: at the configured interval, after the last step, and after a stop signal on
         any rank.
 
         Raises:

@@ -58,7 +58,7 @@ class SftResult:
         steps: Number of optimizer steps.
         stopped: Whether the early stopping rule was met.
         validation: Metrics of the last evaluation.
-        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
+        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
     """
 
     output: Path

@@ -477,7 +477,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         if not extra:
             self._bad_steps = 0 if finite else self._bad_steps + 1
-        if self._bad_steps >= self.config.max_bad_steps:
+        if self._bad_steps >= min(self.config.max_bad_steps, self.steps):
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
                 f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"

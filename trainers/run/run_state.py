@@ -35,7 +35,7 @@ class RunState:
         step: Number of complete steps.
         validation: Metrics of the last validation.
         best: Metric, step and value of the best validation; empty before there is one.
-        unvalidated: Metrics of a step whose validation was interrupted by SIGTERM; it is repeated on resume.
+        unvalidated: Metrics of a step whose validation was interrupted by a signal; it is repeated on resume.
         empty_steps: Number of consecutive steps without an episode to train on.
     """
 

@@ -31,7 +31,7 @@ from trainers.run.rollout_prefetcher import RolloutPrefetcher
 from trainers.run.run_folder import open_folder, write_settings
 from trainers.run.run_log import RunLog
 from trainers.run.run_state import RunState
-from trainers.run.sigterm import on_sigterm
+from trainers.run.stop_signals import on_stop_signal
 from trainers.run.validation import Validation
 from trainers.run.weight_publisher import WeightPublisher
 from trainers.sampler_backends import find_backend
@@ -81,7 +81,7 @@ def open_run(
 ) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
 
-    After SIGTERM, the parts raise :class:`~trainers.rollouts.collector.RolloutAbandoned`.
+    After SIGTERM or Ctrl-C, the parts raise :class:`~trainers.rollouts.collector.RolloutAbandoned`.
 
     Args:
         config: All options.
@@ -151,7 +151,7 @@ def open_run(
         keep_until = state.step - 1 if state.step == 0 or state.unvalidated else state.step
         log = RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
         opened.enter_context(log)
-        opened.enter_context(on_sigterm(collector.abandon))
+        opened.enter_context(on_stop_signal(collector.abandon))
         for note in notes:
             log.note(note)
         validation = Validation(config, collector, publisher, state, log, ranks, callbacks)

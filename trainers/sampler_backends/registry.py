@@ -23,7 +23,7 @@ def find_backend(name: object) -> SamplerBackend:
         ConfigError: There is none, or its options are not a dataclass with defaults.
     """
     backend = find_object(name, SAMPLER_BACKENDS, SamplerBackend, "sampler.backend")
-    check_options_type(backend.options, backend.name)
+    check_options_type(backend.options, SamplerOptions, backend.name)
     return backend
 
 
