@@ -15,7 +15,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _NO_WORDS = re.compile(r"[0-9=+*/^<>\\{}|$%]")
 _CHOICE = re.compile(r"(?:\\text\{)?\s*\(?([A-Ha-h])\s*(?:\)\s*[.:]?|[.:])\s*\}?\s+\S.*", re.DOTALL)
-_OPTION = re.compile(r"\(?([A-Ha-h])\)?[.:]?")
+_OPTION = re.compile(r"(?:(?i:option|choice)\s+)?\(?([A-Ha-h])\)?[.:]?")
 _DEGREES = re.compile(
     r"(?<=[0-9)}])\s*(?:\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-z]))|\\degree(?![a-z])"
     r"|\\text\{\s*degrees?\s*\}|degrees?(?![a-z]))"
@@ -49,7 +49,11 @@ _SAME = {
     "dne": MathNode("text", ("undefined",)), "doesnotexist": MathNode("text", ("undefined",)),
     "notdefined": MathNode("text", ("undefined",)), "infinity": MathNode("inf"), "infinite": MathNode("inf"),
     "positiveinfinity": MathNode("inf"), "negativeinfinity": MathNode("neg", (MathNode("inf"),)),
+    **{word: number(str(value)) for value, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen twenty".split())},
 }  # fmt: skip
+_NEGATIVE = re.compile(r"(?:\\text\{\s*)?(?:negative|minus)\s*\}?\s*(?=[0-9\\.])", re.IGNORECASE)
 
 
 @lru_cache(maxsize=2048)
@@ -63,6 +67,8 @@ def interpretations(normalized: str) -> tuple[MathNode, ...]:
         if match := opening.match(text):
             text = text[match.end() :]
     text = _ANY_INTEGER.sub("", text)
+    if match := _NEGATIVE.match(text):
+        text = "-" + text[match.end() :]
     joined = _join_groups(text)
     found: list[MathNode] = []
     for spelling in dict.fromkeys([joined, text]):

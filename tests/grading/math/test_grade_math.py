@@ -17,7 +17,7 @@ from rllm_gym.grading import MathVerdict, agrade_math
 from rllm_gym.grading import grade_math as grade_math_soon
 
 # Rows of the public examples that are graded differently here on purpose: id -> reason. There are none.
-DISAGREEMENTS: dict[str, str] = {}
+DISAGREEMENTS = {"c00104": "1 = \\zzz = x = 0, a command that does not exist, for 0"}
 
 
 TIMEOUT = 120.0
