@@ -6,6 +6,7 @@ Every search is linear in the length of the text. The answer is not interpreted 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 
@@ -53,7 +54,8 @@ _NAMED = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*=")
 _DIGIT = re.compile(r"[0-9]")
 _TUPLE = re.compile(r"\((?: ?[-+]?[0-9]+(?:[./][0-9]+)? ?[,)]){2,4}(?<=\))")
 _DENIED = re.compile(
-    r"(?:\b(?:not|never|cannot|neither|nor|without|rather than|instead of|other than|unlike|except|from|(?:(?:less|greater|more|"
+    r"(?:\b(?:not|never|cannot|neither|nor|without|rather than|instead of|other than|unlike|except|from|"
+    r"(?:(?:less|greater|more|"
     r"fewer|smaller|larger|bigger|higher|lower) than))|n['\u2019]t|\\neq?|\u2260|[<>\u2264\u2265])"
     r"(?:\s+(?:be|equals?|equal to|the|a|only|just|\$|\())*\s*[$\u20ac\u00a3(]?\s*$"
     r"|\b(?:step|equation|eq\.|case|part|problem|question|figure|table|section|line|example|option|method)\s*[(\[]?$|\[$",
@@ -99,6 +101,12 @@ def any_answer(response: str) -> str | None:
     if _BOX.search(answer):
         return last_boxed(answer)
     return _unboxed(answer)
+
+
+def formulas(text: str) -> Iterator[str]:
+    """Yield the contents of the formulas in a text: ``$x$``, ``$$x$$``, ``\\(x\\)``, ``\\[x\\]``."""
+    for formula in _FORMULA.finditer(text):
+        yield _content(formula)
 
 
 def gold_answer(gold: str) -> str:

@@ -9,6 +9,10 @@ from rllm_gym.grading.math.normalize import normalize_spelling
 from rllm_gym.grading.math.parser import parse
 from rllm_gym.grading.math.syntax import FUNCTIONS, MathNode, MathSyntaxError, is_word, number
 
+NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 _GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _DECIMAL_COMMA = re.compile(r"([-+]?)([0-9]+),([0-9]+)")
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -49,9 +53,7 @@ _SAME = {
     "dne": MathNode("text", ("undefined",)), "doesnotexist": MathNode("text", ("undefined",)),
     "notdefined": MathNode("text", ("undefined",)), "infinity": MathNode("inf"), "infinite": MathNode("inf"),
     "positiveinfinity": MathNode("inf"), "negativeinfinity": MathNode("neg", (MathNode("inf"),)),
-    **{word: number(str(value)) for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split())},
+    **{word: number(str(value)) for value, word in enumerate(NUMBER_WORDS)},
 }  # fmt: skip
 _NEGATIVE = re.compile(r"(?:\\text\{\s*)?(?:negative|minus)\s*\}?\s*(?=[0-9\\.])", re.IGNORECASE)
 
