@@ -271,11 +271,11 @@ def _in_words(text: str) -> Fraction | None:
     for name in ("million", "thousand"):
         head, found, tail = f"{rest} ".partition(f" {name} ")
         if found:
-            count = _below_thousand(head)
+            count = 1 if head == "a" else _below_thousand(head)
             if not count:
                 return None
             total, rest = total + count * _MAGNITUDES[name], tail.strip()
-    part = _below_thousand(rest) if rest else 0
+    part = _below_thousand(rest) if rest or not total else 0
     return None if part is None else Fraction(-(total + part) if _MINUS.match(text) else total + part)
 
 

@@ -293,6 +293,8 @@ def test_a_formula_of_the_problem_is_no_answer_to_it() -> None:
         (r"Simplify $\sqrt{242}$.", r"11\sqrt2", r"\sqrt{242} = 11\sqrt{2}"),
         (r"Rationalize $\frac{1}{\sqrt{2}}$.", r"\frac{\sqrt{2}}{2}", r"\frac{1}{2}\sqrt{2}"),
         (r"Half of the $\frac{1}{2}$ liter is lost twice over: what share?", "0.5", r"\frac{1}{2}"),
+        (r"The rate of $10\%$ was kept. What is the rate?", "10", r"10\%"),
+        (r"Each of them drinks $2\frac{1}{2}$ liters. How much is that?", "2.5", r"2\frac{1}{2}"),
         (r"For which $x$ is $x-1 < 0$?", r"(-\infty, 1)", "x < 1"),
         (r"Which of $a+b$ and $ab$ is larger for $a=b=1$?", "a+b", "b+a"),
     ]:

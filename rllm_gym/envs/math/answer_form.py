@@ -7,6 +7,7 @@ files are graded by equality, as by the authors of those data sets, but no answe
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ _LAYOUT = re.compile(r"\\(?:left|right|cdot|times|,|;|!| )|[\s$]")
 _UNFINISHED = re.compile(r"\\(?:sqrt|binom|d?binom|tbinom|sum|prod|log|ln|sin|cos|tan|gcd|lcm|bmod|pmod|mod|max|min)|!")
 
 _MAX_CHARS = 2_000
+_MAX_FORMULAS = 200
 
 
 def form_of(gold: str) -> str:
@@ -74,8 +76,9 @@ def is_finished(answer: str, form: str) -> bool:
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[0-9A-Za-z.]|[-+*/^!|%]")
 _SPELLINGS = {"\\frac": "/", "\\div": "/", "\\cdot": "*", "\\times": "*", "\\degree": "\\circ"}
-_NO_OPERATION = re.compile(r"-?(?:[0-9.]+|[A-Za-z]|\\[A-Za-z]+)(?:\^\\circ)?")
-_PLAIN_FRACTION = re.compile(r"-?(?:/[0-9]{2,}|[0-9]+/[0-9]+)")
+_NO_OPERATION = re.compile(r"-?(?:[0-9.]+|[A-Za-z]|\\[A-Za-z]+)(?:\^?\\circ|%)?")
+_PLAIN_FRACTION = re.compile(r"-?[0-9]*/[0-9]+")
+_OTHER_FORM = re.compile(r"decimal|percent|improper|mixed|simpl|lowest|reduce", re.IGNORECASE)
 _PLAIN_ARITHMETIC = re.compile(r"\(*\d[\d.,]*\)*(?:\s*[-+*/^\u00d7\u00f7]\s*\(*\d[\d.,]*\)*)+")
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in)(?![a-z])")
 
@@ -84,7 +87,7 @@ def repeats_problem(answer: str, gold: str, problem: str) -> bool:
     r"""Return whether an answer is a formula of the problem, also with its parts in another order or with an addition.
 
     Plain numbers and names never repeat the problem, nor do answers with a formula that the gold answer has too. A
-    fraction does if the problem asks for a decimal.
+    fraction does if the problem asks for another form of it.
 
     >>> repeats_problem(r"\sqrt{242}", r"11\sqrt2", r"Simplify $\sqrt{242}$.")
     True
@@ -99,11 +102,15 @@ def repeats_problem(answer: str, gold: str, problem: str) -> bool:
     mine, right = _tokens(value), _tokens(normalize(gold))
     if mine == right:
         return False
-    decimal = "decimal" in problem.lower()
-    for formula in _formulas_of(problem):
+    other_form = _OTHER_FORM.search(problem) is not None
+    for formula in itertools.islice(dict.fromkeys(_formulas_of(problem)), _MAX_FORMULAS):
         tokens = _tokens(formula)
         spelled = "".join(tokens)
-        if len(tokens) < 2 or _NO_OPERATION.fullmatch(spelled) or (_PLAIN_FRACTION.fullmatch(spelled) and not decimal):
+        if (
+            len(tokens) < 2
+            or _NO_OPERATION.fullmatch(spelled)
+            or (_PLAIN_FRACTION.fullmatch(spelled) and not other_form)
+        ):
             continue
         if _contains(mine, tokens) and not _contains(right, tokens):
             return True
