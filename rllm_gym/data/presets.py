@@ -87,7 +87,8 @@ PRESETS: dict[str, Preset] = {
         {"prompt": "description", "public_tests": "public_tests", "private_tests": "private_tests",
          "generated_tests": "generated_tests"}, "CC-BY-4.0",
     ),
-    "swe-bench": Preset("princeton-nlp/SWE-bench", "swe", _BOTH | {"validation": "dev"}, _SWE_BENCH, "not stated"),
+    # Its train split names no tests.
+    "swe-bench": Preset("princeton-nlp/SWE-bench", "swe", _TEST | {"validation": "dev"}, _SWE_BENCH, "not stated"),
     "swe-bench-lite": Preset(
         "princeton-nlp/SWE-bench_Lite", "swe", _TEST | {"validation": "dev"}, _SWE_BENCH, "not stated"
     ),

@@ -179,14 +179,24 @@ def _string(text: str) -> str | None:
 
 
 def _boolean(text: str) -> bool | None:
-    return {"yes": True, "true": True, "y": True, "no": False, "false": False, "n": False}.get(_plain(text))
+    words = {"yes": True, "true": True, "y": True, "no": False, "false": False, "n": False}
+    return words.get(_plain(text).rstrip("!"))
 
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")  # fmt: skip
 _CURRENCY = r"[$€£¥₹]|us\$|(?:usd|eur|gbp|chf|jpy|cny|inr)(?![a-z])"
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_MINUS = re.compile(r"^(?:minus|negative) (?=[0-9a-z])")
+_SMALL = re.compile(
+    rf"(?:(?P<hundreds>a|{'|'.join(_WORDS[1:20])}|) ?hundred(?: and(?= ))?(?: (?=.)|$))?"
+    rf"(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<unit>{'|'.join(_WORDS[1:10])}))?|(?P<ones>{'|'.join(_WORDS[:20])}))?"
+)
+_MONEY_AFTER = re.compile(rf"(?:k|mn?|bn?|tn?)\.? ?(?:{_CURRENCY})")
+_VULGAR = re.compile(r"[\u00bc-\u00be\u2150-\u215e]")
 _QUANTITY = re.compile(
-    rf"(?P<sign>[+-]?)\ ?(?P<money>{_CURRENCY})?\ ?(?P<inner>[+-]?)(?P<digits>[0-9][0-9.,'_\ ]{{0,60}}|\.[0-9]{{1,40}})"
+    rf"(?P<sign>[+-]?)\ ?(?P<money>{_CURRENCY})?\ ?(?P<inner>[+-]?)"
+    rf"(?P<digits>[0-9][0-9.,'_/\ ]{{0,60}}|\.[0-9]{{1,40}})"
     rf"(?P<exponent>e[+-]?[0-9]{{1,3}})?\ ?(?P<unit>%|°[cf]?|{_CURRENCY}|[a-z]{{1,3}}\^?[23]|[^\W\d_][^\d,;:]{{0,40}})?"
 )
 
@@ -203,28 +213,37 @@ _NOT_IN_UNITS = frozenset({*_WORDS, *_MAGNITUDES, *(part + end for part in _PART
     "or", "not", "no", "none", "nor", "minus", "plus", "divided", "wrong", "incorrect", "false", "maybe", "perhaps",
     "half", "halves", "third", "thirds", "quarter", "quarters", "isn't", "aren't", "pi", "π"})  # fmt: skip
 _NOT_FIRST_IN_UNITS = _NOT_IN_UNITS | {"and", "to", "but", "over", "point", "squared", "cubed", "factorial", "i", "e",
-    "doubled", "tripled", "halved", "negative", "tens", "score", "gross", "mil", "kilo", "mega"}  # fmt: skip
+    "doubled", "tripled", "halved", "negative", "tens", "score", "gross", "mil", "mille", "kilo", "mega", "mio", "mrd",
+    "tausend", "millones", "millionen", "milliarden", "milliards", "st", "nd", "rd", "th", "ish",
+    "at", "off", "away", "above", "below", "under", "short", "raised"}  # fmt: skip
 _UNIT_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
 _RAISED_DIGIT = re.compile(r"[0-9][\u00b2\u00b3\u00b9\u2070-\u209c\u00bc-\u00be\u2150-\u215f]")
 
 
 def _quantity(text: str, units: frozenset[str] = frozenset()) -> tuple[Fraction, str] | None:
     """Return a number and its unit ("" without one). A word in ``units`` is a unit, whatever else it may mean."""
-    if _RAISED_DIGIT.search(text):  # 5² and 5½ would become 52 and 51/2
+    text = _VULGAR.sub(lambda part: f" {unicodedata.normalize('NFKC', part[0])}".replace("\u2044", "/"), text)
+    if _RAISED_DIGIT.search(text):  # 5² would become 52
         return None
     text = _plain(text)
-    if text in _WORDS:
-        return Fraction(_WORDS.index(text)), ""
+    if (worded := _in_words(text)) is not None:
+        return worded, ""
+    text = _MINUS.sub("-", text)
     found = _QUANTITY.fullmatch(text)
     if found is None or (found["sign"] and found["inner"]):
         return None
-    digits = _decimal(found["digits"].strip())
-    if digits is None:
-        return None
-    number = Fraction(digits + (found["exponent"] or ""))
+    if (fraction := _fraction(found["digits"].strip())) is not None:
+        if found["exponent"]:
+            return None
+        number = fraction
+    else:
+        digits = _decimal(found["digits"].strip())
+        if digits is None:
+            return None
+        number = Fraction(digits + (found["exponent"] or ""))
     unit = (found["unit"] or "").strip()
     words = _UNIT_WORD.findall(unit)
-    magnitudes = _MAGNITUDES | _MONEY_MAGNITUDES if found["money"] else _MAGNITUDES
+    magnitudes = _MAGNITUDES | _MONEY_MAGNITUDES if found["money"] or _MONEY_AFTER.fullmatch(unit) else _MAGNITUDES
     if words and unit not in units:
         if (factor := magnitudes.get(words[0] if len(words[0]) <= 3 else words[0].removesuffix("s"))) is not None:
             number, unit = number * factor, unit[len(words[0]) :].strip()
@@ -232,6 +251,42 @@ def _quantity(text: str, units: frozenset[str] = frozenset()) -> tuple[Fraction,
         if unit not in units and words and (words[0] in _NOT_FIRST_IN_UNITS or not _NOT_IN_UNITS.isdisjoint(words)):
             return None
     return (-number if "-" in (found["sign"], found["inner"]) else number), unit or (found["money"] or "")
+
+
+def _fraction(digits: str) -> Fraction | None:
+    """Return ``3/4`` or ``1 3/4``."""
+    found = re.fullmatch(r"(?:([0-9]{1,9}) )?([0-9]{1,9}) ?/ ?([0-9]{1,9})", digits)
+    if found is None or not int(found[3]):
+        return None
+    part = Fraction(int(found[2]), int(found[3]))
+    return part if found[1] is None else int(found[1]) + part if part < 1 else None
+
+
+def _in_words(text: str) -> Fraction | None:
+    """Return ``minus twenty-one``, ``two hundred and five`` or ``a dozen``, which must be the whole text."""
+    rest = _MINUS.sub("", text)
+    if rest in ("dozen", "a dozen"):
+        rest = "twelve"
+    total = 0
+    for name in ("million", "thousand"):
+        head, found, tail = f"{rest} ".partition(f" {name} ")
+        if found:
+            count = 1 if head == "a" else _below_thousand(head)
+            if not count:
+                return None
+            total, rest = total + count * _MAGNITUDES[name], tail.strip()
+    part = _below_thousand(rest) if rest or not total else 0
+    return None if part is None else Fraction(-(total + part) if _MINUS.match(text) else total + part)
+
+
+def _below_thousand(text: str) -> int | None:
+    found = _SMALL.fullmatch(text)
+    if found is None or not text:
+        return None
+    hundreds = {None: 0, "": 1, "a": 1}.get(found["hundreds"])
+    hundreds = _WORDS.index(found["hundreds"]) if hundreds is None else hundreds
+    tens = _TENS.index(found["tens"]) * 10 + 20 if found["tens"] else 0
+    return hundreds * 100 + tens + (_WORDS.index(ones) if (ones := found["ones"] or found["unit"]) else 0)
 
 
 def _number(text: str) -> Fraction | None:
@@ -338,14 +393,17 @@ _KEYS: dict[str, set[str]] = {
 }
 
 
+_FENCE = re.compile(r"^\s*```[a-z]*\n(.*?)\n?```\s*$", re.DOTALL)
+
+
 def _splittings(answer: str) -> Iterator[list[str]]:
     """Yield the ways to split an enumeration: JSON, else lines, semicolons, commas. Each uses the whole text."""
-    answer = answer.strip()
+    answer = _FENCE.sub(r"\1", answer).strip()
     listed = _json_list(answer)
     if listed is not None:
         yield listed
         return
-    if _plain(answer) in ("", "none", "nothing", "[]", "empty", "no items"):
+    if _plain(answer) in ("", "none", "nothing", "[]", "{}", "empty", "no items"):
         yield []
     if answer[:1] + answer[-1:] in ("[]", "()", "{}"):  # as in Python or mathematics
         answer = answer[1:-1]
@@ -358,8 +416,8 @@ def _splittings(answer: str) -> Iterator[list[str]]:
     ]
     flat = " ".join(answer.split())
     splits.append(_by_commas(flat))
-    splits.append(_by_commas(re.sub(r",? and (?=[^,;]*$)", ", ", flat)))
-    splits.append(re.split(r", ", flat))  # 1,200, 3,400
+    splits.append(_by_commas(re.sub(r",? (?:and|&) (?=[^,;]*$)", ", ", flat)))
+    splits += [re.split(r", ", flat), re.split(r",? and |, ", flat)]  # 1,200, 3,400
     for split in splits:
         items = [item.strip() for item in split if item.strip()]
         if 0 < len(items) <= _MAX_ITEMS:

@@ -269,6 +269,38 @@ def test_built_in_problems_require_a_fully_evaluated_answer() -> None:
 # Several turns
 
 
+def test_a_formula_of_the_problem_is_no_answer_to_it() -> None:
+    def reward(problem: str, gold: str, answer: str) -> float:
+        env = MathEnv(tasks=[{"problem": problem, "answer": gold}])
+        env.reset()
+        return float(env.step(f"\\boxed{{{answer}}}")[1])
+
+    problems = [
+        (
+            r"Simplify $\sqrt{242}$.",
+            r"11\sqrt2",
+            [r"\sqrt{242}", r"\sqrt{242}+0", r"1\cdot\sqrt{242}", r"x = \sqrt{242}"],
+        ),
+        (r"Compute $99^2+99+1$.", "9901", ["99^2 + 99 + 1", "1+99+99^2", r"\left(99^2+99+1\right)"]),
+        ("What is 17 * 23 - 4?", "387", ["17*23-4", r"17 \times 23 - 4"]),
+        (r"Express $\frac{3}{20}$ as a decimal.", "0.15", [r"\frac{3}{20}", r"\dfrac{3}{20}"]),
+        (r"Expand $(x+1)(x-1)$.", "x^2-1", ["(x+1)(x-1)", "(x-1)(x+1)"]),
+    ]
+    for problem, gold, copies in problems:
+        assert reward(problem, gold, gold) == 1
+        assert [copy for copy in copies if reward(problem, gold, copy)] == [], problem
+    for problem, gold, answer in [
+        (r"Simplify $\sqrt{242}$.", r"11\sqrt2", r"\sqrt{242} = 11\sqrt{2}"),
+        (r"Rationalize $\frac{1}{\sqrt{2}}$.", r"\frac{\sqrt{2}}{2}", r"\frac{1}{2}\sqrt{2}"),
+        (r"Half of the $\frac{1}{2}$ liter is lost twice over: what share?", "0.5", r"\frac{1}{2}"),
+        (r"The rate of $10\%$ was kept. What is the rate?", "10", r"10\%"),
+        (r"Each of them drinks $2\frac{1}{2}$ liters. How much is that?", "2.5", r"2\frac{1}{2}"),
+        (r"For which $x$ is $x-1 < 0$?", r"(-\infty, 1)", "x < 1"),
+        (r"Which of $a+b$ and $ab$ is larger for $a=b=1$?", "a+b", "b+a"),
+    ]:
+        assert reward(problem, gold, answer) == 1, (problem, answer)
+
+
 def test_a_wrong_answer_may_be_revised() -> None:
     env = multi()
     observation, info = env.reset(seed=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 from parsing.checks import assert_all_raise
 
@@ -90,6 +92,13 @@ WRONG = [
 
 def test_usual_notations_of_an_answer_match() -> None:
     assert [case for case in RIGHT if not matches(*case)] == []
+
+
+def test_notations_and_guesses_written_before_looking_at_the_parser() -> None:
+    rows = [json.loads(line) for line in (Path(__file__).parent / "typed_answers.jsonl").open()]
+    assert sum(row["right"] for row in rows) >= 240
+    assert sum(not row["right"] for row in rows) >= 270
+    assert [row for row in rows if matches(row["spec"], row["answer"]) is not row["right"]] == []
 
 
 def test_hedging_ambiguity_and_other_values_do_not_match() -> None:

@@ -45,8 +45,9 @@ class MathEnv(QuestionEnv):
     ## Rewards
     ``correct``: 1 for a right answer, 0 for a wrong one. A reply without an answer gets 0 minus
     ``invalid_action_penalty``. Answers to built-in problems must also be *finished*: if the answer is a number, one
-    number, not a calculation that equals it. An answer that makes the grader exceed its time limit is wrong. If the
-    grader itself fails, :class:`~rllm_gym.core.EnvironmentFault` is raised.
+    number, not a calculation that equals it. No answer may repeat a formula of the problem. An answer that makes the
+    grader exceed its time limit is wrong. If the grader itself fails, :class:`~rllm_gym.core.EnvironmentFault` is
+    raised.
 
     ## Episode end
     Terminates after the single reply: ``success``, ``failure``, or ``invalid_action`` if it contains no answer.
@@ -138,7 +139,7 @@ class MathEnv(QuestionEnv):
             )
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
-        return answer_outcome(verdict, action, gold=gold.text, form=gold.form)
+        return answer_outcome(verdict, action, gold=gold.text, form=gold.form, problem=self.task.content)
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["extracted"] = ""  # the outcome of a graded answer overwrites it

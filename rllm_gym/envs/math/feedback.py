@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome
-from rllm_gym.envs.math.answer_form import is_finished
+from rllm_gym.envs.math.answer_form import is_finished, repeats_problem
 from rllm_gym.grading import MathVerdict
 from rllm_gym.parsing.boxed import strip_thinking
 
 _EXTRACTED_CHARS = 1_000
 
 
-def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str) -> Outcome:
+def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str, problem: str) -> Outcome:
     """Return the outcome of a reply with an answer, which ends the task; ``success`` if the answer is right.
 
     Args:
@@ -18,6 +18,7 @@ def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str) ->
         reply: The reply.
         gold: The right answer, which is never shown.
         form: Form of the right answer, as defined in :mod:`rllm_gym.envs.math.answer_form`.
+        problem: The text of the problem.
 
     Raises:
         InvalidAction: The reply contains no answer.
@@ -30,6 +31,8 @@ def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str) ->
     elif verdict.extracted != gold and not is_finished(verdict.extracted, form):
         what = "a polynomial" if form == "polynomial" else "one number"
         feedback = f"That is not a finished answer: work it out to {what}."
+    elif verdict.extracted != gold and repeats_problem(verdict.extracted, gold, problem):
+        feedback = "That is not a finished answer: it repeats the problem."
     else:
         return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True, info=info)
     return Outcome(feedback, {"correct": 0.0}, terminated=True, info=info)

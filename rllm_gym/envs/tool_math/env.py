@@ -171,7 +171,7 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
         try:
-            return answer_outcome(verdict, action, gold=gold.text, form=gold.form)
+            return answer_outcome(verdict, action, gold=gold.text, form=gold.form, problem=self.task.content)
         except InvalidAction as error:
             raise InvalidAction(f"{error} Nor does it call the tool.") from error
 

@@ -227,15 +227,26 @@ def _times(factor: int, node: MathNode) -> MathNode:
 
 
 def _letters(text: str) -> str:
+    text = _ARTICLE.sub("", text)
     return re.sub(r"[\W_]+", "", text.replace("\\", "")).casefold() if len(text.strip()) > 1 else text.strip()
 
 
+_ARTICLE = re.compile(r"^\s*(?:an?|the)\s+(?=[^\W\d_]{2})", re.IGNORECASE)
+
+
 def _units_agree(gold: MathNode, answer: MathNode) -> bool:
-    """Return False if both name known units that differ."""
-    if not (gold.op == answer.op == "unit"):
+    """Return False if both name known units that differ, or one is an area and the other a volume."""
+    if not {gold.op, answer.op} <= {"unit", "deg"}:
         return True
-    gold_words, answer_words = _unit_words(gold.args[1]), _unit_words(answer.args[1])
-    return not gold_words or not answer_words or bool(gold_words & answer_words)
+    gold_words, answer_words = _unit_words(gold), _unit_words(answer)
+    if gold_words and answer_words and not gold_words & answer_words:
+        return False
+    return {_unit_power(gold), _unit_power(answer)} != {2, 3}
+
+
+def _unit_power(node: MathNode) -> int:
+    words = set(re.findall(r"[a-z]+|\^[23]", node.args[1].lower())) if node.op == "unit" else set()
+    return 2 if words & {"square", "squared", "sq", "^2"} else 3 if words & {"cubic", "cubed", "^3"} else 1
 
 
 _UNIT_STEMS = {
@@ -243,14 +254,16 @@ _UNIT_STEMS = {
     "millimeter": "mm", "inche": "in", "inch": "in", "feet": "ft", "foot": "ft", "yard": "yd", "mile": "mi",
     "hour": "hr", "minute": "min", "second": "sec", "pound": "lb", "ounce": "oz", "gram": "g", "kilogram": "kg",
     "gallon": "gal", "liter": "l", "litre": "l", "usd": "dollar", "year": "yr", "degree": "deg", "h": "hr", "s": "sec",
-    "mph": "mi", "milligram": "mg", "milliliter": "ml",
+    "mph": "mi", "milligram": "mg", "milliliter": "ml", "rad": "radian",
 }  # fmt: skip
 _NO_UNIT = frozenset("square squared cubic cubed sq per unit the of each total a an in".split())  # noqa: SIM905
 
 
-def _unit_words(words: str) -> set[str]:
+def _unit_words(node: MathNode) -> set[str]:
+    if node.op == "deg":
+        return {"deg", "celsius", "fahrenheit"}
     found = set()
-    for word in re.findall(r"[a-z]+", words.lower()):
+    for word in re.findall(r"[a-z]+", node.args[1].lower()):
         stem = word[:-1] if len(word) > 2 and word.endswith("s") else word
         stem = _UNIT_STEMS.get(stem, stem)
         if stem not in _NO_UNIT and (word in UNITS or stem in _UNIT_STEMS.values()):

@@ -6,6 +6,7 @@ Every search is linear in the length of the text. The answer is not interpreted 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 
@@ -17,21 +18,59 @@ _ANSWER = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$|\")|[。\n]")
-_FORMULA = re.compile(r"\$\$([^$]+)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\[(.*?)\\\]|\\\((.*?)\\\)", re.DOTALL)
+# "$45-$15" and "$2 * 3 = $6" are money: a closing $ is not followed by a digit, nor preceded by a blank alone.
+_FORMULA = re.compile(
+    r"\$\$([^$]+)\$\$|(?<![\\$])\$(?!\$)((?!\s)(?:[^$\\]|\\.)*(?<!\s)|\s(?:[^$\\]|\\.)*\s)\$(?![0-9$])"
+    r"|\\\[(.*?)\\\]|\\\((.*?)\\\)",
+    re.DOTALL,
+)
 _BETWEEN_FORMULAS = re.compile(r"\s*(?:,|;|and|or|,\s*and|,\s*or)\s*", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?<![0-9A-Za-z_.,\\^{])[-+]?(?:[$€£]\s?)?(?:[0-9]{1,3}(?:[, ][0-9]{3})+(?![0-9])|"
     r"[0-9]+(?:,[0-9]{1,2}(?![0-9]))?)?"
     r"(?:\.?[0-9]+)?"
-    r"(?:\s?/\s?[0-9]+)?(?:\s?%)?(?![0-9])"
+    r"(?:\s?/\s?[0-9]+|(?::[0-9]+)+)?(?:\s?%|\u03c0)?(?![0-9])"
 )
+_QUESTION = re.compile(r"\b(?:how|what|which|who|whom|when|where)\b[^.!?]{0,300}\?\W*$", re.IGNORECASE)
+_SUPPOSED = re.compile(r"\b(?:if|suppose|assume|assuming|whether)\b[^.!?\n]*$", re.IGNORECASE)
+_HEDGED = re.compile(
+    r"\s*(?:between|less|greater|more|fewer|not|either|neither|never|unknown)\b"
+    r"|.*[0-9]\s+(?:and a|plus|minus|times|divided|over|point|squared|cubed|half)\b",
+    re.IGNORECASE,
+)
+"""No answer, or one in words that the number in it is only a part of."""
+_ASKED = re.compile(r"[^.!?\n]*\?")
+_LEAD = re.compile(
+    r"(?:(?:thus|so|hence|therefore|then|finally|we have|it is|it's|i get|we get|about|approximately)\b,?\s*)+"
+    r"|[^\W\d_]+\s*[:\uff1a\n]\s*|(?!(?:if|let|suppose|assume|when)\b)(?:[A-Za-z]{2,}\s+){1,6}(?=[A-Za-z]\s*=)",
+    re.IGNORECASE,
+)
+_EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`|^#{1,3} +", re.MULTILINE)
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_ALIGNED = re.compile(
+    r"\\begin\{(?:align|aligned|gather|gathered|split|eqnarray)\*?\}(.*)\\end\{[a-z]+\*?\}", re.DOTALL
+)
+_NAMED = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*=")
+_DIGIT = re.compile(r"[0-9]")
+_TUPLE = re.compile(r"\((?: ?[-+]?[0-9]+(?:[./][0-9]+)? ?[,)]){2,4}(?<=\))")
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|cannot|neither|nor|without|rather than|instead of|other than|unlike|except|from|"
+    r"(?:(?:less|greater|more|"
+    r"fewer|smaller|larger|bigger|higher|lower) than))|n['\u2019]t|\\neq?|\u2260|[<>\u2264\u2265])"
+    r"(?:\s+(?:be|equals?|equal to|the|a|only|just|\$|\())*\s*[$\u20ac\u00a3(]?\s*$"
+    r"|\b(?:step|equation|eq\.|case|part|problem|question|figure|table|section|line|example|option|method)\s*[(\[]?$|\[$",
+    re.IGNORECASE,
+)
+_STATED = re.compile(r"(?:=|(?<!there )\b(?:is|are|equals?|get|gives?))\s*(?:only\s+|about\s+)?[$\u20ac\u00a3]?\s*$")
+_ASSUMED = re.compile(r"\s*(?:if|suppose|assume|assuming|let)\b(?:[^,]*?\bthen\b|[^,]*(?:,|$))", re.IGNORECASE)
 _REASON = re.compile(r",\s|;|\b(?:because|since)\b(?=\s+[a-z(])")
+_BRACKETED_REASON = re.compile(r"\((?:because|since|as)\b")
 _TAIL = 4000
 _WHOLE = 300
 _PROSE = re.compile(r"(?<![\\A-Za-z{])(?:[A-Za-z]{2,}|[^\W\d_A-Za-z]{2,})")
 _OPTION = re.compile(r"(?<![A-Za-z0-9'\\$({_^])\(?([A-H])\)?(?![A-Za-z0-9'(_^=+*/-])(?!\s+[a-z])")
 _LEADING_OPTION = re.compile(r"\s*\(?([A-H])[).:]\s+[A-Za-z]")
-_NO_PROSE = frozenset("and or sin cos tan log ln sqrt pi exp max min percent is".split())  # noqa: SIM905
+_NO_PROSE = frozenset("and or to negative minus about sin cos tan log ln sqrt pi exp max min percent is".split())  # noqa: SIM905
 
 
 def boxed_answer(response: str) -> str | None:
@@ -62,6 +101,12 @@ def any_answer(response: str) -> str | None:
     if _BOX.search(answer):
         return last_boxed(answer)
     return _unboxed(answer)
+
+
+def formulas(text: str) -> Iterator[str]:
+    """Yield the contents of the formulas in a text: ``$x$``, ``$$x$$``, ``\\(x\\)``, ``\\[x\\]``."""
+    for formula in _FORMULA.finditer(text):
+        yield _content(formula)
 
 
 def gold_answer(gold: str) -> str:
@@ -96,11 +141,14 @@ def _neighbouring_boxes(text: str) -> tuple[list[str], list[str]]:
 
 
 _JOIN = re.compile(r",|;|and|or")
-_ONLY_JOINS = re.compile(r"\}?(?:\s|\$|\\[()\[\],;: ]|,|;|and|or|\+)*")
+_ONLY_JOINS = re.compile(r"\}?(?:\s|\$|\\[()\[\],;: ]|,|;|and|or|\+|[A-Za-z](?:_\{?[0-9]\}?)?\s*=)*")
 
 
 def _unboxed(text: str) -> str | None:
-    text = _CHAT_MARK.sub(" ", text[-_TAIL:] if len(text) > _TAIL else text).strip()
+    text = _CHAT_MARK.sub(" ", text[-_TAIL:] if len(text) > _TAIL else text)
+    text = _EMPHASIS.sub("", text).strip()
+    if tagged := _TAGGED.findall(text):
+        text = tagged[-1].strip()
     if "####" in text:
         return text.rpartition("####")[2].strip(" :\n").partition("\n")[0].strip() or None
     if _ends_in_loop(text):
@@ -108,16 +156,20 @@ def _unboxed(text: str) -> str | None:
         statements = list(_ANSWER.finditer(text))[-_LOOP_TIMES - 1 :]
         said = {_of_sentence(text[found.end() : found.end() + _WHOLE]) for found in statements[:-1] or statements}
         return said.pop() if len(said) == 1 else None
-    found = None
-    for found in _ANSWER.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    if found is not None:
-        answer = _of_sentence(text[found.end() :])
-        if answer:
-            return answer
+    for found in reversed(list(_ANSWER.finditer(text))):
+        if not _ASKED.match(text, found.end()) and not _SUPPOSED.search(
+            text, max(found.start() - 120, 0), found.start()
+        ):
+            if answer := _of_sentence(text[found.end() :]):
+                return answer
+            break
+    if _QUESTION.search(text):
+        return None  # a copy of the problem
+    if lead := _LEAD.match(text):
+        text = text[lead.end() :]
     around = _FORMULA.sub(" ", text) if _FORMULA.search(text) else ""
     if len(text) <= _WHOLE and not _is_prose(text) and not _has_words(around):
-        return text or None
+        return _last_line(text).rpartition(" is ")[2] or None
     leading = _LEADING_OPTION.match(text)
     if leading:
         return leading[1]
@@ -165,9 +217,9 @@ def _of_sentence(rest: str) -> str | None:
     sentence = rest[: end.start()] if end else rest
     if " is " in sentence:
         sentence = sentence.rpartition(" is ")[2]
-    sentence = sentence.strip(" *_\"'")
-    if not sentence:
-        return None
+    sentence = _BRACKETED_REASON.split(sentence)[0].strip(" *_\"'")
+    if not sentence or _HEDGED.match(sentence):
+        return sentence or None
     formula = _FORMULA.search(sentence)
     if formula is not None:
         return _joined_formulas(sentence, formula)
@@ -193,7 +245,16 @@ def _joined_formulas(text: str, first: re.Match[str]) -> str:
 
 
 def _content(formula: re.Match[str]) -> str:
-    return next(group for group in formula.groups() if group is not None).strip()
+    return _last_line(next(group for group in formula.groups() if group is not None))
+
+
+def _last_line(text: str) -> str:
+    r"""Return the last equation of ``\begin{align} … \end{align}``, another text as it is."""
+    aligned = _ALIGNED.search(text)
+    if aligned is None:
+        return text.strip()
+    lines = [line.replace("&", " ").strip() for line in aligned[1].split(r"\\")]
+    return next((line for line in reversed(lines) if line), "")
 
 
 def _last_formula(text: str) -> str | None:
@@ -204,6 +265,8 @@ def _last_formula(text: str) -> str | None:
         run.append(formula)
     if not run:
         return None
+    if len(run) > 1 and _NAMED.match(_content(run[-1])):  # 3x = 21 and x = 7
+        run = [formula for formula in run if "=" not in _content(formula) or _NAMED.match(_content(formula))]
     # A number in a later sentence is the conclusion: "... $d = 90/n$. Therefore there are 12 of them."
     start = run[-1].end()
     if not _content(run[-1]).endswith("."):
@@ -218,8 +281,23 @@ def _last_option(text: str) -> str | None:
 
 
 def _last_number(text: str) -> str | None:
-    last = None
-    for match in _NUMBER.finditer(text):
-        if any(character.isdigit() for character in match[0]):
-            last = match[0]
-    return last.strip() if last else None
+    """Return the number that the last sentence with numbers states: after "=" or "is", or its last one.
+
+    Not a number that the text denies ("not 5", "less than 5") or cites ("step 5"), nor one of a question or of an
+    assumption ("if x = 5").
+    """
+    ends = [found.end() for found in _SENTENCE_END.finditer(text)]
+    for start, end in reversed(list(zip([0, *ends], [*ends, len(text)], strict=True))):
+        sentence = text[start:end]
+        if sentence.rstrip().endswith("?"):
+            continue
+        start = assumed.end() if (assumed := _ASSUMED.match(sentence)) else 0
+        found = [
+            number
+            for number in (*_TUPLE.finditer(sentence, start), *_NUMBER.finditer(sentence, start))
+            if _DIGIT.search(number[0]) and not _DENIED.search(sentence, max(number.start() - 40, 0), number.start())
+        ]
+        if found:
+            stated = [one for one in found if _STATED.search(sentence, max(one.start() - 12, 0), one.start())]
+            return max(stated or found, key=lambda one: (one.end(), -one.start()))[0].strip()
+    return None

@@ -9,13 +9,17 @@ from rllm_gym.grading.math.normalize import normalize_spelling
 from rllm_gym.grading.math.parser import parse
 from rllm_gym.grading.math.syntax import FUNCTIONS, MathNode, MathSyntaxError, is_word, number
 
+NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 _GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _DECIMAL_COMMA = re.compile(r"([-+]?)([0-9]+),([0-9]+)")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _NO_WORDS = re.compile(r"[0-9=+*/^<>\\{}|$%]")
 _CHOICE = re.compile(r"(?:\\text\{)?\s*\(?([A-Ha-h])\s*(?:\)\s*[.:]?|[.:])\s*\}?\s+\S.*", re.DOTALL)
-_OPTION = re.compile(r"\(?([A-Ha-h])\)?[.:]?")
+_OPTION = re.compile(r"(?:(?i:option|choice)\s+)?\(?([A-Ha-h])\)?[.:]?")
 _DEGREES = re.compile(
     r"(?<=[0-9)}])\s*(?:\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-z]))|\\degree(?![a-z])"
     r"|\\text\{\s*degrees?\s*\}|degrees?(?![a-z]))"
@@ -49,7 +53,9 @@ _SAME = {
     "dne": MathNode("text", ("undefined",)), "doesnotexist": MathNode("text", ("undefined",)),
     "notdefined": MathNode("text", ("undefined",)), "infinity": MathNode("inf"), "infinite": MathNode("inf"),
     "positiveinfinity": MathNode("inf"), "negativeinfinity": MathNode("neg", (MathNode("inf"),)),
+    **{word: number(str(value)) for value, word in enumerate(NUMBER_WORDS)},
 }  # fmt: skip
+_NEGATIVE = re.compile(r"(?:\\text\{\s*)?(?:negative|minus)\s*\}?\s*(?=[0-9\\.])", re.IGNORECASE)
 
 
 @lru_cache(maxsize=2048)
@@ -63,6 +69,8 @@ def interpretations(normalized: str) -> tuple[MathNode, ...]:
         if match := opening.match(text):
             text = text[match.end() :]
     text = _ANY_INTEGER.sub("", text)
+    if match := _NEGATIVE.match(text):
+        text = "-" + text[match.end() :]
     joined = _join_groups(text)
     found: list[MathNode] = []
     for spelling in dict.fromkeys([joined, text]):

@@ -36,13 +36,16 @@ _SUB_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
 _VULGAR = re.compile("[¼½¾⅐-⅞]")
 
 # Spacing that groups digits: 1\,234  1{,}234  1,\!234  1\ 234. A comma with a *wide* space separates a list.
-_LATEX_GROUPING = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\{\s*,\s*\}|,\s*\\!\s*|\\[,:; ]\s*|~)[0-9]{3})+)(?![0-9])")
+_LATEX_GROUPING = re.compile(
+    r"(?<![0-9.])([0-9]{1,3})((?: *(?:\{\s*,\s*\}|,\s*\\!\s*|\\[,:; ]\s*|~)[0-9]{3})+)(?![0-9])"
+)
 _SPACE_GROUPING = re.compile(r"[-+]?[0-9]{1,3}(?: [0-9]{3})+(?:\.[0-9]+)?")
 _BRACED_MARK = re.compile(r"(?<=[0-9)\]])\{\s*([:,;])\s*\}(?=[0-9(\[-])")  # {:} is a colon without its space
 _INCHES = re.compile(r"(?<=[0-9}])\s*in\.?(?=\s*(?:\^|$))")
 _NOT_DIGIT = re.compile(r"[^0-9]+")
 
 _PIECE = re.compile(r"\\\\(?:\[[^\]\\]{0,12}\])?|\\[a-zA-Z]+\*?|\\.|\$|[^\\$]+|\\")
+_ROW_SPACING = re.compile(r"\\\\\[-?[0-9.]+ ?(?:pt|em|ex|mm|cm)\]")
 _DELIMITERS = {r"\(", r"\)", r"\[", r"\]", "$"}
 _SPACES = {r"\,", r"\;", r"\:", r"\ ", "\\\n", r"\quad", r"\qquad", r"\thinspace", r"\enspace", r"\medspace", r"\/"}
 _DROPPED = {
@@ -63,7 +66,7 @@ _RENAMED = {
     r"\imath": "i", r"\i": "i", r"\exponentialE": "e", r"\imaginaryI": "i", r"\varphi": r"\phi",
     r"\varepsilon": r"\epsilon", r"\vartheta": r"\theta", r"\colonequals": "=", r"\coloneqq": "=", r"\iff": ",",
     r"\Leftrightarrow": ",", r"\degrees": r"\degree", r"\celsius": r"\degree", r"\dots": r"\ldots",
-    r"\cdots": r"\ldots",
+    r"\cdots": r"\ldots", r"\mod": r"\bmod", r"\overrightarrow": r"\vec",
     r"\operatorname*": r"\operatorname", r"\rightarrow": r"\to", r"\longrightarrow": r"\to",
 }  # fmt: skip
 
@@ -86,7 +89,7 @@ _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "lg",
     "exp", "max", "min", "gcd", "lcm", "sgn", "det", "arg", "Re", "Im", "arccot", "arcsec", "arccsc", "deg", "mod",
 }  # fmt: skip
-_TRAILING = " \t\r\n.,;:?\\"
+_TRAILING = " \t\r\n.,;:\\"  # not "?": a question is no answer
 
 
 def normalize(text: str) -> str:
@@ -145,6 +148,8 @@ def _piece(piece: str) -> str:
         return " "
     if piece in _DROPPED:
         return " " if piece == r"\$" else ""
+    if _ROW_SPACING.fullmatch(piece):
+        return "\\\\ "
     renamed = _RENAMED.get(piece)
     if renamed is None:
         return piece

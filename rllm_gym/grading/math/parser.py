@@ -113,7 +113,8 @@ class _Parser:
         return items
 
     def statement(self) -> MathNode:
-        self.take("=")  # "= 5"
+        if not self.take("="):  # "= 5"
+            self.take("approx")
         sides = [self.union()]
         operators: list[str] = []
         while self.peek().kind == "op" and self.peek().text in _RELATIONS:
@@ -168,6 +169,7 @@ class _Parser:
         first = self.peek()
         left = self.factor()
         literal = left.op == "num" and left.args[1] is None and first.kind == "num"
+        last = left
         while True:
             token = self.peek()
             if token.kind == "text":
@@ -184,9 +186,9 @@ class _Parser:
                 self.at += 1
                 left = MathNode("mod", (left, self.argument()))
             elif self.starts_factor(token):
-                if token.kind == "num":
+                if token.kind == "num" and last.op != "fact":  # 3! 7!
                     raise MathSyntaxError("two numbers side by side")
-                right = self.factor()
+                right = last = self.factor()
                 if literal and token.text == "frac" and _whole_fraction(right):
                     left = MathNode("add", (left, right))  # a mixed number
                 elif literal and token.text == "frac" and right.op in ("pct", "deg") and _whole_fraction(right.args[0]):
@@ -217,9 +219,9 @@ class _Parser:
         while True:
             if self.peek().kind == "text":
                 words += " " + self.next().text
-            elif self.sees("^"):
-                self.at += 1
-                self.exponent()
+            elif self.take("^"):
+                power = self.exponent()
+                words += {2: " squared", 3: " cubed"}.get(power.args[0], "") if power.op == "num" else ""
             elif (self.sees("/") or self.sees("*")) and self.peek(1).kind == "text":
                 self.at += 1
             elif self.sees("/") and self.peek(1) in _UNIT_LETTERS:
@@ -313,6 +315,7 @@ class _Parser:
         if node.op == "sym":
             return MathNode("sym", (f"{node.args[0]}_{subscript}",))
         if node.op == "num" and node.args[1] is None and self.tokens[start - 2].kind == "num":
+            subscript = subscript.strip("()")
             base = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
                     "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}.get(subscript, subscript)  # fmt: skip
             if base.isdigit():

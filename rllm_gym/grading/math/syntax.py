@@ -194,7 +194,12 @@ _SHORT_WORDS = frozenset("odd yes red two one six ten all any can may saw was th
 
 def refuses_as_unit(words: str) -> bool:
     """Return whether text after a number retracts it ("5 is wrong") instead of naming a unit."""
-    return len(words) > 60 or any(word in _REFUSED_UNITS for word in re.findall(r"[a-z]+", words.lower()))
+    first = words.lower().split()[:1]
+    return (
+        len(words) > 60
+        or first in (["squared"], ["cubed"], ["plus"], ["minus"], ["half"])
+        or any(word in _REFUSED_UNITS for word in re.findall(r"[a-z]+", words.lower()))
+    )
 
 
 def number(spelling: str) -> MathNode:

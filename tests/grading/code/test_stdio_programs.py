@@ -104,7 +104,7 @@ def check(stdin, stdout, expected):
 DIVISOR_SCRIPT = """
 import sys
 number, divisor = (int(open(sys.argv[at]).read()) for at in (1, 3))
-print("points:", 1 if 1 < divisor < number and number % divisor == 0 else 0)
+print(1 if 1 < divisor < number and number % divisor == 0 else 0)
 """
 DIVIDING = (StdioTest("30", "5"), StdioTest("49", "7"))
 DIVIDES = "n = int(input())\nprint(next(k for k in range(2, n) if n % k == 0))"
@@ -129,6 +129,8 @@ def test_a_checker_decides_where_several_outputs_are_right(pool: SandboxPool, ch
         ("def check(stdin, stdout, expected):\n    return len(stdout) > 99", "refuses the expected output"),
         ("import no_such_module\nprint(1)", "ModuleNotFoundError"),
         ("def check(:\n    pass", "SyntaxError"),
+        ("def check(stdin, stdout, expected):\n    return False, 'wrong'", "must return True or False"),
+        ("import os\nos._exit(3)", "exit code 3"),
     ],
 )
 def test_a_checker_that_no_program_can_satisfy_is_an_error_of_the_task(
@@ -137,6 +139,33 @@ def test_a_checker_that_no_program_can_satisfy_is_an_error_of_the_task(
     tests = StdioTests(DIVIDING, limits=LIMITS, checker=checker)
     with pytest.raises(TaskError, match=reason):
         grade_program_sync(pool, DIVIDES, tests)
+
+
+SEVEN = "def check(stdin, stdout, expected):\n    "
+
+
+@pytest.mark.parametrize(
+    ("checker", "outputs"),
+    [
+        (
+            SEVEN + "import json\n    return json.loads(stdout) == 7",
+            ["'['", "'[' * 200_000", "'nan'", "'7\\0'", "'1e400'"],
+        ),
+        (SEVEN + "import os\n    return stdout.strip() == '7' or os._exit(3)", ["8"]),
+        (SEVEN + "x = [0] * int(stdout) * 10**7\n    return int(stdout) == 7", ["99", "9 * 10**5000"]),
+        # What a script quotes from the output is no score.
+        (
+            "import sys\nout = open(sys.argv[3]).read()\nprint(1 if out.strip() == '7' else 'got ' + out)",
+            ["1", "'x\\n1'"],
+        ),
+    ],
+)
+def test_an_output_neither_satisfies_a_checker_that_it_disturbs_nor_causes_a_fault(
+    pool: SandboxPool, checker: str, outputs: list[str]
+) -> None:
+    tests = StdioTests((StdioTest("", "7"),), limits=LIMITS, checker=checker)
+    assert graded(pool, "print(7)", tests).correct
+    assert [output for output in outputs if graded(pool, f"print({output})", tests).correct] == []
 
 
 def test_words_are_compared_where_lines_do_not_matter(pool: SandboxPool) -> None:

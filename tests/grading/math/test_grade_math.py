@@ -7,6 +7,7 @@ import json
 import random
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from answer_cases import EQUAL, UNEQUAL
@@ -17,7 +18,7 @@ from rllm_gym.grading import MathVerdict, agrade_math
 from rllm_gym.grading import grade_math as grade_math_soon
 
 # Rows of the public examples that are graded differently here on purpose: id -> reason. There are none.
-DISAGREEMENTS: dict[str, str] = {}
+DISAGREEMENTS = {"c00104": "1 = \\zzz = x = 0, a command that does not exist, for 0"}
 
 
 TIMEOUT = 120.0
@@ -35,6 +36,31 @@ def boxed(answer):
 def test_other_notations_of_the_gold_answer_are_correct():
     pairs = [(topic, *pair) for topic in EQUAL for pair in EQUAL[topic]]
     assert [case for case in pairs if not grade_math(boxed(case[2]), case[1]).correct] == []
+
+
+def test_answers_as_models_write_them_and_replies_that_guess():
+    # Written before looking at the grader: right answers in many notations, and replies that hedge, deny, ask, list
+    # many values, use another unit, or that only a careless parser reads as the gold answer.
+    rows = [json.loads(line) for line in (Path(__file__).parent / "written_answers.jsonl").open()]
+    assert sum(row["right"] for row in rows) >= 450
+    assert sum(not row["right"] for row in rows) >= 500
+    wrong = [
+        row for row in rows if grade_math(row["response"], row["gold"], extract=row["mode"]).correct is not row["right"]
+    ]
+    assert wrong == []
+
+
+def test_any_finds_the_conclusion_of_human_solutions_and_none_in_the_problem(shared_data):
+    found = copied = 0
+    with (shared_data / "gsm8k_test.jsonl").open() as file:
+        rows = [json.loads(line) for line in file][:600]
+    for row in rows:
+        solution, _, answer = row["answer"].rpartition("####")
+        answer = answer.strip().replace(",", "")
+        found += grade_math(re.sub("<<.*?>>", "", solution), answer, extract="any").correct
+        copied += grade_math(row["question"], answer, extract="any").correct
+    assert found >= 585
+    assert copied <= 1
 
 
 def test_near_misses_are_wrong():

@@ -431,9 +431,9 @@ def catching_up(rng: random.Random, difficulty: int) -> Problem:
             fast * Fraction(lead, fast - slow)
         )
     head = rng.randint(1, 3)
+    text += f" {first} also had a start of {head} kilometer{'s' * (head > 1)}."
     return (
-        f"{text} {first} also had a start of {head} kilometers. How many hours after {first} left does {second} catch "
-        f"{first}? Give a fraction.".replace("1 kilometers", "1 kilometer"),
+        f"{text} How many hours after {first} left does {second} catch {first}? Give a fraction.",
         fraction(delay + Fraction(lead + head, fast - slow)),
     )
 
