@@ -7,6 +7,7 @@ nest in both directions. The table of exported objects and their numbers is kept
 from __future__ import annotations
 
 import builtins
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from json import dumps, loads
 from typing import Any, Protocol
 
 from . import proxies
-from .callable_kinds import callable_kind, wrap_proxy
+from .callable_kinds import awaited, callable_kind, wrap_proxy
 from .channel import FrameTooLarge
 from .codec import Codec, ForbiddenType, MalformedMessage, Tree, Uncodable, expect
 from .proxies import Link, Remote, RemoteType, Unsupported, link_of
@@ -29,6 +30,15 @@ _BUILTIN_ERRORS: dict[str, type[BaseException]] = {
 _NEVER_CROSS = (KeyboardInterrupt, GeneratorExit)
 _ENDS_OF_ITERATION = (StopIteration, StopAsyncIteration)
 _ITERATING = frozenset({"next", "send", "throw", "await_anext", "await_asend"})
+
+
+def _references_of_an_entry() -> int:
+    entry = [object(), 0]
+    return sys.getrefcount(entry[0])
+
+
+_ALONE = _references_of_an_entry()
+"""The result of ``sys.getrefcount`` for an object that only the table of exported objects refers to."""
 
 
 class Transport(Protocol):
@@ -65,7 +75,7 @@ class Peer:
     ) -> None:
         self._transport = transport
         self._serve = serve
-        self._guarded = guarded
+        self.guarded = guarded
         self.heap = SharedContainers(first, detached=detached)
         self._codec = Codec(self, hostile=guarded)
         self._exports: dict[int, list[Any]] = {}
@@ -73,6 +83,10 @@ class Peer:
         self._classes: dict[int, RemoteType] = {}
         self._next_export = 1
         self._proxies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.kept: dict[int, Any] | None = None
+        """Stand-ins that live as long as their objects, for a program with weak references; ``None``: those in use."""
+        self.reports_unused = False
+        """Whether the other side keeps stand-ins, and learns which objects nothing else refers to."""
         self._wrapped: weakref.WeakKeyDictionary[Any, Link] = weakref.WeakKeyDictionary()
         self._turn = threading.Lock()
         self._opening = 0
@@ -140,7 +154,7 @@ class Peer:
             raise
         except BaseException as error:
             # Frames reference the arguments, which would keep them alive on this side.
-            error.__traceback__ = error.__traceback__ if self._guarded else self._record_trace(error)
+            error.__traceback__ = error.__traceback__ if self.guarded else self._record_trace(error)
             return "error", error
 
     @staticmethod
@@ -166,6 +180,10 @@ class Peer:
         message["v"] = self._codec.encode_nested(values)
         message |= self.heap.write(self._codec)
         message |= self.attach()
+        if self.reports_unused:
+            message["unused"] = [
+                number for number, entry in self._exports.items() if sys.getrefcount(entry[0]) == _ALONE
+            ]
         if self.released:
             message["del"], self.released = self.released, []
         self._transport.send(question, dumps(message, separators=(",", ":"), check_circular=False).encode())
@@ -196,6 +214,9 @@ class Peer:
             self.heap.read(self._codec, message)
             values = self._codec.decode_nested(message["v"])
             self.heap.read_gone(message)
+            if self.kept is not None:
+                for number in message.get("unused", ()):
+                    self.kept.pop(number, None)
             for number, count in expect(message.get("del", []), list):
                 self._release(expect(number, int), expect(count, int))
             kind = expect(message[key], str)
@@ -312,6 +333,7 @@ class Peer:
             "fields": _fields_of(cls),
             "plain": _plain_base(cls),
             "own_equality": proxies.defines_equality(cls),
+            "decides_instances": type(type(cls).__instancecheck__) is not type(type.__instancecheck__),
         }
         return ["X", number, facts, bases]
 
@@ -370,7 +392,7 @@ class Peer:
         if not isinstance(base, type) or not issubclass(base, BaseException):
             raise MalformedMessage("the base of a class is not a class")
         forbidden = not issubclass(base, Exception) or issubclass(base, _ENDS_OF_ITERATION)
-        return Exception if self._guarded and forbidden else base
+        return Exception if self.guarded and forbidden else base
 
     def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
         kind = self._codec.decode(cls)
@@ -387,6 +409,8 @@ class Peer:
         if flavour == "":
             created = object.__new__(kind)
             object.__setattr__(created, "_rllm_link", link)
+            if self.kept is not None:
+                self.kept[number] = created
         else:
             proxy = object.__new__(kind)
             object.__setattr__(proxy, "_rllm_link", link)
@@ -408,7 +432,7 @@ class Peer:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise MalformedMessage("unknown name of an exception")
-        if self._guarded and issubclass(kind, _NEVER_CROSS):
+        if self.guarded and issubclass(kind, _NEVER_CROSS):
             kind = RuntimeError
         return self._completed(_new_exception(kind, self._codec.decode_nested(arguments)), cause, trace)
 
@@ -434,9 +458,9 @@ class Peer:
             return held
         link = Link(self, number)
         link.received = 1
-        error = BaseException.__new__(kind, *values)
+        error: Any = kind.__new__(kind, *values)
         error.args = tuple(values)
-        error._rllm_link = link  # type: ignore[attr-defined]
+        error._rllm_link = link
         self._proxies[number] = error
         return self._completed(error, cause, trace)
 
@@ -483,10 +507,7 @@ class Peer:
             raise AttributeError("__signature__") from error
 
     def awaited(self, target: Any) -> Any:
-        async def result() -> Any:
-            return self.ask("await", target)
-
-        return result()
+        return awaited(self, target)
 
     def equal(self, left: Any, right: object) -> Any:
         if left is right:
