@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .concurrent_calls import NESTED
 from .proxies import ARITHMETIC, ORDER
 
 
@@ -202,6 +203,7 @@ class Operations:
                 outcome.append((False, error))
 
         thread = threading.Thread(target=run)
+        setattr(thread, NESTED, True)
         thread.start()
         thread.join()
         succeeded, value = outcome[0]

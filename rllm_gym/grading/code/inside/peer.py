@@ -7,8 +7,10 @@ nest in both directions. The table of exported objects and their numbers is kept
 from __future__ import annotations
 
 import builtins
+import contextlib
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from json import dumps, loads
@@ -18,11 +20,15 @@ from . import proxies
 from .callable_kinds import awaited, callable_kind, wrap_proxy
 from .channel import FrameTooLarge
 from .codec import Codec, ForbiddenType, MalformedMessage, Tree, Uncodable, expect
+from .concurrent_calls import NESTED, ConcurrentCalls
 from .proxies import Link, Remote, RemoteType, Unsupported, link_of
 from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
 _FEW_BYTES = 1 << 20
+
+_PAUSE_S = 0.001
+"""Time between two questions whether a pending call has ended, in seconds."""
 
 _BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
@@ -89,6 +95,9 @@ class Peer:
         """Whether the other side keeps stand-ins, and learns which objects nothing else refers to."""
         self._wrapped: weakref.WeakKeyDictionary[Any, Link] = weakref.WeakKeyDictionary()
         self._turn = threading.Lock()
+        self._alone = threading.RLock()
+        """Held from a request to its answer, so that no other thread's request is made within it."""
+        self._calls: ConcurrentCalls | None = None
         self._opening = 0
         self.broken = ""
         """The protocol violation of the other side. All its later messages are rejected."""
@@ -108,17 +117,38 @@ class Peer:
         """Send a request and return the answer; raises the exception that the other side raises."""
         if self.broken:
             raise ConversationError(self.broken)
+        thread = threading.current_thread()
+        nested = getattr(thread, NESTED, False)
+        concurrent = self.guarded and threading.active_count() > 1 and not nested
+        with contextlib.nullcontext() if nested else self._alone:
+            message = self._exchange(operation, operands, thread.ident if concurrent else None)
+            if not concurrent or message.get("answer") != "pending":
+                return self._result(message, operation)
+            self._opened(message, "answer")
+        return self._resumed(operation, thread.ident)
+
+    def _resumed(self, operation: str, thread: int | None) -> Any:
+        """Return the answer to a pending call, while the other threads of this side go on."""
+        while True:
+            time.sleep(_PAUSE_S)
+            with self._alone:
+                message = self._exchange("resume", (), thread)
+                if message.get("answer") != "pending":
+                    return self._result(message, operation)
+                self._opened(message, "answer")
+
+    def _exchange(self, operation: str, operands: tuple[Any, ...], thread: int | None) -> dict[str, Any]:
+        message: dict[str, Any] = {"ask": operation} if thread is None else {"ask": operation, "thread": thread}
         with self._turn:
             try:
-                self._send(True, {"ask": operation}, operands)
+                self._send(True, message, operands)
             except (Uncodable, FrameTooLarge) as error:
                 self.unsupported.append(str(error))
                 # Types are refused only for the test's own values. A size may be the program's doing, if it sent much.
                 if isinstance(error, ForbiddenType) or self._bytes_received < _FEW_BYTES:
                     self.ungradable = self.ungradable or str(error)
                 raise Unsupported(str(error), None) from error
-            message = self._receive_answer()
-        return self._result(message, operation)
+            return self._receive_answer()
 
     def _receive_answer(self) -> dict[str, Any]:
         while True:
@@ -141,15 +171,30 @@ class Peer:
                 if not question:
                     raise self._break("unexpected answer: no request is pending")
                 message = self._parsed(data)
-            outcome = self._answer(message)
-            with self._turn:
+            outcome = self._answer(message, concurrent=True)
+            with self._alone, self._turn:
                 self._send_answer(*outcome)
             del message, outcome
 
-    def _answer(self, message: dict[str, Any]) -> tuple[str, Any]:
+    def _answer(self, message: dict[str, Any], *, concurrent: bool = False) -> tuple[str, Any]:
+        operation, operands = "", list[Any]()
+
+        def serve() -> tuple[str, Any]:
+            return self._outcome(lambda: self._serve(operation, operands))
+
+        opened = self._outcome(lambda: self._opened(message, "ask"))
+        if opened[0] == "error":
+            return opened
+        operation, operands = opened[1]
+        thread = message.get("thread") if concurrent else None
+        if thread is None:
+            return serve()
+        self._calls = self._calls or ConcurrentCalls()
+        return self._calls.resume(thread) if operation == "resume" else self._calls.begin(thread, serve)
+
+    def _outcome(self, function: Callable[[], Any]) -> tuple[str, Any]:
         try:
-            operation, operands = self._opened(message, "ask")
-            return "ok", self._serve(operation, operands)
+            return "ok", function()
         except ConversationError:
             raise
         except BaseException as error:
