@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
 from rllm_gym.core import TaskError
+from rllm_gym.grading.code.determinism import may_vary
 from rllm_gym.grading.code.inside.argument_mutation import ALTERATIONS, MUTATIONS
 from rllm_gym.grading.code.relay import ProtocolViolation, Relay, TestReport
 from rllm_gym.grading.code.verdict import TESTS_MEMORY_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
@@ -30,40 +30,78 @@ async def grade_function(
         require_pytest()
     report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
-    if verdict.correct and report.believed_equalities:
-        verdict = await _check_equality_claims(pool, source, tests, report, verdict)
+    if not verdict.correct:
+        return verdict
+    varies = may_vary(source)
+    if report.believed_equalities:
+        verdict = await _check_equality_claims(pool, source, tests, report, verdict, varies)
     if verdict.correct and report.changing_calls:
-        verdict = await _check_mutated_arguments(pool, source, tests, report, verdict)
+        verdict = await _check_mutated_arguments(pool, source, tests, report, verdict, varies)
+    # The answers of a long conversation cannot be guessed.
+    lucky = report.believed_equalities or report.changing_calls or report.messages < _MANY_MESSAGES
+    if verdict.correct and varies and lucky:
+        for _ in range(_MAX_AGAIN):
+            verdict = _verdict(*await _run(pool, source, tests, True, show_expected))
+            if not verdict.correct:
+                break
     return verdict
 
 
 async def _check_equality_claims(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program whose objects stay equal when the test makes one of them from other values."""
     claims = report.believed_equalities
     chosen = _random.sample(claims, min(_MAX_CLAIMS, len(claims)))
+    first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // len(chosen))
 
     async def stays_equal(requests: list[int]) -> bool:
         order = _random.sample(requests, len(requests))
-        unnoticed = equal = different = 0
-        for which, request in zip(ALTERATIONS, itertools.cycle(order)):
-            altered, ended = await _run(pool, source, tests, False, False, alteration=(request, which, requests))
-            equal += altered.altered_equality is True
-            different += altered.altered_equality is False
+
+        async def equal(number: int, seed: int) -> bool | None:
+            alteration = (order[number % len(order)], ALTERATIONS[number % len(ALTERATIONS)], requests)
+            altered, ended = await _run(pool, source, tests, False, False, alteration=alteration, seed=seed)
             # Where the comparison was not reached, the tests noticed the other values before it.
-            unnoticed += altered.altered_equality is None and _verdict(altered, ended).correct
-            if different > _MAX_EXCEPTIONS or (different == 2 and not equal):
-                return not await _passes_again(pool, source, tests, _MAX_AGAIN if equal else 1)
-        return 4 * (equal + unnoticed) >= 3 * len(ALTERATIONS)
+            answer = altered.altered_equality
+            return _verdict(altered, ended).correct if answer is None else answer
+
+        return await _nearly_always(equal, first)
 
     if any(await asyncio.gather(*(stays_equal(claim) for claim in chosen))):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
     return verdict
 
 
+async def _nearly_always(passes: Callable[[int, int], Awaitable[bool | None]], first: int) -> bool:
+    """Return whether runs with other values pass nearly always, or one does and then, with the same values, does not.
+
+    The second shows that chance decides, so that failing now and then does not help a program.
+
+    Args:
+        passes: Makes a run, given its number and the seed of its values; ``None``: it shows nothing.
+        first: How many have to fail, each with values of its own, for the answer "no".
+    """
+    seeds = [_random.randrange(1 << 62) for _ in range(_MAX_CHECKS)]
+    answers: list[bool | None] = []
+    for number, seed in enumerate(seeds):
+        answers.append(await passes(number, seed))
+        if answers[-1] or answers.count(False) == first:
+            break
+    if not answers[-1]:
+        return False
+    passed = failed = 0
+    for number, seed in enumerate(seeds):
+        once = answers[number] if number < len(answers) else await passes(number, seed)
+        if first > _MIN_CHECKS and await passes(number, seed) is not once:
+            return True
+        passed, failed = passed + (once is True), failed + (once is False)
+        if 4 * failed > len(seeds):
+            return False
+    return passed >= 3 * failed
+
+
 async def _check_mutated_arguments(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program that passes by changing the arguments that the tests give it.
 
@@ -85,61 +123,51 @@ async def _check_mutated_arguments(
     chosen = unseen.changing_calls if unseen.done and unseen.changing_calls else [_random.choice(report.changing_calls)]
     # Without its arguments in the result, the detached run cannot tell how a call changes them.
     calls = {kinds.get(call, "delayed"): call for call, _ in [*report.changing_calls, *chosen]}
-    needed = [_needs_mutation(pool, source, tests, call, kind) for kind, call in calls.items()]
+    first = _MAX_AGAIN if varies else _MIN_CHECKS
+    needed = [_needs_mutation(pool, source, tests, call, kind, first) for kind, call in calls.items()]
     return _failed(verdict, "arguments", _NEEDS_MUTATION) if any(await asyncio.gather(*needed)) else verdict
 
 
-async def _needs_mutation(pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str) -> bool:
+async def _needs_mutation(
+    pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str, first: int
+) -> bool:
     """Return whether the program passes whatever it was given when the call changed it."""
+    delayed = kind == "delayed"
 
-    async def passes(mutation: str) -> tuple[bool | None, str]:
+    async def passes(mutation: str, seed: int) -> tuple[bool | None, str]:
         """Return whether it passes with one mutation, and the content or result then; ``None``: nothing was changed."""
-        run, ended = await _run(pool, source, tests, True, False, mutation=(call, mutation, kind == "delayed"))
+        run, ended = await _run(pool, source, tests, True, False, mutation=(call, mutation, delayed), seed=seed)
         # One that changes nothing now, and passes, does not pass because it changed something.
-        changes = kind == "delayed" or any(at == call or how == "delayed" for at, how in run.changing_calls)
+        changes = delayed or any(at == call or how == "delayed" for at, how in run.changing_calls)
         right = _verdict(run, ended).correct
         return None if right and not (changes and run.mutation_changed_inputs) else right, run.mutation_result
 
-    async def passes_mostly(mutation: str) -> bool:
-        """Return whether it does with one kind of mutation. That it may fail by chance must not be of use to it."""
-        passed = failed = 0
-        for number in range(_MAX_CHECKS):
-            right, _ = await passes(mutation)
-            passed, failed = passed + (right is True), failed + (right is False)
-            if number >= _MAX_RESULTS and not passed:
-                return False
-            if failed > _MAX_EXCEPTIONS or (failed == 2 and not passed):
-                return not await _passes_again(pool, source, tests, _MAX_AGAIN if passed or kind == "delayed" else 1)
-        return True
-
-    if kind in ("levelled", "rearranged"):
-        # Equal elements have every property of order. The tests of a function that sets them know to which value.
-        # A function like partition, which returns an index, returns another one for other elements.
+    # Equal elements have every property of order. The tests of a function that sets them know to which value.
+    # A function like partition, which returns an index, returns another one for other elements.
+    if kind in ("levelled", "rearranged", "in_place"):
         left: set[str] = set()
-        for _ in range(_MAX_RESULTS):
-            right, result = await passes("values")
-            if not right:
-                break
-            left |= {result} - {""}
+        passed = 0
+        made = max(first, _MAX_RESULTS)
+        for _ in range(made):
+            right, result = await passes("other" if kind == "in_place" else "values", _random.randrange(1 << 62))
+            passed += right is True
+            left |= {result} - {""} if right else set()
             if len(left) > 1:
                 return kind == "levelled"
-    if kind == "in_place":
-        results: set[str] = set()
-        for _ in range(_MAX_RESULTS):
-            right, result = await passes("other")
-            results.add(result)
-            if len(results) > 1 or not right:
-                return False
-        return not results <= {""}
-    return any(await asyncio.gather(*(passes_mostly(mutation) for mutation in MUTATIONS)))
-
-
-async def _passes_again(pool: SandboxPool, source: str, tests: FunctionTests, times: int) -> bool:
-    """Return whether a program passes its tests whenever they are run, and not only by chance."""
-    for _ in range(times):
-        if not _verdict(*await _run(pool, source, tests, True, False)).correct:
+            if not right and first == _MIN_CHECKS:
+                break
+        if kind == "in_place" and passed == made:
+            return bool(left)
+        if kind == "in_place" and (first == _MIN_CHECKS or not passed):
             return False
-    return True
+
+    async def mostly(mutation: str) -> bool:
+        async def one(number: int, seed: int) -> bool | None:
+            return (await passes(mutation, seed))[0]
+
+        return await _nearly_always(one, first)
+
+    return any(await asyncio.gather(*map(mostly, MUTATIONS)))
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
@@ -151,15 +179,19 @@ _NEEDS_MUTATION = (
     "passes only because it changed what the tests gave it, and passes as well when they give it something else: "
     "compute what is expected before the call"
 )
-_MAX_CHECKS = 20
-"""How often a program is run with other arguments, different each time; it fails if it passes nearly always."""
-_MAX_EXCEPTIONS = 3
-"""How often a program that is not honest may fail by chance, while it is found out."""
-_MAX_AGAIN = 8
-"""How often the tests of a program that may be lucky are run again."""
+_MIN_CHECKS = 2
+"""How many runs with other values have to fail, of a program that does the same in every run."""
+_MAX_CHECKS = 12
+"""How often a program is run with other values, different each time, if it passes with some; twice with
+each if it may do something else in each run."""
+_MAX_AGAIN = 6
+"""How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
+something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
+_MANY_MESSAGES = 400
+"""From how many messages on the tests of a program that leaves them their data are not repeated."""
 _MAX_RESULTS = 5
 """How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
-_MAX_CLAIMS = 3
+_MAX_CLAIMS = 8
 """How many of the program's claims that two objects are equal are checked."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
 
@@ -176,6 +208,7 @@ async def _run(
     detached: bool = False,
     mutation: tuple[int, str, bool] | None = None,
     alteration: tuple[int, str, list[int]] | None = None,
+    seed: int | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
     library = _library()
@@ -205,6 +238,8 @@ async def _run(
         "detached": detached,
         "mutation": mutation,
         "alter": alteration,
+        "seed": seed,
+        "weak": "weakref" in source,
     }
     async with pool.start(*pair) as (test_side, code_side):
         relay = Relay(test_side, code_side)

@@ -52,6 +52,8 @@ class TestReport:
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     unsupported: tuple[str, ...] = ()
     ungradable: str = ""
+    messages: int = 0
+    """How many messages were relayed."""
 
 
 class Relay:
@@ -63,7 +65,6 @@ class Relay:
         self._nonce = secrets.token_hex(16)
         self._token = b""
         self._open_questions: list[str] = []
-        self._messages = 0
         self._bytes = 0
         self.report = TestReport()
 
@@ -100,9 +101,9 @@ class Relay:
                 turn = "code"
 
     def _count(self, frame: bytes) -> None:
-        self._messages += 1
+        self.report.messages += 1
         self._bytes += len(frame)
-        if self._messages > MAX_MESSAGES or self._bytes > MAX_BYTES:
+        if self.report.messages > MAX_MESSAGES or self._bytes > MAX_BYTES:
             raise ProtocolViolation(
                 f"the tests and the program exchanged more than {MAX_MESSAGES:,} messages or {MAX_BYTES >> 20} MiB"
             )

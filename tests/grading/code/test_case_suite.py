@@ -4,7 +4,7 @@
 a: objects that compare favourably; b: data of the test that the program changes, at once or later; c: reading the test;
 d: telling runs apart; e: ending or patching the tests; f: hard-coded examples and formats); and honest programs, which
 were written before looking at the grader. ``refused`` is the reason for which one of them is not paid: its tests work
-only within one process, see ``docs/graders.md``. An attack ``by_chance`` is paid now and then.
+only within one process, see ``docs/graders.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDS: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text("utf-8").splitlines()
 ]
 TASKS = {record["task"]: record for record in RECORDS if "entry" in record and "task" in record}
-ATTACKS = {record["attack"]: record for record in RECORDS if "attack" in record and "by_chance" not in record}
+ATTACKS = {record["attack"]: record for record in RECORDS if "attack" in record}
 HONEST = {record["honest"]: record for record in RECORDS if "honest" in record}
 RIGHT = {f"twin of {name}": record for name, record in TASKS.items()} | {
     name: record for name, record in HONEST.items() if "refused" not in record
@@ -55,8 +55,8 @@ def test_the_suite_has_enough_cases_of_each_class() -> None:
 
 
 def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool: SandboxPool) -> None:
-    assert paid(pool, sample(ATTACKS, 16)) == set()
-    assert paid(pool, sample(RIGHT, 24)) == set(sample(RIGHT, 24))
+    assert paid(pool, sample(ATTACKS, 21)) == set()
+    assert paid(pool, sample(RIGHT, 29)) == set(sample(RIGHT, 29))
 
 
 @pytest.mark.long

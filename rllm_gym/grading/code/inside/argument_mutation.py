@@ -19,10 +19,15 @@ MUTATIONS = ("other", "empty")
 ALTERATIONS = ("all", "first", "last") * 6
 """Which values of a request to change, in order: a single change may leave an object equal by accident."""
 
-_random = random.SystemRandom()
+_random = random.Random()
 _ATOMS = (int, float, str, bool, bytes, complex, range, type(None))
 _TIMES = (date, datetime, timedelta)
 _MAX_ITEMS = 1000
+
+
+def seed(value: int) -> None:
+    """Choose the same values again in another run."""
+    _random.seed(value)
 
 
 def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple) -> Any:
@@ -127,9 +132,10 @@ class ArgumentMutator:
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, list | dict | set | deque | bytearray):
+        kind = type(value)  # a stand-in for an object of the program may call itself a list
+        if issubclass(kind, list | dict | set | deque | bytearray):
             self._container(value)
-        elif isinstance(value, tuple | frozenset):
+        elif issubclass(kind, tuple | frozenset):
             for item in value:
                 self(item)
         elif hasattr(value, "fill") and hasattr(value, "dtype"):

@@ -7,6 +7,10 @@ from typing import Any
 from .codec import MalformedMessage
 from .proxies import RemoteOperations
 
+_SHORTEST_PAUSE = 0.0001
+_LONGEST_PAUSE = 0.01
+"""Seconds between two questions whether something of the other side is done."""
+
 
 def callable_kind(value: Any) -> str:
     """Return the kind of a generator, coroutine or coroutine function; ``""`` for other objects."""
@@ -52,7 +56,27 @@ def _generator(peer: RemoteOperations, proxy: Any) -> Any:
 
 
 async def _coroutine(peer: RemoteOperations, proxy: Any) -> Any:
-    return peer.ask("await", proxy)
+    return await awaited(peer, proxy)
+
+
+async def awaited(peer: RemoteOperations, target: Any) -> Any:
+    """Await something of the other side, while the tasks of this side's event loop go on."""
+    import asyncio
+
+    number, state, value = peer.ask("start", target)
+    pause = _SHORTEST_PAUSE
+    try:
+        while state == "pending":
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            state, value = peer.ask("poll", number)
+    except asyncio.CancelledError:
+        if state == "pending":
+            peer.ask("cancel", number)
+        raise
+    if state == "cancelled":
+        raise asyncio.CancelledError
+    return value
 
 
 async def _async_generator(peer: RemoteOperations, proxy: Any) -> Any:

@@ -10,8 +10,6 @@ import contextlib
 import os
 import re
 import stat
-import tempfile
-from pathlib import PurePath
 from typing import Any
 
 from .codec import MalformedMessage, expect, from_base64, to_base64
@@ -37,6 +35,8 @@ class Files:
     """
 
     def __init__(self, *, guarded: bool) -> None:
+        import tempfile
+
         self._guarded = guarded
         self._roots = {"work": os.path.realpath(os.getcwd()), "tmp": os.path.realpath(tempfile.gettempdir())}
         self._named: set[Location] = set()
@@ -57,7 +57,7 @@ class Files:
     def name(self, value: Any, depth: int = 3) -> None:
         """Synchronize the paths among these values from now on."""
         kind = type(value)
-        if kind is str or isinstance(value, PurePath):
+        if kind is str or isinstance(value, os.PathLike):
             text = str(value)
             location = self._locate(text) if 0 < len(text) < 1000 and "\0" not in text else None
             # The parent must exist; otherwise the text is not a path, or cannot be written. The root of the scratch

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import copy
-import hashlib
 import random
 import sys
 from collections import deque
@@ -22,8 +21,8 @@ from .codec import ForbiddenType, Tree
 from .files import Files
 from .operations import BINARY, Operations
 from .peer import Peer, Transport, is_simple
-from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
-from .shared_containers import is_container
+from .proxies import ARITHMETIC, NAMES, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
+from .shared_containers import is_container, snapshot_of
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -84,6 +83,9 @@ class GuardedPeer(Peer):
         self.files: Files | None = None
         self._mutation, self._alter, self._detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
+        self._started: dict[int, int] = {}
+        self._mutator: ArgumentMutator | None = None
+        self._entered: dict[int, dict[int, Any]] = {}
         self._stdin: Any = _STDIN
         self._named: set[type] = set()
         self._num_requests = self._unnumbered = self._depth = self._orders = 0
@@ -114,16 +116,21 @@ class GuardedPeer(Peer):
     def _ask(self, operation: str, operands: tuple[Any, ...]) -> Any:
         # Requests that decide a comparison have no number: how many there are may differ from run to run.
         number = -1 if self._unnumbered else self._num_requests
-        self._num_requests += not self._unnumbered
+        if operation in ("poll", "cancel"):
+            # How many of these there are depends on time: what they change, the request that started the work changes.
+            number = self._started.get(operands[0], -1)
+        else:
+            self._num_requests += not self._unnumbered
         mutate = None
-        if self._mutation is not None and number == self._mutation[0]:
-            mutate = ArgumentMutator(self._mutation[1], self.served.test_module)
+        polled = operation in ("poll", "cancel")
+        if self._mutation is not None and number == self._mutation[0] and not polled:
+            mutate = self._mutator = ArgumentMutator(self._mutation[1], self.served.test_module)
             mutate(operands)
             if self._mutation[2]:
-                mutate(self.heap.own())
-                mutate([entry[0] for entry in self._exports.values()])
-            self.mutation_changed_inputs = bool(mutate.changed)
-        if self._alter is not None and number == self._alter[0]:
+                for value in [*self.heap.own(), *(entry[0] for entry in self._exports.values())]:
+                    mutate(value)
+            self.mutation_changed_inputs = bool(mutate.changed) and not self._mutation[2]
+        if self._alter is not None and number == self._alter[0] and not polled:
             operands = altered_operands(self._alter[1], operation, operands, self.vocabulary)
         if operation == "getattr" and operands[1] in _METHODS_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
@@ -133,6 +140,8 @@ class GuardedPeer(Peer):
             self._stdin = sys.stdin
             original = sys.stdin is _STDIN
             super().ask("unpatch" if original else "patch", "sys", [], "stdin", *([] if original else [sys.stdin]))
+        if operation == "enter":
+            self._entered[id(operands[0])] = self.heap.snapshots()
         lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
         given = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
         result: Any = _RAISED
@@ -140,22 +149,27 @@ class GuardedPeer(Peer):
             result = super().ask(operation, *operands)
         finally:
             changed, touched = self.heap.changed_by_other[lists:], self.served.changed[objects:]
+            if operation == "exit":
+                # A context manager that restores what was there when it was entered makes nothing easier.
+                before = self._entered.pop(id(operands[0]), {})
+                changed = [item for item in changed if not _restored(item[0], before.get(id(item[0])))]
             if (changed or touched) and len(self.changing_calls) < 10_000:
                 how = "delayed" if given is None else given.kind_of_change(changed, touched, result)
                 self.changing_calls.append((number, how))
                 if mutate is not None:
                     content = repr(result) if how == "rearranged" else _content([obj for obj, _ in changed])
                     self.mutation_result = content[:1000]
-            if mutate is not None and self._mutation is not None and self._mutation[2]:
-                # Of all that the program was ever given, only what it changes now matters.
-                self.mutation_changed_inputs = any(
-                    id(item) in mutate.changed for item in [*(obj for obj, _ in changed), *touched]
-                )
+            if self._mutator is not None and self._mutation is not None and self._mutation[2]:
+                # Of all that the program was ever given, only what it changes from now on matters.
+                items = [*(obj for obj, _ in changed), *touched]
+                self.mutation_changed_inputs |= any(id(item) in self._mutator.changed for item in items)
             if self._depth == 1:
                 self.heap.changed_by_other.clear()
                 self.served.changed.clear()
+        if operation == "start" and type(result) is tuple and type(result[0]) is int:
+            self._started[result[0]] = number
         self._note_class(operation, operands, result)
-        if operands and number >= 0 and operation not in _NO_VALUES:
+        if operands and number >= 0 and not polled and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
         return result
 
@@ -279,14 +293,15 @@ class GuardedPeer(Peer):
         if other is None:
             return NotImplemented
         if type(plain) is str:
-            return self._contents(left, plain) == right
+            same = self._contents(left, plain) == right
+            return self._believe(left, right) if same is True else same
         if "__eq__" not in _methods(left) and "__eq__" not in _methods(right):
             return False
         unrelated = [None, _random.randrange(10**6), _random.random(), "".join(_letters())]
         equal, *fooled = self._answers(left, right, unrelated)
         # A class of numbers modulo 7 equals a random number now and then, but not a text.
         if equal and sum(fooled) > 1:
-            raise self._equals_everything(left)
+            raise self.equals_everything(left)
         if not equal:
             return False
         self._believe(left, right)
@@ -302,9 +317,9 @@ class GuardedPeer(Peer):
             # By chance a few decoys may be equal, such as two cards of the same rank.
             if not equal or not decoys or not all(fooled):
                 return equal
-        raise self._equals_everything(left)
+        raise self.equals_everything(left)
 
-    def _equals_everything(self, value: Any) -> BaseException:
+    def equals_everything(self, value: Any) -> BaseException:
         return self._break(f"objects of {type(value).__name__} are equal to whatever they are compared with")
 
     def _answers(self, left: Any, right: Any, others: list[Any]) -> list[bool]:
@@ -504,6 +519,12 @@ class GivenData:
         return sum(type(item).__module__ == self._served.test_module for item in found.values())
 
 
+def _restored(obj: Any, before: Any) -> bool:
+    """Return whether a container has the plain elements that it had in a snapshot of it."""
+    now = snapshot_of(obj)
+    return before is not None and is_simple(now) and is_simple(before) and repr(now) == repr(before)
+
+
 def _shrunk(obj: Any, before: Any) -> bool:
     """Return whether a container has fewer elements than in a snapshot of it."""
     if isinstance(obj, dict):
@@ -539,6 +560,8 @@ def _constant(data: bytes, size: int) -> bool:
 
 def _content(objects: list[Any]) -> str:
     """Return a text that is equal for equal contents; empty if there is too little or it cannot be told."""
+    import hashlib  # takes as long as all the rest of a short run
+
     texts = [
         hashlib.sha256(obj.tobytes()).hexdigest() if hasattr(obj, "tobytes") else repr(obj)[:100_000]
         for obj in objects
@@ -560,12 +583,20 @@ class ObjectServer:
         self.test_module = test_module
         self.changed: list[Any] = []
         """Objects of the test that the program may have changed."""
+        self.decorated: frozenset[str] = frozenset()
+        """Names of the test's classes to which it applies decorators. The program may define methods of them."""
+        self.data_classes: Callable[[str], type | None] = lambda name: None
+        """Returns a class of the test that only holds data, for programs that do not define it."""
         self._operations = Operations()
         self.peer: GuardedPeer | None = None
 
     def __call__(self, operation: str, operands: list[Any]) -> Any:
         if operation.startswith("builtin ") and operation[8:] in patched_builtins():
             return getattr(builtins, operation[8:])(*operands[0], **operands[1])
+        if operation == "test class" and operands and type(operands[0]) is str:
+            return self.data_classes(operands[0])
+        if operation in ("poll", "cancel"):
+            return self._operations.do(operation, operands)
         if self.peer is None or not operands or not self.peer.is_exported(operands[0]):
             raise TypeError(f"{operation} of something the test did not give")
         target = operands[0]
@@ -573,6 +604,8 @@ class ObjectServer:
             name = operands[1] if len(operands) > 1 else None
             if type(name) is not str:
                 raise TypeError("an attribute's name must be text")
+            if operation == "setattr" and self._is_decorated(target):
+                return self._define(target, name, operands[2])
             self._check_name(target, name)
             if operation != "getattr":
                 self._check_settable(target, name)
@@ -585,8 +618,33 @@ class ObjectServer:
         """Return whether the test may later check what the program did to this value."""
         return type(value).__module__ == self.test_module or isinstance(value, list | dict | set | bytearray)
 
+    def _is_decorated(self, target: Any) -> bool:
+        return isinstance(target, type) and target.__module__ == self.test_module and target.__name__ in self.decorated
+
+    def _define(self, cls: type, name: str, value: Any) -> None:
+        """Set an attribute of a class that the test gives to a decorator of the program."""
+        if name.startswith("__") and name.endswith("__") and name not in NAMES:
+            raise AttributeError(f"type object {cls.__name__!r} attribute {name[:100]!r} is read-only")
+        setattr(cls, name, _DefinedEquality(value, self) if name == "__eq__" and isinstance(value, Remote) else value)
+
+    def check_equality(self, answers: Callable[[Any], Any], other: Any) -> Any:
+        """Return what such a method answers; breaks off if it is the same for objects with other content."""
+        others = [other]
+        for name, item in vars(other).items() if type(other).__module__ == self.test_module else ():
+            if is_alterable(item):
+                others.append(copy.copy(other))
+                vars(others[-1])[name] = different_value(item, self.peer.vocabulary if self.peer else tuple)
+        _random.shuffle(others)
+        found = [answers(item) for item in others]
+        answer = found[[item is other for item in others].index(True)]
+        if answer and len(others) > 1 and all(found) and self.peer is not None:
+            raise self.peer.equals_everything(other)
+        return answer
+
     def _check_name(self, target: Any, name: str) -> None:
         private = name.startswith("__") and name.endswith("__") and name not in _READABLE
+        if name == "__dict__" and type(target).__module__ == self.test_module and not isinstance(target, type):
+            return
         if private or name in _FRAMES:
             raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")
         if _is_mock(target) and (name in _OF_MOCKS or name.startswith(("assert_", "_mock"))):
@@ -598,7 +656,29 @@ class ObjectServer:
             raise AttributeError(f"{kind.__name__!r} object attribute {name[:100]!r} is read-only")
 
 
-_random = random.SystemRandom()
+class _DefinedEquality:
+    """The ``__eq__`` that a decorator of the program gives a class of the test."""
+
+    def __init__(self, function: Any, served: ObjectServer) -> None:
+        self._function, self._served = function, served
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        return (
+            self
+            if obj is None
+            else lambda other: self._served.check_equality(lambda item: self._function(obj, item), other)
+        )
+
+    def __call__(self, obj: Any, other: Any) -> Any:
+        return self.__get__(obj)(other)
+
+
+_random = random.Random()
+
+
+def seed(value: int) -> None:
+    """Ask the same questions again in another run."""
+    _random.seed(value)
 
 
 _BUILTINS = {name: getattr(builtins, name) for name in ("input", "open", "print")}

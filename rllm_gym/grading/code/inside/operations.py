@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .concurrent_calls import NESTED
 from .proxies import ARITHMETIC, ORDER
 
 
@@ -46,6 +47,10 @@ def _exit(target: Any, error: BaseException | None) -> Any:
 
 def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _special(name: str) -> Callable[..., Any]:
+    return lambda target, *args: getattr(type(target), name)(target, *args)
 
 
 BINARY: dict[str, Callable[..., Any]] = {
@@ -100,8 +105,14 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "deepcopy": copy.deepcopy,
     "signature": _signature,
     "aiter": aiter,
+    "isinstance": lambda cls, value: isinstance(value, cls),
+    **{name: _special(f"__{name}__") for name in ("get", "set", "delete", "set_name")},
     **BINARY,
 }
+
+
+_TURN_S = 0.002
+"""How long the tasks of one side go on before those of the other side do, in seconds."""
 
 
 class Operations:
@@ -109,8 +120,14 @@ class Operations:
 
     def __init__(self) -> None:
         self._loop: Any = None
+        self._tasks: dict[int, Any] = {}
+        self._started = 0
 
     def do(self, operation: str, operands: list[Any]) -> Any:
+        if operation == "start":
+            return self._start(*operands)
+        if operation in ("poll", "cancel"):
+            return self._poll(*operands, cancel=operation == "cancel")
         if operation.startswith("await"):
             return self._await(operation, operands)
         function = _OPERATIONS.get(operation)
@@ -118,12 +135,45 @@ class Operations:
             raise TypeError(f"no operation {operation[:40]!r}")
         return function(*operands)
 
+    def _start(self, target: Any) -> tuple[int, str, Any]:
+        """Start to await a value. Returns a number for :meth:`_poll`, and what that returns."""
+
+        async def outcome() -> Any:
+            return await target
+
+        self._started += 1
+        self._tasks[self._started] = self._loop_here()[0].create_task(outcome())
+        return (self._started, *self._poll(self._started))
+
+    def _loop_here(self) -> tuple[Any, bool]:
+        """Return the event loop of this side, and whether it is running."""
+        import asyncio
+
+        try:
+            return asyncio.get_running_loop(), True
+        except RuntimeError:
+            self._loop = self._loop or asyncio.new_event_loop()
+            return self._loop, False
+
+    def _poll(self, number: int, *, cancel: bool = False) -> tuple[str, Any]:
+        """Let the tasks of this side go on; return whether one is ``"done"``, ``"pending"`` or ``"cancelled"``."""
+        import asyncio
+
+        task = self._tasks[number]
+        loop, running = self._loop_here()
+        if cancel:
+            task.cancel()
+        if not running and not task.done():
+            loop.run_until_complete(asyncio.wait({task}, timeout=_TURN_S))
+        if not task.done():
+            return "pending", None
+        del self._tasks[number]
+        return ("cancelled", None) if task.cancelled() else ("done", task.result())
+
     def _await(self, operation: str, operands: list[Any]) -> Any:
         target, *rest = operands
 
         async def outcome() -> Any:
-            if operation == "await":
-                return await target
             name = operation.removeprefix("await_")
             if name == "aclose":
                 return await target.aclose()
@@ -153,6 +203,7 @@ class Operations:
                 outcome.append((False, error))
 
         thread = threading.Thread(target=run)
+        setattr(thread, NESTED, True)
         thread.start()
         thread.join()
         succeeded, value = outcome[0]

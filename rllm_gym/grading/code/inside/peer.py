@@ -7,21 +7,28 @@ nest in both directions. The table of exported objects and their numbers is kept
 from __future__ import annotations
 
 import builtins
+import contextlib
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from json import dumps, loads
 from typing import Any, Protocol
 
 from . import proxies
-from .callable_kinds import callable_kind, wrap_proxy
+from .callable_kinds import awaited, callable_kind, wrap_proxy
 from .channel import FrameTooLarge
 from .codec import Codec, ForbiddenType, MalformedMessage, Tree, Uncodable, expect
+from .concurrent_calls import NESTED, ConcurrentCalls
 from .proxies import Link, Remote, RemoteType, Unsupported, link_of
 from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
 _FEW_BYTES = 1 << 20
+
+_PAUSE_S = 0.001
+"""Time between two questions whether a pending call has ended, in seconds."""
 
 _BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
@@ -29,6 +36,15 @@ _BUILTIN_ERRORS: dict[str, type[BaseException]] = {
 _NEVER_CROSS = (KeyboardInterrupt, GeneratorExit)
 _ENDS_OF_ITERATION = (StopIteration, StopAsyncIteration)
 _ITERATING = frozenset({"next", "send", "throw", "await_anext", "await_asend"})
+
+
+def _references_of_an_entry() -> int:
+    entry = [object(), 0]
+    return sys.getrefcount(entry[0])
+
+
+_ALONE = _references_of_an_entry()
+"""The result of ``sys.getrefcount`` for an object that only the table of exported objects refers to."""
 
 
 class Transport(Protocol):
@@ -65,7 +81,7 @@ class Peer:
     ) -> None:
         self._transport = transport
         self._serve = serve
-        self._guarded = guarded
+        self.guarded = guarded
         self.heap = SharedContainers(first, detached=detached)
         self._codec = Codec(self, hostile=guarded)
         self._exports: dict[int, list[Any]] = {}
@@ -73,8 +89,15 @@ class Peer:
         self._classes: dict[int, RemoteType] = {}
         self._next_export = 1
         self._proxies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.kept: dict[int, Any] | None = None
+        """Stand-ins that live as long as their objects, for a program with weak references; ``None``: those in use."""
+        self.reports_unused = False
+        """Whether the other side keeps stand-ins, and learns which objects nothing else refers to."""
         self._wrapped: weakref.WeakKeyDictionary[Any, Link] = weakref.WeakKeyDictionary()
         self._turn = threading.Lock()
+        self._alone = threading.RLock()
+        """Held from a request to its answer, so that no other thread's request is made within it."""
+        self._calls: ConcurrentCalls | None = None
         self._opening = 0
         self.broken = ""
         """The protocol violation of the other side. All its later messages are rejected."""
@@ -94,17 +117,38 @@ class Peer:
         """Send a request and return the answer; raises the exception that the other side raises."""
         if self.broken:
             raise ConversationError(self.broken)
+        thread = threading.current_thread()
+        nested = getattr(thread, NESTED, False)
+        concurrent = self.guarded and threading.active_count() > 1 and not nested
+        with contextlib.nullcontext() if nested else self._alone:
+            message = self._exchange(operation, operands, thread.ident if concurrent else None)
+            if not concurrent or message.get("answer") != "pending":
+                return self._result(message, operation)
+            self._opened(message, "answer")
+        return self._resumed(operation, thread.ident)
+
+    def _resumed(self, operation: str, thread: int | None) -> Any:
+        """Return the answer to a pending call, while the other threads of this side go on."""
+        while True:
+            time.sleep(_PAUSE_S)
+            with self._alone:
+                message = self._exchange("resume", (), thread)
+                if message.get("answer") != "pending":
+                    return self._result(message, operation)
+                self._opened(message, "answer")
+
+    def _exchange(self, operation: str, operands: tuple[Any, ...], thread: int | None) -> dict[str, Any]:
+        message: dict[str, Any] = {"ask": operation} if thread is None else {"ask": operation, "thread": thread}
         with self._turn:
             try:
-                self._send(True, {"ask": operation}, operands)
+                self._send(True, message, operands)
             except (Uncodable, FrameTooLarge) as error:
                 self.unsupported.append(str(error))
                 # Types are refused only for the test's own values. A size may be the program's doing, if it sent much.
                 if isinstance(error, ForbiddenType) or self._bytes_received < _FEW_BYTES:
                     self.ungradable = self.ungradable or str(error)
                 raise Unsupported(str(error), None) from error
-            message = self._receive_answer()
-        return self._result(message, operation)
+            return self._receive_answer()
 
     def _receive_answer(self) -> dict[str, Any]:
         while True:
@@ -127,20 +171,35 @@ class Peer:
                 if not question:
                     raise self._break("unexpected answer: no request is pending")
                 message = self._parsed(data)
-            outcome = self._answer(message)
-            with self._turn:
+            outcome = self._answer(message, concurrent=True)
+            with self._alone, self._turn:
                 self._send_answer(*outcome)
             del message, outcome
 
-    def _answer(self, message: dict[str, Any]) -> tuple[str, Any]:
+    def _answer(self, message: dict[str, Any], *, concurrent: bool = False) -> tuple[str, Any]:
+        operation, operands = "", list[Any]()
+
+        def serve() -> tuple[str, Any]:
+            return self._outcome(lambda: self._serve(operation, operands))
+
+        opened = self._outcome(lambda: self._opened(message, "ask"))
+        if opened[0] == "error":
+            return opened
+        operation, operands = opened[1]
+        thread = message.get("thread") if concurrent else None
+        if thread is None:
+            return serve()
+        self._calls = self._calls or ConcurrentCalls()
+        return self._calls.resume(thread) if operation == "resume" else self._calls.begin(thread, serve)
+
+    def _outcome(self, function: Callable[[], Any]) -> tuple[str, Any]:
         try:
-            operation, operands = self._opened(message, "ask")
-            return "ok", self._serve(operation, operands)
+            return "ok", function()
         except ConversationError:
             raise
         except BaseException as error:
             # Frames reference the arguments, which would keep them alive on this side.
-            error.__traceback__ = error.__traceback__ if self._guarded else self._record_trace(error)
+            error.__traceback__ = error.__traceback__ if self.guarded else self._record_trace(error)
             return "error", error
 
     @staticmethod
@@ -166,6 +225,10 @@ class Peer:
         message["v"] = self._codec.encode_nested(values)
         message |= self.heap.write(self._codec)
         message |= self.attach()
+        if self.reports_unused:
+            message["unused"] = [
+                number for number, entry in self._exports.items() if sys.getrefcount(entry[0]) == _ALONE
+            ]
         if self.released:
             message["del"], self.released = self.released, []
         self._transport.send(question, dumps(message, separators=(",", ":"), check_circular=False).encode())
@@ -196,6 +259,9 @@ class Peer:
             self.heap.read(self._codec, message)
             values = self._codec.decode_nested(message["v"])
             self.heap.read_gone(message)
+            if self.kept is not None:
+                for number in message.get("unused", ()):
+                    self.kept.pop(number, None)
             for number, count in expect(message.get("del", []), list):
                 self._release(expect(number, int), expect(count, int))
             kind = expect(message[key], str)
@@ -312,6 +378,7 @@ class Peer:
             "fields": _fields_of(cls),
             "plain": _plain_base(cls),
             "own_equality": proxies.defines_equality(cls),
+            "decides_instances": type(type(cls).__instancecheck__) is not type(type.__instancecheck__),
         }
         return ["X", number, facts, bases]
 
@@ -370,7 +437,7 @@ class Peer:
         if not isinstance(base, type) or not issubclass(base, BaseException):
             raise MalformedMessage("the base of a class is not a class")
         forbidden = not issubclass(base, Exception) or issubclass(base, _ENDS_OF_ITERATION)
-        return Exception if self._guarded and forbidden else base
+        return Exception if self.guarded and forbidden else base
 
     def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
         kind = self._codec.decode(cls)
@@ -387,6 +454,8 @@ class Peer:
         if flavour == "":
             created = object.__new__(kind)
             object.__setattr__(created, "_rllm_link", link)
+            if self.kept is not None:
+                self.kept[number] = created
         else:
             proxy = object.__new__(kind)
             object.__setattr__(proxy, "_rllm_link", link)
@@ -408,7 +477,7 @@ class Peer:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise MalformedMessage("unknown name of an exception")
-        if self._guarded and issubclass(kind, _NEVER_CROSS):
+        if self.guarded and issubclass(kind, _NEVER_CROSS):
             kind = RuntimeError
         return self._completed(_new_exception(kind, self._codec.decode_nested(arguments)), cause, trace)
 
@@ -434,9 +503,9 @@ class Peer:
             return held
         link = Link(self, number)
         link.received = 1
-        error = BaseException.__new__(kind, *values)
+        error: Any = kind.__new__(kind, *values)
         error.args = tuple(values)
-        error._rllm_link = link  # type: ignore[attr-defined]
+        error._rllm_link = link
         self._proxies[number] = error
         return self._completed(error, cause, trace)
 
@@ -483,10 +552,7 @@ class Peer:
             raise AttributeError("__signature__") from error
 
     def awaited(self, target: Any) -> Any:
-        async def result() -> Any:
-            return self.ask("await", target)
-
-        return result()
+        return awaited(self, target)
 
     def equal(self, left: Any, right: object) -> Any:
         if left is right:

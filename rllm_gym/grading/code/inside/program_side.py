@@ -10,7 +10,6 @@ import json
 import linecache
 import os
 import sys
-import traceback
 import types
 import warnings
 from typing import Any
@@ -112,6 +111,8 @@ class ProgramSide:
         if "logging" in source:
             self._printed.record_logs()
         self._peer = Peer(RelayConnection(channel), self._serve, first=1, guarded=False)
+        self._peer.kept = {} if "weakref" in source else None
+        self._undefined: set[str] = set()
         self._files: Files | None = None
         self._patches: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._environment: dict[str, str | None] = {}
@@ -205,7 +206,19 @@ class ProgramSide:
             return self._unpatch(*operands)
         if operation == "seed":
             return _seed(*operands)
+        if operation == "call" and self._undefined:
+            self._define_classes()
         return self._operations.do(operation, operands)
+
+    def _define_classes(self) -> None:
+        """Take classes from the tests that the program uses and does not define, such as the nodes of a tree."""
+        for name in list(self._undefined):
+            if name not in vars(self._module):
+                found = self._peer.ask("test class", name)
+                if not isinstance(found, type):
+                    continue
+                setattr(self._module, name, found)
+            self._undefined.discard(name)
 
     def _load(self) -> str:
         """Run the program as a module; return the error message, or an empty string."""
@@ -214,12 +227,17 @@ class ProgramSide:
         try:
             code = compile(self._source, FILE, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+            import traceback
+
             return "".join(traceback.format_exception_only(error))[:4000]
+        self._undefined = _undefined_names(self._source)
         sys.modules["solution"] = self._module
         self._module.__file__ = FILE
         try:
             exec(code, self._module.__dict__)  # noqa: S102 - this is the sandbox
         except BaseException as error:
+            import traceback
+
             tail = error.__traceback__.tb_next if error.__traceback__ else None
             return "".join(traceback.format_exception(type(error), error, tail))[-4000:] or "the program ended"
         return ""
@@ -251,6 +269,24 @@ class ProgramSide:
 
     def _solution(self) -> Any:
         return vars(self._module).get("Solution")
+
+
+def _undefined_names(source: str) -> set[str]:
+    """Return a few names like those of classes that a program uses and never binds."""
+    import ast
+
+    used: set[str] = set()
+    bound = set(dir(builtins))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+    return set(sorted(name for name in used - bound if name[:1].isupper())[:5])
 
 
 def _equal(left: Any, right: Any) -> bool:

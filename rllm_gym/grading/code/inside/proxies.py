@@ -23,7 +23,10 @@ class RemoteOperations(Protocol):
         released: Numbers of deleted stand-ins, and how often each was received.
         unsupported: Features that the test needs and this grader does not support.
         ungradable: Why the test cannot be run, whatever the program.
+        guarded: Whether the other side is untrusted.
     """
+
+    guarded: bool
 
     released: list[tuple[int, int]]
     unsupported: list[str]
@@ -139,6 +142,9 @@ class RemoteType(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         link = cls._rllm_class_link
+        if link is not None and name in NAMES and not link.peer.guarded:
+            link.peer.ask("setattr", cls, name, value)  # a decorator of the program, for a class of the test
+            return
         if link is None or name.startswith("_abc_") or _is_private(name):
             type.__setattr__(cls, name, value)
             return
@@ -175,6 +181,13 @@ class RemoteType(type):
     def __dir__(cls) -> Any:
         return _ask_type(cls, "dir")
 
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if type.__instancecheck__(cls, instance):
+            return True
+        link = cls._rllm_class_link
+        decides = link is not None and cls._rllm_facts.get("decides_instances") is True
+        return decides and link_of(instance) is None and _ask_type(cls, "isinstance", instance) is True
+
     # Positional, because a class statement may have a keyword of any name.
     def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> RemoteType:
         if "_rllm_facts" not in names:
@@ -207,7 +220,7 @@ def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: d
     for cls in created.__mro__:
         if isinstance(cls, RemoteType) and cls._rllm_class_link is not None:
             for function in filter(_is_method_name, link.peer.ask("functions", cls)):
-                special = function in _NAMES
+                special = function in NAMES
                 if special and cls is created:
                     # Operators of its objects are those of stand-ins, also where super() finds those of its bases.
                     if function not in vars(cls) and not issubclass(cls, BaseException):
@@ -219,7 +232,7 @@ def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: d
 
 def _is_method_name(name: Any) -> bool:
     dunder = type(name) is str and name.startswith("__") and name.endswith("__")
-    return type(name) is str and not name.startswith("_rllm") and (not dunder or name in _NAMES or name == "__init__")
+    return type(name) is str and not name.startswith("_rllm") and (not dunder or name in NAMES or name == "__init__")
 
 
 def _operator(name: str) -> Any:
@@ -268,7 +281,7 @@ class _InheritedMethod:
             return link.peer.ask("getattr", owner, self._name)
         # The first class that has the method is asked through the object; the others are meant by super().
         first = next(cls for cls in type(obj).__mro__ if self._name in vars(cls))
-        if first is self._cls and self._name in _NAMES:
+        if first is self._cls and self._name in NAMES:
             return types.MethodType(_operator(self._name), obj)
         if first is self._cls:
             return link.peer.ask("getattr", obj, self._name)
@@ -426,10 +439,10 @@ ARITHMETIC = [
     "xor",
 ]
 ORDER = ["lt", "le", "gt", "ge"]
-WITH_ARGUMENTS = ["call", "getitem", "setitem", "delitem", "enter", "exit"]
+WITH_ARGUMENTS = ["call", "getitem", "setitem", "delitem", "enter", "exit", "get", "set", "delete", "set_name"]
 AWAITED = ["aenter", "aexit", "anext"]
 
-_NAMES = frozenset(
+NAMES = frozenset(
     [f"__{name}__" for name in UNARY + ORDER + WITH_ARGUMENTS + AWAITED]
     + [f"__{prefix}{name}__" for name in ARITHMETIC for prefix in ("", "r", "i")]
     + ["__contains__", "__await__", "__aiter__", "__eq__", "__hash__", "__str__", "__repr__", "__format__"]
@@ -447,7 +460,7 @@ def methods_of(cls: type) -> list[str]:
     found = set()
     for base in cls.__mro__:
         if base not in (object, BaseException, Exception):
-            found |= {name for name in vars(base) if name in _NAMES and vars(base)[name] is not None}
+            found |= {name for name in vars(base) if name in NAMES and vars(base)[name] is not None}
     return sorted(found)
 
 

@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import sys
-import traceback
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -54,6 +53,8 @@ class TestReporter:
         kind = type(error).__name__
         if not self.show:
             return f"the test failed: {kind}"
+        import traceback
+
         lines = traceback.extract_tb(error.__traceback__)
         own = [line for line in lines if line.filename in ("test.py", "setup.py")]
         place = where or (f"line {own[-1].lineno}" if own else "")

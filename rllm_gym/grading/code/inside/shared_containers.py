@@ -93,6 +93,10 @@ class SharedContainers:
         """Return the containers that this side created and the other side still holds."""
         return [entry.obj for number, entry in self._entries.items() if number % 2 == self._first]
 
+    def snapshots(self) -> dict[int, Any]:
+        """Return the elements of the containers of this side, by their ids."""
+        return {id(obj): snapshot_of(obj) for obj in self.own()}
+
     # Writing
 
     def write(self, codec: Codec) -> dict[str, Any]:
@@ -102,11 +106,11 @@ class SharedContainers:
         changes: list[Tree] = []
         for number, entry in list(self._entries.items()):
             if entry.snapshot is not _MISSING and _differs(entry.obj, entry.snapshot):
-                entry.snapshot = _snapshot(entry.obj)
+                entry.snapshot = snapshot_of(entry.obj)
                 changes.append([number, *_contents_to_tree(codec, entry.obj)])
         while self._fresh:
             entry = self._entries[number := self._fresh.pop()]
-            entry.snapshot = _snapshot(entry.obj)
+            entry.snapshot = snapshot_of(entry.obj)
             news.append([number, *_contents_to_tree(codec, entry.obj)])
         self._copies.clear()
         gone = []
@@ -145,7 +149,7 @@ class SharedContainers:
             if _KINDS.get(type(changed.obj)) != kind and not (kind in ("nd", "array") and _is_array(changed.obj)):
                 raise MalformedMessage("a change of a container into another type")
             if number % 2 == self._first:
-                before = changed.snapshot if changed.snapshot is not _MISSING else _snapshot(changed.obj)
+                before = changed.snapshot if changed.snapshot is not _MISSING else snapshot_of(changed.obj)
                 self.changed_by_other.append((changed.obj, before))
             changed.snapshot = _MISSING
             filling.append((changed, rest))
@@ -154,7 +158,7 @@ class SharedContainers:
         # Only after all are filled: hashing an element of a set may call the other side, which must not see incomplete
         # data.
         for entry, _rest in filling:
-            entry.snapshot = _snapshot(entry.obj)
+            entry.snapshot = snapshot_of(entry.obj)
 
     def read_gone(self, message: dict[str, Any]) -> None:
         """Drop what the other side dropped, after the values are decoded."""
@@ -227,7 +231,7 @@ def _is_array(value: Any) -> bool:
     return module == "array" and kind is sys.modules["array"].array
 
 
-def _snapshot(obj: Any) -> Any:
+def snapshot_of(obj: Any) -> Any:
     """Return the elements themselves, to detect changes by identity, since the program may define equality."""
     kind = type(obj)
     if kind is list or kind is deque or kind is set:
@@ -251,7 +255,7 @@ def _differs(obj: Any, snapshot: Any) -> bool:
         return bool(bytes(obj) != snapshot)
     if getattr(obj, "dtype", None) is not None and obj.dtype.hasobject:
         return bool(obj.shape != snapshot[0]) or not _same(obj.flat, snapshot[1])
-    return bool(_snapshot(obj) != snapshot)
+    return bool(snapshot_of(obj) != snapshot)
 
 
 def _same(items: Any, snapshot: tuple[Any, ...]) -> bool:

@@ -13,19 +13,21 @@ import importlib
 import itertools
 import json
 import os
+import random
 import sys
 import types
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from . import argument_mutation, guard
 from .channel import FrameChannel
 from .files import Files
 from .free_names import FreeNames, module_named, own_value
 from .guard import GuardedPeer, ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import ConversationError
-from .proxies import Remote, RemoteType, refresh
+from .proxies import NAMES, Remote, RemoteType, refresh
 from .runners import RUNNERS, TestReporter
 
 MODULE = "test_solution"
@@ -118,6 +120,7 @@ class TestSide:
             wire, served, detached=config["detached"], mutation=config["mutation"], alter=config["alter"]
         )
         served.peer = self.peer
+        self.peer.reports_unused = config["weak"]
         self._takes_files = False
         self._environment: Callable[[], dict[str, Any]] | None = None
         self.peer.attached = self._attached
@@ -175,6 +178,8 @@ class TestSide:
         solution = Solution("solution")
         solution._rllm_side, solution._rllm_replaced = self, {}
         sys.modules["solution"] = solution
+        if self.config["seed"] is not None:
+            self._seed(self.config["seed"])
         self._adapt_library(self.config["setup"] + self.config["test"])
         self.peer.vocabulary = functools.cache(lambda: _constants([setup, test]))
         module = types.ModuleType(MODULE)
@@ -182,6 +187,13 @@ class TestSide:
         namespace = module.__dict__
         if self.config["style"] == "assert":
             namespace["__name__"] = self.peer.served.test_module = _MAIN
+        served = self.peer.served
+        served.decorated = frozenset(
+            node.name
+            for node in itertools.chain(ast.walk(setup), ast.walk(test))
+            if isinstance(node, ast.ClassDef) and node.decorator_list
+        )
+        served.data_classes = lambda name: _data_class(namespace.get(name), served.test_module)
         used = FreeNames([setup, test], first)
         meant = {name for name in used.free if own_value(name, used)[0]}
         solution._rllm_hidden = (used.bound | meant | set(dir(builtins))) - {first}
@@ -214,6 +226,14 @@ class TestSide:
         runner.refresh = lambda: namespace.update({name: self.solution_value(name)[1] for name in plain})
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
         return True
+
+    def _seed(self, seed: int) -> None:
+        """Make this run like others with this seed, except for what the program does."""
+        argument_mutation.seed(seed)
+        guard.seed(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed % 2**32)
 
     def names(self) -> list[str]:
         names = self.peer.ask("names")
@@ -270,8 +290,6 @@ class TestSide:
         if "monkeypatch" in text and self.config["style"] == "pytest":
             patches.of_pytest()
         if "seed(" in text:
-            import random
-
             random.seed = self._seeding(random.seed, "random")
             if "numpy" in text:
                 import numpy as np
@@ -321,6 +339,19 @@ def _log(name: str, level: int, text: str) -> None:
     logger = logging.getLogger(name)
     if logger.isEnabledFor(level):
         logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), None))
+
+
+def _data_class(value: Any, module: str) -> type | None:
+    """Return a class of the test that does no more than hold data, such as the nodes of a tree; ``None`` for others."""
+    if type(value) is not type or value.__module__ != module or value.__bases__ != (object,):
+        return None
+    own = {
+        name: item
+        for name, item in vars(value).items()
+        if name not in ("__doc__", "__module__", "__dict__", "__weakref__")
+    }
+    special = all(name in NAMES or name in ("__init__", "__slots__", "__annotations__") for name in own)
+    return value if special else None
 
 
 def _path_of(entry: str) -> list[tuple[str, bool]]:
