@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 from rllm_gym.sandbox import bubblewrap, uids
 from rllm_gym.sandbox.errors import SandboxFault
+from rllm_gym.sandbox.inside.landlock_worker import remove
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import LOAD_MODULES, lower_tier_settings, sources, stderr_tail
@@ -252,7 +252,8 @@ class SessionProcess:
         self._stderr = -1
         uids.release(self.user)
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # usually it is gone; else a killed process left a hostile tree
+                remove(self.folder)
 
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")
