@@ -7,8 +7,11 @@ import os
 
 import pytest
 
+from rllm_gym.sandbox import Program, SandboxPool, session_process, worker
 from rllm_gym.sandbox.tier import Tier
-from tests.sandbox.users import RunPython
+from tests.sandbox.users import RunPython, needs
+
+SOURCES = worker.sources
 
 PEER = """
 import ctypes, fcntl, glob, json, os, select, signal, stat, struct, sys, sysconfig
@@ -223,6 +226,30 @@ def test_nothing_done_to_a_visible_file_is_seen_in_another_sandbox(
     if confined_tier is Tier.LANDLOCK:  # docs/sandbox.md: it has the files of the machine
         found = [entry for entry in found if entry[0] in ("watch", "notified")]
     elif os.geteuid() != 0 or "ordinary" in request.node.name:  # docs/sandbox.md: only root can make device files
-        found = [entry for entry in found if not entry[1].startswith("/dev/")]
+        found = [entry for entry in found if entry[0] == "time" or not entry[1].startswith("/dev/")]
     print(found)
     assert not found
+
+
+def test_a_kernel_without_overlays_or_devices_still_has_tier_a(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(Tier.NAMESPACES)
+
+    def refusing(modules: tuple[str, ...]) -> list[tuple[str, str]]:
+        texts = dict(SOURCES(modules))
+        old = texts["private_files"]
+        new = old.replace('"overlay", _KEEP', '"none", _KEEP').replace("os.mknod(", "raise PermissionError; (")
+        assert (new.count('"none", _KEEP'), new.count("raise PermissionError")) == (1, 1)
+        texts["private_files"] = new
+        return list(texts.items())
+
+    source = (
+        "import os, numpy\nopen('x', 'w').write('x')\nprint(open('/dev/null').read() == '', os.listdir('/usr/src'))"
+    )
+    view = worker._VIEW_MODULES
+    monkeypatch.setattr(worker, "sources", lambda names: refusing(names) if names == view else SOURCES(names))
+    monkeypatch.setattr(session_process, "sources", refusing)
+    with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
+        assert pool.run_sync(Program(source)).stdout == b"True []\n"
+        with pool.open_session_sync() as session:
+            session.write_sync("main.py", source.encode())
+            assert session.exec_sync("python3 main.py").output == b"True []\n"
