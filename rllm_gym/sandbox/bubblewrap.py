@@ -2,7 +2,8 @@
 
 ``bwrap`` creates the mounts and the process, network, IPC and host-name namespaces. As root it does so with root's
 rights, so that a Python below a private directory can be mounted. The process that it starts is trusted: it drops the
-rest of its rights itself (see ``inside/worker.py``) before any hostile code runs.
+rest of its rights itself (see ``inside/worker.py``) before any hostile code runs; before that it replaces the mounts by
+others with files of their own (``inside/private_files.py``).
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.runtime import Runtime
 
 SCRATCH = "/scratch"
 """The path of a program's scratch space inside. The working directory, ``/tmp`` and ``/dev/shm`` are parts of it."""
+
+HOST = "/host"
+"""The path of the machine's tree inside while the process that ``bwrap`` starts sets up the sandbox."""
 
 UID = 1000
 """The user id of programs inside; the user's name there is ``sandbox``."""
@@ -25,6 +30,9 @@ _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 READABLE = ("/usr", *_SYSTEM, *_ETC)
 """System paths, besides the runtime, that are mounted here and that stay readable in the lower tiers."""
+
+EMPTY = tuple(path for path in ("/usr/local", "/usr/src") if os.path.isdir(path))
+"""Directories below readable ones that appear empty, except for what the runtime has there."""
 
 _TEXTS = {
     "/etc/passwd": f"root:x:0:0:root:/:/bin/false\nsandbox:x:{UID}:{UID}:sandbox:/tmp:/bin/sh\n",
@@ -59,7 +67,13 @@ def temporary_directory(runtime: Runtime) -> str:
 
 
 class BubblewrapCommand:
-    """One ``bwrap`` command line and the descriptors it reads its small files from. Close it once the process runs."""
+    """One ``bwrap`` command line and the descriptors it reads its small files from. Close it once the process runs.
+
+    Attributes:
+        command: The command line.
+        fds: The descriptors that it needs.
+        view: The settings of ``inside/private_files.py``, which the started process has to call.
+    """
 
     def __init__(
         self,
@@ -87,34 +101,48 @@ class BubblewrapCommand:
                 "sandbox='namespaces' needs bubblewrap, and 'bwrap' was not found: apt-get install bubblewrap"
             )
         self.fds: list[int] = []
+        self._sources: dict[str, tuple[str, str]] = {}
         root = os.geteuid() == 0
         arguments = ["--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--chdir", "/"]
         arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         arguments += ["--hostname", "sandbox"]
-        if root:  # the worker mounts /proc and changes to an unprivileged user itself
-            arguments += ["--cap-add", "ALL", "--dir", "/proc"]
+        arguments += ["--cap-add", "ALL"]  # as an ordinary user: in the user namespace that bwrap creates
+        if root:  # the process mounts /proc and changes to an unprivileged user itself
+            arguments += ["--dir", "/proc"]
         else:
             arguments += ["--unshare-user", "--uid", str(UID), "--gid", str(UID), "--proc", "/proc"]
         arguments += self._mounts(runtime)
-        arguments += extra
+        arguments += ["--dir", HOST, "--bind", "/", HOST, *extra]
         arguments += ["--remount-ro", "/"]
         for name, value in (environment(runtime) if variables is None else variables).items():
             arguments += ["--setenv", name, value]
         self.command = [bwrap, *arguments, "--", *command]
+        empty = [*EMPTY, *runtime.hidden]
+        self.view: dict[str, Any] = {
+            "host": HOST,
+            "keep_host": False,
+            "room": SCRATCH,
+            "proc": root,
+            "devices": [f"/dev/{name}" for name in DEVICES],
+            "own": empty,
+            "sources": self._sources,
+        }
 
     def _mounts(self, runtime: Runtime) -> list[str]:
-        arguments = ["--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/local"]
+        arguments = self._directory("/usr", "/usr")
+        for path in EMPTY:
+            arguments += ["--tmpfs", path]
         for path in _SYSTEM:
             if os.path.islink(path):
                 arguments += ["--symlink", os.readlink(path), path]
             elif os.path.isdir(path):
-                arguments += ["--ro-bind", path, path]
+                arguments += self._directory(path, path)
         arguments += self._parents([*_ETC, *_TEXTS, *(inside for inside, _ in runtime.files), runtime.python])
         for path in _ETC:
             if os.path.exists(path):
-                arguments += ["--ro-bind", os.path.realpath(path), path]
+                arguments += self._entry(os.path.realpath(path), path)
         for path, text in _TEXTS.items():
-            arguments += ["--perms", "0644", "--ro-bind-data", str(self._holding(text)), path]
+            arguments += ["--perms", "0644", "--file", str(self._holding(text)), path]
         arguments += ["--dir", "/dev"]
         for name in DEVICES:
             arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
@@ -125,16 +153,26 @@ class BubblewrapCommand:
             arguments += ["--symlink", f"{SCRATCH[1:]}/tmp", "/tmp"]
         arguments += ["--symlink", f"{SCRATCH}/shm", "/dev/shm"]
         for inside, outside in runtime.files:
-            arguments += ["--ro-bind", outside, inside]
+            as_source = self._directory if os.path.isdir(outside) else self._entry
+            arguments += as_source(os.path.realpath(outside), inside)
         for path, target in runtime.links:
             arguments += ["--symlink", target, path]
         for path in runtime.hidden:
             arguments += ["--tmpfs", path]
         for name, outside in runtime.packages:
-            arguments += ["--ro-bind", outside, os.path.join(runtime.site, name)]
-        for path in ("/usr/local", *runtime.hidden):
+            arguments += self._entry(outside, os.path.join(runtime.site, name))
+        for path in (*EMPTY, *runtime.hidden):
             arguments += ["--remount-ro", path]
         return arguments
+
+    def _directory(self, outside: str, inside: str) -> list[str]:
+        self._sources[inside] = (outside, "")
+        return ["--ro-bind", outside, inside]
+
+    def _entry(self, outside: str, inside: str) -> list[str]:
+        """Mount a file, or one of several directories with the same parent. The parent becomes the overlay."""
+        self._sources[inside] = os.path.split(outside)
+        return ["--ro-bind", outside, inside]
 
     @staticmethod
     def _parents(paths: Sequence[str]) -> list[str]:

@@ -216,7 +216,7 @@ class Container:
             raise SandboxFault(f"'docker run' could not be started: {error}") from error
         finally:
             theirs.close()
-        settings = json.dumps({"confinement": "container", "mount_proc": False, "folder": None,
+        settings = json.dumps({"confinement": "container", "view": None, "folder": None,
                                "modules": sources(MODULES)}).encode()  # fmt: skip
         try:
             ours.settimeout(_START_S)

@@ -14,7 +14,7 @@ from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox import bubblewrap
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import SandboxSession, SessionLimits
-from rllm_gym.sandbox.session_process import HOST, SessionProcess
+from rllm_gym.sandbox.session_process import SessionProcess
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import DirectoryStats, directory_stats
 
@@ -55,7 +55,7 @@ class SessionPool:
         try:
             order = {
                 "scratch": host.scratch,
-                "host": HOST,
+                "host": bubblewrap.HOST,
                 "user": host.user,
                 "inside": bubblewrap.UID,
                 "base": _describe(base) if base is not None else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 from rllm_gym.sandbox import bubblewrap, uids
 from rllm_gym.sandbox.errors import SandboxFault
+from rllm_gym.sandbox.inside.landlock_worker import remove
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import LOAD_MODULES, lower_tier_settings, sources, stderr_tail
@@ -26,17 +26,16 @@ from rllm_gym.sandbox.worker import LOAD_MODULES, lower_tier_settings, sources, 
 WORKDIR = "/workspace"
 """The path of the workspace inside, in tier A."""
 
-HOST = "/host"
-"""The path of the host's tree inside until the workspace has been created. No hostile code runs before that."""
-
 _FRAME = struct.Struct(">II")
 _MAX_HEADER, _MAX_BODY = 1 << 28, 1 << 31
 _START_S = 120.0
 _END_S = 20.0
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-MODULES = ("syscalls", "seccomp", "processes", "files", "mounts", "workspace", "command_confinement", "session")
-_LOWER_MODULES = ("syscalls", "processes", "landlock", "seccomp", "named_memory", "landlock_worker", *MODULES[3:])
+_COMMON = ("files", "mounts", "workspace", "command_confinement", "session")
+MODULES = ("syscalls", "seccomp", "processes", *_COMMON)
+_NAMESPACE_MODULES = (*MODULES[:-1], "private_files", MODULES[-1])
+_LOWER_MODULES = ("syscalls", "processes", "landlock", "seccomp", "named_memory", "landlock_worker", *_COMMON)
 _BOOT = f"""
 import json, sys, types
 reading, writing, owner, sources = map(int, sys.argv[1:5])
@@ -152,16 +151,14 @@ class SessionProcess:
             command = [self.runtime.python, "-I", "-S", "-B", "-c", _BOOT, *map(str, (control, *fds))]
             settings: dict[str, Any] = {
                 "confinement": _CONFINEMENT[self.tier],
-                "mount_proc": self.tier is Tier.NAMESPACES and self.user is not None,
+                "view": None,
                 "folder": None,
             }
             if self.tier is Tier.NAMESPACES:
-                extra = ["--dir", WORKDIR, "--dir", HOST, "--bind", "/", HOST]
-                if self.user is None:
-                    extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap creates
-                outer = bubblewrap.BubblewrapCommand(self.runtime, command, extra=extra)
+                outer = bubblewrap.BubblewrapCommand(self.runtime, command, extra=["--dir", WORKDIR])
                 command, fds = outer.command, [*fds, *outer.fds]
-                settings["modules"] = sources(MODULES)
+                # The tree of the machine stays until the workspace has been created.
+                settings |= {"view": outer.view | {"keep_host": True}, "modules": sources(_NAMESPACE_MODULES)}
             else:
                 self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
                 settings |= lower_tier_settings(self.runtime, self.folder)
@@ -255,7 +252,8 @@ class SessionProcess:
         self._stderr = -1
         uids.release(self.user)
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # usually it is gone; else a killed process left a hostile tree
+                remove(self.folder)
 
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")

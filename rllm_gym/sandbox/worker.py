@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.sandbox import uids
-from rllm_gym.sandbox.bubblewrap import DEVICES, READABLE, SCRATCH, BubblewrapCommand, environment
+from rllm_gym.sandbox.bubblewrap import DEVICES, EMPTY, READABLE, SCRATCH, BubblewrapCommand, environment
 from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
 from rllm_gym.sandbox.inside.landlock_worker import open_to_others, remove
 from rllm_gym.sandbox.program import Ended, Program, ProgramResult
@@ -45,6 +45,7 @@ _LONGEST_NAME = 85
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
 _MODULES = ("syscalls", "processes", "seccomp", "main_module", "program", "worker")
+_VIEW_MODULES = ("syscalls", "mounts", "private_files")
 _LOWER_MODULES = (*_MODULES[:3], "landlock", "named_memory", "landlock_worker", *_MODULES[3:])
 LOAD_MODULES = """
 package = "rllm_gym.sandbox.inside"
@@ -77,6 +78,17 @@ if request is not None:
     sys.modules[package + ".main_module"].run(source, args, modules, home)
 """
 
+_ISOLATE = f"""
+import json, os, sys, types
+with open(int(sys.argv[1]), "rb") as file:
+    settings = json.load(file)
+{LOAD_MODULES}
+sys.modules[package + ".private_files"].isolate(settings)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""The first program of a worker with namespaces. Python is then started again, from its own copy of the files: a fork
+of the worker can lock the file ``/proc/self/exe``."""
+
 
 def sources(modules: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the name and text of modules of ``inside``, to send to a worker."""
@@ -108,7 +120,7 @@ def lower_tier_settings(runtime: Runtime, folder: str) -> dict[str, Any]:
         "scratch": scratch,
         "path": [site],
         "readable": [runtime.python, *outside, site, *READABLE],
-        "without": ["/usr/local", *runtime.hidden],
+        "without": [*EMPTY, *runtime.hidden],
         "devices": [f"/dev/{name}" for name in DEVICES],
     }
 
@@ -183,15 +195,18 @@ class WorkerProcess:
             command = [runtime.python, "-c", _BOOT, *map(str, fds)]
             variables: dict[str, str] = {}
             if self.tier is Tier.NAMESPACES:
-                outer = BubblewrapCommand(runtime, command)
+                view_fd = os.memfd_create("view", os.MFD_CLOEXEC)
+                first = [runtime.python, "-I", "-S", "-B", "-c", _ISOLATE, str(view_fd)]
+                outer = BubblewrapCommand(runtime, [*first, *command])
+                outer.fds.append(view_fd)
                 command, fds = outer.command, [*fds, *outer.fds]
+                _write_json(view_fd, outer.view | {"modules": sources(_VIEW_MODULES)})
             else:
                 self._folder = tempfile.mkdtemp(prefix="rllm-gym-", dir=_temporary(self._uid))
                 settings |= lower_tier_settings(runtime, self._folder)
                 variables = environment(runtime) | {"PYTHONPATH": settings["path"][0]}
                 command[1:1] = ["-S"]
-            os.write(sources_fd, json.dumps(settings).encode())
-            os.lseek(sources_fd, 0, os.SEEK_SET)
+            _write_json(sources_fd, settings)
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -465,6 +480,11 @@ def _socket_of(fd: int) -> socket.socket:
         os.close(fd)
         raise ValueError("the channel is not a socket")
     return socket.socket(fileno=fd)
+
+
+def _write_json(fd: int, value: Any) -> None:
+    os.write(fd, json.dumps(value).encode())
+    os.lseek(fd, 0, os.SEEK_SET)
 
 
 def _ignore_os_errors() -> contextlib.suppress:

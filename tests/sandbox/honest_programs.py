@@ -109,6 +109,18 @@ HONEST: dict[str, tuple[Program, bytes]] = {
         "    f.write('x')\n    f.seek(0)\n    print(f.read(), os.listdir(d))",
         "x []\n",
     ),
+    "file locks between processes": _case(
+        "import fcntl, multiprocessing\ndef taken(kind):\n    with open('lock', 'w') as f:\n        try:\n"
+        "            kind(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return False\n        except OSError:\n            return True\n"
+        "if __name__ == '__main__':\n    f = open('lock', 'w')\n    fcntl.flock(f, fcntl.LOCK_EX)\n    fcntl.lockf(f, fcntl.LOCK_EX)\n"
+        "    with multiprocessing.Pool(1) as pool:\n        print(pool.map(taken, [fcntl.flock, fcntl.lockf]))",
+        "[True, True]\n",
+    ),
+    "sqlite with a write-ahead log": _case(
+        "import sqlite3\na, b = sqlite3.connect('db'), sqlite3.connect('db')\nprint(a.execute('pragma journal_mode=wal').fetchall())\n"
+        "a.execute('create table t(x)')\na.execute('insert into t values (1)')\na.commit()\nprint(b.execute('select * from t').fetchall())",
+        "[('wal',)]\n[(1,)]\n",
+    ),
     "sqlite": _case(
         "import sqlite3\nfor name in ':memory:', 'db':\n    c = sqlite3.connect(name)\n    c.execute('create table t(x)')\n"
         "    c.execute('insert into t values (1)')\n    c.commit()\n    print(c.execute('select * from t').fetchall())",

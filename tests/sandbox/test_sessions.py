@@ -71,6 +71,7 @@ ATTACKS = [
     "(setsid sleep <4545> &); kill -KILL $PPID; sleep <60>",
     "kill -KILL 1; kill -STOP 1; kill -INT 1; kill -TERM 1; echo x > /proc/1/oom_score_adj; cat /proc/1/mem",
     "chmod 000 . .. $HOME",
+    "mkdir -m 0300 d; sleep 0.3",
     "ulimit -f unlimited; head -c 200000000 /dev/zero > big; sleep 0.3",
     "i=0; while [ $i -lt 5000 ]; do : > f$i || break; i=$((i+1)); done; sleep 0.3",
     "rm -rf $PWD $PWD/* $PWD/.*",
@@ -557,9 +558,10 @@ class TestLifecycle:
                         expected = {"f": TreeFile("file", b"new"), "d/x": TreeFile("file", b"1\\n")}
                         assert session.read_tree_sync() == changes.written == expected
                         for hostile in ("f() { f | f & }; f; sleep 9", "kill -9 -1", "kill -9 $PPID; sleep 9",
-                                        "kill -STOP -1; sleep 9", "rm -rf $PWD; ln -s /etc $PWD"):
+                                        "kill -STOP -1; sleep 9", "rm -rf $PWD; ln -s /etc $PWD", "mkdir -m 0300 d"):
                             session.exec_sync(hostile, 0.4)
-                            assert session.exec_sync("echo alive").output.endswith(b"alive\\n"), hostile
+                            result = session.exec_sync("sleep 0.3; echo alive")
+                            assert result.output.endswith(b"alive\\n"), (hostile, result)
                         print(sandbox, session.overlay if sandbox == "namespaces" else "")
             assert (base / "f").read_text() == "old"
             assert os.geteuid() != 0

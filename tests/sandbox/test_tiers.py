@@ -412,6 +412,10 @@ SCRATCH = {
     "one": "with open('big', 'wb') as file:\n    for n in range(100):\n        file.write(bytes(1 << 20))\n",
     "empty files": "for n in range(5000):\n    open(str(n), 'w').close()\n",
     "directories": "import os, tempfile\nfor n in range(5000):\n    os.mkdir(f'{tempfile.gettempdir()}/{n}')\n",
+    "below what a path can name": (
+        "import os\nfor n in range(600):\n    os.mkdir('deep' * 4)\n    os.chdir('deep' * 4)\n"
+        "for n in range(100):\n    with open(str(n), 'wb') as file:\n        file.write(bytes(1 << 20))\n"
+    ),
     "out of sight": (
         "import os\nos.mkdir('closed', 0o300)\nfor n in range(100):\n    with open(f'closed/{n}', 'wb') as file:\n"
         "        file.write(bytes(1 << 20))\n"

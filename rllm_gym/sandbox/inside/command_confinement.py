@@ -14,6 +14,7 @@ from typing import Any
 from rllm_gym.sandbox.inside import seccomp, syscalls, workspace
 
 _OPEN_FILES = 1024
+_ROUNDS = 40
 _MEGABYTE = 1 << 20
 
 
@@ -133,7 +134,9 @@ class UnprivilegedConfinement:
         allowed = dict(limits)
         allowed["workspace_mb"] = size + opened.filled_bytes // _MEGABYTE + 1
         allowed["workspace_files"] = count + opened.filled_files
-        while self.exceeded((), 0, allowed):
+        for _ in range(_ROUNDS):  # not for ever: what a background process hides cannot be counted
+            if not self.exceeded((), 0, allowed):
+                break
             allowed["workspace_mb"] += size // 4 + 1
             allowed["workspace_files"] += count // 4 + 1
         return allowed

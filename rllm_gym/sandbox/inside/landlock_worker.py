@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import stat
@@ -27,6 +28,9 @@ together."""
 
 _OWN_FILES = 6
 """Number of entries in a program's scratch directory that it did not create."""
+
+_LONG_PATH = 3500
+"""Length of a path from which its directory is read through a descriptor. The kernel's limit is 4096."""
 
 _FILL = stat.S_IWUSR | stat.S_IXUSR
 _HIDDEN_S = 0.25
@@ -182,28 +186,54 @@ def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]
     Stops above either limit. Content that cannot be counted counts as too much.
     """
     size, count = 0, 0
-    todo = [directory]
-    while todo and size <= size_limit and count <= count_limit:
-        path = todo.pop()
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    count += 1
-                    status = entry.stat(follow_symlinks=False)
-                    size += status.st_blocks * 512
-                    if stat.S_ISDIR(status.st_mode):
-                        todo.append(entry.path)
-                    if size > size_limit or count > count_limit:
-                        break
-        except PermissionError:
-            # Its owner may fill it without reading it. A directory that its owner may not enter stays as empty as it
-            # was created.
-            with contextlib.suppress(OSError):
-                if os.lstat(path).st_mode & _FILL == _FILL:
+    todo, opened = [directory], set()
+    with contextlib.ExitStack() as held:
+        while todo and size <= size_limit and count <= count_limit:
+            path = listed = todo.pop()
+            try:
+                if len(os.fsencode(path)) > _LONG_PATH:
+                    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    held.callback(os.close, fd)
+                    listed = f"/proc/self/fd/{fd}"
+                with os.scandir(listed) as entries:
+                    for entry in entries:
+                        count += 1
+                        status = entry.stat(follow_symlinks=False)
+                        size += status.st_blocks * 512
+                        if stat.S_ISDIR(status.st_mode):
+                            todo.append(entry.path)
+                        if size > size_limit or count > count_limit:
+                            break
+            except PermissionError:
+                # Its owner may fill it without reading it. A directory that its owner may not enter stays as empty as
+                # it was created.
+                try:
+                    if os.lstat(path).st_mode & _FILL != _FILL:
+                        continue
+                    if path not in opened:
+                        opened.add(path)
+                        _make_readable(path)
+                        todo.append(path)
+                        continue
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    pass
+                return size_limit + 1, count  # it is not this process's to open, or was closed again at once
+            except OSError as error:
+                if error.errno == errno.EMFILE:  # too deep
                     return size_limit + 1, count
-        except OSError:
-            continue  # moved or removed since it was listed
+                # moved or removed since it was listed
     return size, count
+
+
+def _make_readable(directory: str) -> None:
+    """Let the owner of a hostile directory, as which this process acts, read it."""
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)
 
 
 def _unlinked(family: Iterable[int]) -> int | None:

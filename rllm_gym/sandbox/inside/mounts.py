@@ -10,6 +10,7 @@ import ctypes
 import os
 
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(os.uname().machine, -1)
 _OPEN_TREE_CLONE, _F_EMPTY_PATH, _AT_FDCWD, _AT_EMPTY_PATH = 1, 4, -100, 0x1000
 _READ_ONLY, _NOSUID, _NODEV, _IDMAP = 1, 2, 4, 0x00100000
 _DETACH = 2
@@ -76,3 +77,12 @@ def attach(mount: int, target: str) -> None:
 def detach(target: str) -> None:
     """Remove a mount and everything below it from this process's mount tree."""
     _checked(_libc.umount2(os.fsencode(target), _DETACH), f"umount2({target})")
+
+
+def enter_root(directory: str) -> None:
+    """Make a mounted directory the root of this process's mount namespace, and remove the old root's tree."""
+    os.chdir(directory)
+    here = ctypes.create_string_buffer(b".")
+    _checked(_syscall(_PIVOT_ROOT, _address(here), _address(here), 0, 0, 0, 0), f"pivot_root({directory})")
+    detach(".")
+    os.chdir("/")

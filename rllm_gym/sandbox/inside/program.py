@@ -78,15 +78,14 @@ class NamespaceRunner:
     def __init__(self, scratch: str, uid: int | None) -> None:
         """Confine the worker itself. Every program in it inherits this."""
         self._scratch = scratch
-        if uid is not None:
-            # The mounts exist, made with root's rights. From here on the worker runs as a user id that nobody else has.
-            syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # if memory runs out, the kernel should end a program rather than the trainer
         if uid is not None:
+            # The mounts exist, made with root's rights. From here on the worker runs as a user id that nobody else has.
             syscalls.become_user(uid, uid)
         inside = os.getuid() if uid is None else _UID
         syscalls.own_user_namespace(syscalls.CLONE_NEWNS, uid=inside, gid=inside)
+        syscalls.own_time_namespace()
         syscalls.drop_bounding_set()
         syscalls.die_with_parent()
         syscalls.be_undumpable()

@@ -51,6 +51,9 @@ _ABSENT: dict[str, tuple[int | None, int | None]] = {  # optional on older kerne
     "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "memfd_create": (319, 279), "memfd_secret": (447, 447),
     "remap_file_pages": (216, 234),
+    # which pages of a file another program has read
+    "mincore": (27, 232), "cachestat": (451, 451),
+    "io_setup": (206, 0),  # its requests are counted for the whole machine
 }
 _DEPENDS: dict[str, tuple[int | None, int | None]] = {  # depending on arguments or on options
     "prlimit64": (302, 261), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
@@ -65,6 +68,7 @@ _DEPENDS: dict[str, tuple[int | None, int | None]] = {  # depending on arguments
     "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463),
     "removexattrat": (466, 466), "file_setattr": (469, 469), "inotify_add_watch": (254, 27),
+    "fcntl": (72, 25), "preadv2": (327, 286),
 }
 # fmt: on
 _NUMBERS = _REFUSED | _ABSENT | _DEPENDS
@@ -85,6 +89,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SCHED_ORDINARY = (0, 3, 5)  # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE
 _SCHED_RESET_ON_FORK = 0x40000000
 _PR_SET_DUMPABLE = 4
+_F_SETLEASE, _F_NOTIFY, _RWF_NOWAIT = 1024, 1026, 8
 _ALL = 0xFFFFFFFF
 
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -133,13 +138,17 @@ def deny_list(
         "ioctl": (errno.EPERM, [(1, _ALL, (_TIOCSTI, _TIOCLINUX), True)]),
         "sched_setscheduler": (errno.EPERM, [(1, _ALL & ~_SCHED_RESET_ON_FORK, _SCHED_ORDINARY, False)]),
         "socketpair": (errno.EAFNOSUPPORT, [(0, _ALL, (_AF_UNIX,), False)]),
+        # It reads what is in memory already, which tells what another program has read.
+        "preadv2": (errno.EOPNOTSUPP, [(5, _RWF_NOWAIT, (_RWF_NOWAIT,), True)]),
         # Data in sockets is memory of the kernel that no monitor counts. The request succeeds without effect, as one
         # above the kernel's own maximum does. The level is not checked: the numbers are unusual on other levels.
         "setsockopt": (0, [(2, _ALL, (_SO_SNDBUF, _SO_RCVBUF, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE), True)]),
     }
     if sockets == "none":
         denied |= {"socket": errno.EAFNOSUPPORT, "connect": errno.EPERM}
-        denied["inotify_add_watch"] = errno.EACCES  # Landlock lets it watch files that it hides
+        # Landlock lets it watch files that it hides, and files and directories are shared with other programs.
+        denied["inotify_add_watch"] = errno.EACCES
+        checked["fcntl"] = (errno.EINVAL, [(1, _ALL, (_F_SETLEASE, _F_NOTIFY), True)])
         # A datagram socket, even one of a pair, can be connected to any address.
         checked["socketpair"][1].append((1, _SOCK_TYPE, (_SOCK_STREAM, _SOCK_SEQPACKET), False))
     elif sockets == "unix":

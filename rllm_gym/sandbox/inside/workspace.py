@@ -101,6 +101,7 @@ def prepare(request: dict[str, Any]) -> Workspace:
             mounts.detach(request["host"])
             syscalls.become_user(request["user"], request["user"])
             syscalls.own_user_namespace(syscalls.CLONE_NEWNS, uid=request["inside"], gid=request["inside"])
+        syscalls.own_time_namespace()
         return _lay_out(request, base)
     finally:
         if base is not None:
