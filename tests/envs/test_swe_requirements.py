@@ -152,6 +152,20 @@ def test_an_environment_is_created_once_and_as_of_the_date(tmp_path: Path, monke
     assert len(log.read_text().splitlines()) == 2 * len(calls)
 
 
+def test_an_interpreter_with_which_the_sandbox_does_not_start_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr(environment, "_run", lambda command: (0, ""))
+    _interpreters.cache_clear()
+    try:
+        found = _interpreters()
+    finally:
+        _interpreters.cache_clear()
+    assert sorted(found) == [10, 11, 12, 13, 14]
+
+
 def test_an_interpreter_of_pyenv_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     minor = next(minor for minor in (12, 13) if minor != sys.version_info.minor)
     bin_of = tmp_path / "home" / ".pyenv" / "versions" / f"3.{minor}.1" / "bin"

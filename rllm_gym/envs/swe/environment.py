@@ -30,7 +30,8 @@ _TIMEOUT_S = 600.0
 _OF_PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 """Distributions that pytest needs: they stay installed, even if the project is one of them."""
 _DONE = ".complete"
-_NEWEST_MINOR = 14
+_OLDEST_MINOR, _NEWEST_MINOR = 10, 14
+"""Versions of Python 3 with which the sandbox starts."""
 _SCRIPT = re.compile(r"^([\w.-]+) *= *([\w.]+):(\w+)", re.MULTILINE)
 
 
@@ -82,7 +83,7 @@ def _locked(path: Path) -> Iterator[None]:
 def _interpreters() -> dict[int, str]:
     """Return the interpreters on the ``PATH``, of uv and of pyenv by the minor version of Python 3, or this one."""
     found: dict[int, str] = {}
-    for minor in range(8, _NEWEST_MINOR + 1):
+    for minor in range(_OLDEST_MINOR, _NEWEST_MINOR + 1):
         name = f"python3.{minor}"
         kept = [f".local/share/uv/python/cpython-3.{minor}.*", f".pyenv/versions/3.{minor}.*"]
         managed = [str(path) for pattern in kept for path in sorted(Path.home().glob(f"{pattern}/bin/{name}"))]
