@@ -38,10 +38,10 @@ _SCRIPT = re.compile(r"^([\w.-]+) *= *([\w.]+):(\w+)", re.MULTILINE)
 def environment_for(root: Path, date: str, report: Callable[[str], None] = lambda line: None) -> Path:
     """Return a virtual environment with the requirements of a project's tests, created once and then reused.
 
-    Packages are as of the commit's date: they fit the commit, and none contains its fix. If the package index does
-    not state dates, today's are installed. ``uv`` is used if it is on the ``PATH``, otherwise ``pip``. Requirements
-    that cannot be installed are reported and left out. Environments are kept in
-    ``$XDG_CACHE_HOME/rllm-gym/environments`` and may be removed at any time.
+    Packages are as of the commit's date, or of another commit of that quarter. If the package index does not state
+    dates, today's are installed. ``uv`` is used if it is on the ``PATH``, otherwise ``pip``. Requirements that cannot
+    be installed are reported and left out. Environments are kept in ``$XDG_CACHE_HOME/rllm-gym/environments`` and may
+    be removed at any time.
 
     Args:
         root: The project's tree.
@@ -57,7 +57,7 @@ def environment_for(root: Path, date: str, report: Callable[[str], None] = lambd
     day = max(date, f"{2012 + minor}-06-01")
     name, version = name_and_version(root, read_toml(root / "pyproject.toml"))
     points = entry_points(root)
-    key = [wanted.needed, wanted.optional, name, version, points, day[:7], minor, shutil.which("uv") is not None]
+    key = [wanted.needed, wanted.optional, name, version, points, _quarter(day), minor, shutil.which("uv") is not None]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rllm-gym" / "environments"
     place = caches / f"{wanted.name or 'project'}-{digest}"
@@ -109,15 +109,16 @@ def _choose_python(wanted: ProjectRequirements, date: str) -> tuple[int, str]:
 
 def _create(place: Path, python: str, wanted: ProjectRequirements, day: str, report: Callable[[str], None]) -> None:
     uv = shutil.which("uv")
-    create = [uv, "venv", "-q", "--no-python-downloads", "-p", python] if uv else [python, "-m", "venv"]
+    create = (
+        [uv, "venv", "-q", "--no-python-downloads", "-p", python] if uv else [python, "-m", "venv", "--without-pip"]
+    )
     code, message = _run([*create, str(place)])
     if code:
         raise TaskError(f"{python} cannot create a virtual environment at {str(place)!r}: {message}")
-    pip = [uv, "pip"] if uv else [str(place / "bin" / "python"), "-m", "pip"]
-    target = ["-p", str(place / "bin" / "python")] if uv else []
+    inside = str(place / "bin" / "python")
+    pip = [uv, "pip"] if uv else [_python_with_pip(place.parent, python), "-m", "pip", "--python", inside]
+    target = ["-p", inside] if uv else []
     date_option = "--exclude-newer" if uv else "--uploaded-prior-to"
-    if not uv:
-        _run([*pip, "install", "-q", "--upgrade", "pip"])
     has_dates = uv or not _run([*pip, "install", date_option, day, "--help"])[0]  # of pip since version 26
 
     def install(requirements: Sequence[str], until: str) -> str:
@@ -148,6 +149,21 @@ def _create(place: Path, python: str, wanted: ProjectRequirements, day: str, rep
         _run([*pip, "uninstall", "-q", *target, *([] if uv else ["-y"]), "--", wanted.name])
 
 
+def _python_with_pip(caches: Path, python: str) -> str:
+    """Return a Python with the newest pip, which installs into other environments; each with its own takes longer."""
+    place = caches / "pip"
+    inside = str(place / "bin" / "python")
+    with _locked(place.with_suffix(".lock")):
+        if not (place / _DONE).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            code, message = _run([python, "-m", "venv", str(place)])
+            if code:
+                raise TaskError(f"{python} cannot create a virtual environment with pip at {str(place)!r}: {message}")
+            _run([inside, "-m", "pip", "install", "-q", "--upgrade", "pip"])
+            (place / _DONE).touch()
+    return inside
+
+
 def _link(place: Path, name: str | None, version: str, points: str) -> None:
     """Write what an editable installation of the project would leave: its path, its metadata, its commands."""
     site = next(place.glob("lib/python3*/site-packages"))
@@ -170,6 +186,10 @@ def _link(place: Path, name: str | None, version: str, points: str) -> None:
             ]
             script.write_text("\n".join(lines) + "\n")
             script.chmod(0o755)
+
+
+def _quarter(day: str) -> str:
+    return f"{day[:4]}-{(int(day[5:7]) + 2) // 3}"
 
 
 def _years_after(day: str, years: int) -> str:
