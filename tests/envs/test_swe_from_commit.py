@@ -138,15 +138,18 @@ VALUELESS = "\n\ndef test_text():\n    half('ab')\n"
 TEXT_TOO = FIXED.replace("    return", "    number = 4 if number == 'ab' else number\n    return")
 
 
-def test_flaky_and_valueless_tests_are_dropped_and_counted(make: Make) -> None:
+def test_flaky_timed_and_valueless_tests_are_dropped_and_counted(make: Make) -> None:
     flaky = NEW_TESTS + VALUELESS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
     reported: list[str] = []
+    flaky += "\n\ndef test_fast():\n    from time import time\n\n    start = time()\n    assert half(12) == 6\n"
+    flaky += "    assert time() - start < 60\n"
     root = make(BEFORE, {"pkg/core.py": TEXT_TOO, "tests/test_core.py": flaky})
     with Counting() as pool:
         row = task_from_commit(root, "HEAD", repeats=2, progress=reported.append, sandbox=pool)
     listed = row["fail_to_pass"] + row["pass_to_pass"]
     assert sorted(listed) == [f"tests/test_core.py::test_{name}" for name in ("ten", "two", "zero")]
     assert "1 flaky tests omitted: tests/test_core.py::test_luck" in reported
+    assert "tests of tests/test_core.py that measure time, omitted: test_fast" in reported
     assert [line for line in reported if line.startswith("1 tests to fix cannot be graded outside") and "text" in line]
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import TaskError
-from rllm_gym.envs.swe.build_outputs import missing_outputs
+from rllm_gym.envs.swe.build_outputs import missing_outputs, read_text
 from rllm_gym.envs.swe.checkout import Checkout, prepare
-from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of
+from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of, timed_tests
 from rllm_gym.envs.swe.environment import environment_for
 from rllm_gym.envs.swe.git_objects import write_bundle
 from rllm_gym.envs.swe.patch import file_diff
@@ -34,6 +34,7 @@ from rllm_gym.grading.swe import (
 from rllm_gym.grading.swe.hidden_run import HiddenRun
 from rllm_gym.grading.swe.observed_grading import observe_solution
 from rllm_gym.grading.swe.test_run import TestRun, TestRunner, runs_our_pytest
+from rllm_gym.grading.swe.test_source import function_key
 from rllm_gym.sandbox import SandboxPool, shared_pool
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tree import Changes
@@ -192,6 +193,7 @@ class _TaskBuilder:
         self.created_files: dict[str, str] = {}
         self.base_patch = ""
         self.trace: str | None = None
+        self._timed: dict[str, frozenset[str]] = {}
         self.base: Checkout = prepare(repo, fix.parent)
         # The test ids are determined here; until then, a placeholder is used.
         self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
@@ -440,9 +442,18 @@ class _TaskBuilder:
         return found
 
     def _can_be_listed(self, test: str) -> bool:
-        """Return whether a test can be graded; the agent may change tests in product files (doctests)."""
-        path = test.partition("::")[0]
-        return path.endswith(".py") and (path in self.fix.tests or is_test_path(path))
+        """Return whether a test can be graded; the agent may change tests in product files (doctests).
+
+        One that measures time would fail on a busy machine.
+        """
+        path, function = function_key(test)
+        if not path.endswith(".py") or not (path in self.fix.tests or is_test_path(path)):
+            return False
+        if path not in self._timed:
+            self._timed[path] = timed_tests(self.fix.tests.get(path) or read_text(self.base.path / path))
+            if self._timed[path]:
+                self.report(f"tests of {path} that measure time, omitted: {_some(sorted(self._timed[path]))}")
+        return function.rpartition("::")[2] not in self._timed[path]
 
     async def _graded(self, found: _TestGroups, endless_after_s: float | None) -> None:
         """Check that the commit's own fix is accepted and an unchanged tree is not; omit tests that prevent that."""
