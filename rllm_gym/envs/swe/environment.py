@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rllm_gym.core import TaskError
@@ -35,7 +36,9 @@ _OLDEST_MINOR, _NEWEST_MINOR = 10, 14
 _SCRIPT = re.compile(r"^([\w.-]+) *= *([\w.]+):(\w+)", re.MULTILINE)
 
 
-def environment_for(root: Path, date: str, report: Callable[[str], None] = lambda line: None) -> Path:
+def environment_for(
+    root: Path, date: str, report: Callable[[str], None] = lambda line: None, *, fixed: Path | None = None
+) -> Path:
     """Return a virtual environment with the requirements of a project's tests, created once and then reused.
 
     Packages are as of the commit's date, or of another commit of that quarter. If the package index does not state
@@ -47,11 +50,14 @@ def environment_for(root: Path, date: str, report: Callable[[str], None] = lambd
         root: The project's tree.
         date: The date of the commit, such as ``2024-05-31``.
         report: Called with one line per step.
+        fixed: The tree of the commit, whose requirements may be others than those of ``root``: both are installed.
 
     Raises:
         TaskError: pytest cannot be installed; the message contains the installer's.
     """
     wanted = read_requirements(root)
+    if fixed is not None:
+        wanted = _both(wanted, read_requirements(fixed))
     minor, python = _choose_python(wanted, date)
     # A Python needs packages of some months after its release.
     day = max(date, f"{2012 + minor}-06-01")
@@ -70,6 +76,20 @@ def environment_for(root: Path, date: str, report: Callable[[str], None] = lambd
             _link(place, name, version, points)
             (place / _DONE).touch()
     return place
+
+
+def _both(old: ProjectRequirements, new: ProjectRequirements) -> ProjectRequirements:
+    """Return the requirements of two trees; if both require a distribution, as the new one does."""
+
+    def joined(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+        known = {_distribution(requirement) for requirement in new}
+        return (*new, *(requirement for requirement in old if _distribution(requirement) not in known))
+
+    return replace(old, needed=joined(old.needed, new.needed), optional=joined(old.optional, new.optional))
+
+
+def _distribution(requirement: str) -> str:
+    return normalized(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
 
 
 @contextmanager

@@ -119,7 +119,8 @@ def task_from_commit(
     for line in fix.left_out:
         report(f"omitted: {line}")
     if runtime == "auto":
-        runtime = environment_for(prepare(repo, fix.parent).path, fix.date, report)
+        base, fixed = prepare(repo, fix.parent), prepare(repo, fix.commit)
+        runtime = environment_for(base.path, fix.date, report, fixed=fixed.path)
     try:
         seen_python = None if runtime is None else Runtime.of_python(runtime)
     except ValueError as error:
