@@ -218,7 +218,8 @@ class _TaskBuilder:
         for number in range(self.repeats):
             if number:
                 after.append(await self._after())
-            before.append(await self._before(after[0]))
+            ends = bool(before) and not before[0].timed_out
+            before.append(await (self._run_unfixed() if ends else self._before(after[0])))
             self.report(
                 f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after"
             )
@@ -285,7 +286,10 @@ class _TaskBuilder:
     async def _before(self, after: TestRun) -> TestRun:
         """Run the tests without the fix. If the bug is an endless loop, this ends long before the task's timeout."""
         factor = self._shorter_timeout(after.wall_s) / self.tests.timeout
-        return await self._runner(_NOTHING).run(self._hidden_run, timeout_factor=factor)
+        return await self._run_unfixed(factor)
+
+    async def _run_unfixed(self, timeout_factor: float = 1.0) -> TestRun:
+        return await self._runner(_NOTHING).run(self._hidden_run, timeout_factor=timeout_factor)
 
     def _shorter_timeout(self, wall_s: float) -> float:
         """Return a timeout for tests that take ``wall_s`` seconds if they end."""
