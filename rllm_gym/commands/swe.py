@@ -175,6 +175,10 @@ def _from_commit(options: argparse.Namespace) -> int:
     with out.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
     print(f"{row['id']}: {len(row['fail_to_pass'])} tests must be fixed, {len(row['pass_to_pass'])} must keep passing")
+    if row["evidence"] == "log":
+        print(
+            "graded by the log of the test command, which the tested code can forge; with pytest, grading is stronger"
+        )
     print(f"appended to {out}; use it with gym.make('rllm/SWE-v0', tasks={str(out)!r})")
     if options.statement is None:
         print("the problem statement is the commit message: check it, it may reveal too much or say too little")

@@ -115,6 +115,8 @@ def test_a_bug_fix_commit_becomes_a_task_that_the_fix_solves(bug_fix: BugFix) ->
     assert row["id"] == f"halves-{bug_fix.commit[:12]}"
     assert "-    return number // 3\n+    return number // 2\n" in row["patch"]
     assert "test_core" not in row["patch"]
+    assert row["evidence"] == "trace"
+    assert "test_ten" in row["trace"]
     assert any("1 of 3 pass before, 3 of 3 pass after" in line for line in bug_fix.reported_lines)
     assert run_episode(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
     # The same as doing nothing: none of the history is there.
@@ -132,16 +134,23 @@ def test_only_the_statement_of_the_row_is_shown_to_the_agent(bug_fix: BugFix) ->
     env.close()
 
 
-def test_a_flaky_test_is_dropped_and_counted(make: Make) -> None:
-    flaky = NEW_TESTS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
+VALUELESS = "\n\ndef test_text():\n    half('ab')\n"
+TEXT_TOO = FIXED.replace("    return", "    number = 4 if number == 'ab' else number\n    return")
+
+
+def test_flaky_timed_and_valueless_tests_are_dropped_and_counted(make: Make) -> None:
+    flaky = NEW_TESTS + VALUELESS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
     reported: list[str] = []
-    root = make(BEFORE, {**FIX, "tests/test_core.py": flaky})
+    flaky += "\n\ndef test_fast():\n    from time import time\n\n    start = time()\n    assert half(12) == 6\n"
+    flaky += "    assert time() - start < 60\n"
+    root = make(BEFORE, {"pkg/core.py": TEXT_TOO, "tests/test_core.py": flaky})
     with Counting() as pool:
         row = task_from_commit(root, "HEAD", repeats=2, progress=reported.append, sandbox=pool)
     listed = row["fail_to_pass"] + row["pass_to_pass"]
-    assert "tests/test_core.py::test_luck" not in listed
-    assert len(listed) == 3
+    assert sorted(listed) == [f"tests/test_core.py::test_{name}" for name in ("ten", "two", "zero")]
     assert "1 flaky tests omitted: tests/test_core.py::test_luck" in reported
+    assert "tests of tests/test_core.py that measure time, omitted: test_fast" in reported
+    assert [line for line in reported if line.startswith("1 tests to fix cannot be graded outside") and "text" in line]
 
 
 def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> None:
@@ -172,6 +181,8 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
     assert row["test_command"] == "python -m unittest -v pkg.tests.test_core"
     assert len(row["fail_to_pass"]) == 1
     assert "TestHalf" in row["fail_to_pass"][0]
+    assert row["evidence"] == "log"
+    assert "trace" not in row
 
 
 def test_files_that_pytest_does_not_collect_by_itself(make: Make) -> None:
@@ -256,6 +267,8 @@ NO_TASK: list[tuple[list[dict[str, str]], list[str]]] = [
         ([BEFORE, {**FIX, "pkg/__init__.py": "import pkg._fast", "pkg/_fast.c": ""}], ["pkg/_fast.c", "compiled"]),
         ([BEFORE, {**FIX, "tests/test_core.py": NEW_TESTS.replace("== 5", "== 6").replace("== 1", "== 3")}],
          ["fixes no test", "test_ten fails"]),
+        ([BEFORE, {"pkg/core.py": TEXT_TOO, "tests/test_core.py": OLD_TESTS + VALUELESS}],
+         ["no test to fix can be graded outside the sandbox", "test_text", "compared with a value"]),
         ([BEFORE, {**FIX, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, {}], ["no Python tests"]),
 ]  # fmt: skip
 

@@ -38,7 +38,7 @@ fast = ["orjson (>=3.6)"]
 docs = ["sphinx"]
 yaml = ["pyyaml"]
 [dependency-groups]
-dev = [{include-group = "base"}, "mypy", "pytest-timeout>=2"]
+dev = [{include-group = "base"}, "mypy", "pytest-timeout>=2", "pytest-mypy", "pytest-checkdocs>=2"]
 base = ["freezegun", {include-group = "dev"}]
 [tool.hatch.envs.test]
 dependencies = ["pytest-mock"]
@@ -145,11 +145,30 @@ def test_an_environment_is_created_once_and_as_of_the_date(tmp_path: Path, monke
     done = subprocess.run([place / "bin" / "python", "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout == "3.1 half\n"
     assert (place / "bin" / "half").read_text().startswith(f"#!{place}/bin/python\n")
-    assert environment_for(root, "2030-05-20") == place  # of the same month
+    assert environment_for(root, "2030-06-20") == place  # of the same quarter
     assert len(log.read_text().splitlines()) == len(calls)
+    fixed = write(tmp_path / "fixed", pyproject_DOT_toml=config.replace('"click"', '"Click>=8", "rich"'))
+    environment_for(root, "2030-05-04", fixed=fixed)  # a dependency that came with the commit
+    install = [call for call in map(json.loads, log.read_text().splitlines()) if call[:2] == ["pip", "install"]][-1]
+    assert install[install.index("--") + 1 :] == ["pytest>=7", "Click>=8", "rich"]
+    calls = log.read_text().splitlines()
     (place / ".complete").unlink()  # as if its creation had been interrupted
     assert environment_for(root, "2030-05-04") == place
-    assert len(log.read_text().splitlines()) == 2 * len(calls)
+    assert len(log.read_text().splitlines()) > len(calls)
+
+
+def test_an_interpreter_with_which_the_sandbox_does_not_start_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr(environment, "_run", lambda command: (0, ""))
+    _interpreters.cache_clear()
+    try:
+        found = _interpreters()
+    finally:
+        _interpreters.cache_clear()
+    assert sorted(found) == [10, 11, 12, 13, 14]
 
 
 def test_an_interpreter_of_pyenv_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,18 +200,33 @@ def test_pip_installs_as_of_the_date_if_it_can(tmp_path: Path, monkeypatch: pyte
 
     def run(command: list[str]) -> tuple[int, str]:
         calls.append(command)
+        if command[1:4] == ["-m", "venv", "--without-pip"]:
+            subprocess.run([sys.executable, *command[1:]], check=True)
         if command[1:3] == ["-m", "venv"]:
-            subprocess.run([sys.executable, "-m", "venv", "--without-pip", command[-1]], check=True)
+            Path(command[-1]).mkdir(exist_ok=True)
         unknown = not known and "--uploaded-prior-to" in command
         return (2, "no such option: --uploaded-prior-to") if unknown else (0, "")
 
     monkeypatch.setattr(environment, "_run", run)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    environment_for(write(tmp_path / "tree", requirements_DOT_txt="click\n"), "2030-05-04")
-    installs = [call[3:] for call in calls if call[-1] == "click"]
+    place = environment_for(write(tmp_path / "tree", requirements_DOT_txt="click\n"), "2030-05-04")
+    environment_for(write(tmp_path / "other", requirements_DOT_txt="attrs\n"), "2030-05-04")
+    installs = [call for call in calls if call[-1] == "click"]
+    own = [str(place.parent / "pip" / "bin" / "python"), "-m", "pip"]
+    assert [call for call in calls if call[-1] == "pip"] == [[*own, "install", "-q", "--upgrade", "pip"]]  # once
     assert installs == [
-        ["install", "-q", *(["--uploaded-prior-to", "2030-05-04"] if known else []), "--", "pytest>=7", "click"]
+        [
+            *own,
+            "--python",
+            str(place / "bin" / "python"),
+            "install",
+            "-q",
+            *(["--uploaded-prior-to", "2030-05-04"] if known else []),
+            "--",
+            "pytest>=7",
+            "click",
+        ]
     ]
 
 

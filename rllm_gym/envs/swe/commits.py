@@ -19,6 +19,7 @@ from rllm_gym.envs.swe.build_outputs import read_text
 from rllm_gym.envs.swe.git_objects import GitEntry, GitSource, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import is_test_path
+from rllm_gym.grading.swe.taint import name_of
 from rllm_gym.sandbox.tree import Changes, TreeFile
 
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".pyx", ".pxd", ".rs", ".f90", ".go")
@@ -36,6 +37,7 @@ _MAINTENANCE = re.compile(
     re.IGNORECASE,
 )
 _TEST_DATA = re.compile(r"tests?[-_]?(data|files|cases|resources|fixtures)|fixtures", re.IGNORECASE)
+_CLOCKS = frozenset({"time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"})
 _FEWEST_WORDS = 4
 
 
@@ -171,6 +173,36 @@ def _checks(text: str) -> Counter[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Counter([text])
     return found
+
+
+def timed_tests(text: str) -> frozenset[str]:
+    """Return the names of the tests that measure time and compare: how busy the machine is decides them.
+
+    >>> sorted(timed_tests("def test_a():\\n    start = time()\\n    f()\\n    assert time() - start < 1\\n"))
+    ['test_a']
+    """
+    found = set()
+    try:
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test"):
+                nodes = list(ast.walk(function))
+                if any(map(_is_duration, nodes)) and any(map(_is_ordering, nodes)):
+                    found.add(function.name)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    return frozenset(found)
+
+
+def _is_duration(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return any(isinstance(side, ast.Call) and name_of(side) in _CLOCKS for side in (node.left, node.right))
+    return isinstance(node, ast.Call) and name_of(node) == "timeit"
+
+
+def _is_ordering(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return any(isinstance(kind, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for kind in node.ops)
+    return isinstance(node, ast.Call) and name_of(node).startswith(("assertLess", "assertGreater"))
 
 
 def _is_comment(node: ast.AST) -> bool:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rllm_gym.core import TaskError
@@ -30,33 +31,39 @@ _TIMEOUT_S = 600.0
 _OF_PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 """Distributions that pytest needs: they stay installed, even if the project is one of them."""
 _DONE = ".complete"
-_NEWEST_MINOR = 14
+_OLDEST_MINOR, _NEWEST_MINOR = 10, 14
+"""Versions of Python 3 with which the sandbox starts."""
 _SCRIPT = re.compile(r"^([\w.-]+) *= *([\w.]+):(\w+)", re.MULTILINE)
 
 
-def environment_for(root: Path, date: str, report: Callable[[str], None] = lambda line: None) -> Path:
+def environment_for(
+    root: Path, date: str, report: Callable[[str], None] = lambda line: None, *, fixed: Path | None = None
+) -> Path:
     """Return a virtual environment with the requirements of a project's tests, created once and then reused.
 
-    Packages are as of the commit's date: they fit the commit, and none contains its fix. If the package index does
-    not state dates, today's are installed. ``uv`` is used if it is on the ``PATH``, otherwise ``pip``. Requirements
-    that cannot be installed are reported and left out. Environments are kept in
-    ``$XDG_CACHE_HOME/rllm-gym/environments`` and may be removed at any time.
+    Packages are as of the commit's date, or of another commit of that quarter. If the package index does not state
+    dates, today's are installed. ``uv`` is used if it is on the ``PATH``, otherwise ``pip``. Requirements that cannot
+    be installed are reported and left out. Environments are kept in ``$XDG_CACHE_HOME/rllm-gym/environments`` and may
+    be removed at any time.
 
     Args:
         root: The project's tree.
         date: The date of the commit, such as ``2024-05-31``.
         report: Called with one line per step.
+        fixed: The tree of the commit, whose requirements may be others than those of ``root``: both are installed.
 
     Raises:
         TaskError: pytest cannot be installed; the message contains the installer's.
     """
     wanted = read_requirements(root)
+    if fixed is not None:
+        wanted = _both(wanted, read_requirements(fixed))
     minor, python = _choose_python(wanted, date)
     # A Python needs packages of some months after its release.
     day = max(date, f"{2012 + minor}-06-01")
     name, version = name_and_version(root, read_toml(root / "pyproject.toml"))
     points = entry_points(root)
-    key = [wanted.needed, wanted.optional, name, version, points, day[:7], minor, shutil.which("uv") is not None]
+    key = [wanted.needed, wanted.optional, name, version, points, _quarter(day), minor, shutil.which("uv") is not None]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rllm-gym" / "environments"
     place = caches / f"{wanted.name or 'project'}-{digest}"
@@ -71,6 +78,20 @@ def environment_for(root: Path, date: str, report: Callable[[str], None] = lambd
     return place
 
 
+def _both(old: ProjectRequirements, new: ProjectRequirements) -> ProjectRequirements:
+    """Return the requirements of two trees; if both require a distribution, as the new one does."""
+
+    def joined(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+        known = {_distribution(requirement) for requirement in new}
+        return (*new, *(requirement for requirement in old if _distribution(requirement) not in known))
+
+    return replace(old, needed=joined(old.needed, new.needed), optional=joined(old.optional, new.optional))
+
+
+def _distribution(requirement: str) -> str:
+    return normalized(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
@@ -82,7 +103,7 @@ def _locked(path: Path) -> Iterator[None]:
 def _interpreters() -> dict[int, str]:
     """Return the interpreters on the ``PATH``, of uv and of pyenv by the minor version of Python 3, or this one."""
     found: dict[int, str] = {}
-    for minor in range(8, _NEWEST_MINOR + 1):
+    for minor in range(_OLDEST_MINOR, _NEWEST_MINOR + 1):
         name = f"python3.{minor}"
         kept = [f".local/share/uv/python/cpython-3.{minor}.*", f".pyenv/versions/3.{minor}.*"]
         managed = [str(path) for pattern in kept for path in sorted(Path.home().glob(f"{pattern}/bin/{name}"))]
@@ -108,15 +129,16 @@ def _choose_python(wanted: ProjectRequirements, date: str) -> tuple[int, str]:
 
 def _create(place: Path, python: str, wanted: ProjectRequirements, day: str, report: Callable[[str], None]) -> None:
     uv = shutil.which("uv")
-    create = [uv, "venv", "-q", "--no-python-downloads", "-p", python] if uv else [python, "-m", "venv"]
+    create = (
+        [uv, "venv", "-q", "--no-python-downloads", "-p", python] if uv else [python, "-m", "venv", "--without-pip"]
+    )
     code, message = _run([*create, str(place)])
     if code:
         raise TaskError(f"{python} cannot create a virtual environment at {str(place)!r}: {message}")
-    pip = [uv, "pip"] if uv else [str(place / "bin" / "python"), "-m", "pip"]
-    target = ["-p", str(place / "bin" / "python")] if uv else []
+    inside = str(place / "bin" / "python")
+    pip = [uv, "pip"] if uv else [_python_with_pip(place.parent, python), "-m", "pip", "--python", inside]
+    target = ["-p", inside] if uv else []
     date_option = "--exclude-newer" if uv else "--uploaded-prior-to"
-    if not uv:
-        _run([*pip, "install", "-q", "--upgrade", "pip"])
     has_dates = uv or not _run([*pip, "install", date_option, day, "--help"])[0]  # of pip since version 26
 
     def install(requirements: Sequence[str], until: str) -> str:
@@ -147,6 +169,21 @@ def _create(place: Path, python: str, wanted: ProjectRequirements, day: str, rep
         _run([*pip, "uninstall", "-q", *target, *([] if uv else ["-y"]), "--", wanted.name])
 
 
+def _python_with_pip(caches: Path, python: str) -> str:
+    """Return a Python with the newest pip, which installs into other environments; each with its own takes longer."""
+    place = caches / "pip"
+    inside = str(place / "bin" / "python")
+    with _locked(place.with_suffix(".lock")):
+        if not (place / _DONE).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            code, message = _run([python, "-m", "venv", str(place)])
+            if code:
+                raise TaskError(f"{python} cannot create a virtual environment with pip at {str(place)!r}: {message}")
+            _run([inside, "-m", "pip", "install", "-q", "--upgrade", "pip"])
+            (place / _DONE).touch()
+    return inside
+
+
 def _link(place: Path, name: str | None, version: str, points: str) -> None:
     """Write what an editable installation of the project would leave: its path, its metadata, its commands."""
     site = next(place.glob("lib/python3*/site-packages"))
@@ -169,6 +206,10 @@ def _link(place: Path, name: str | None, version: str, points: str) -> None:
             ]
             script.write_text("\n".join(lines) + "\n")
             script.chmod(0o755)
+
+
+def _quarter(day: str) -> str:
+    return f"{day[:4]}-{(int(day[5:7]) + 2) // 3}"
 
 
 def _years_after(day: str, years: int) -> str:

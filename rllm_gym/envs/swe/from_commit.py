@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import TaskError
-from rllm_gym.envs.swe.build_outputs import missing_outputs
+from rllm_gym.envs.swe.build_outputs import missing_outputs, read_text
 from rllm_gym.envs.swe.checkout import Checkout, prepare
-from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of
+from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of, timed_tests
 from rllm_gym.envs.swe.environment import environment_for
 from rllm_gym.envs.swe.git_objects import write_bundle
 from rllm_gym.envs.swe.patch import file_diff
@@ -30,10 +30,11 @@ from rllm_gym.grading.swe import (
     check_repository_task,
     grade_repository,
     is_test_path,
-    record_trace,
 )
 from rllm_gym.grading.swe.hidden_run import HiddenRun
+from rllm_gym.grading.swe.observed_grading import observe_solution
 from rllm_gym.grading.swe.test_run import TestRun, TestRunner, runs_our_pytest
+from rllm_gym.grading.swe.test_source import function_key
 from rllm_gym.sandbox import SandboxPool, shared_pool
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tree import Changes
@@ -92,12 +93,14 @@ def task_from_commit(
     Returns:
         The row: ``id``, ``statement``, ``repo``, ``base_commit``, ``hidden_tests``, ``fail_to_pass``,
         ``pass_to_pass``, ``test_command`` and ``runtime`` if given, ``commit``, and ``patch``, the commit's own fix,
-        which the environment never shows. ``trace`` is present if the tests can be graded by what they observe (see
-        :func:`~rllm_gym.grading.swe.record_trace`); ``base_patch`` if files that a build would create had to be added
-        (a version file, the package's metadata).
+        which the environment never shows. ``evidence`` is ``"trace"``: the row has the ``trace`` of
+        :func:`~rllm_gym.grading.swe.record_trace`, and assertions are evaluated outside the sandbox. With a test
+        command that is not pytest it is ``"log"``, which is weaker. ``base_patch`` is present if files that a build
+        would create had to be added (a version file, the package's metadata).
 
     Raises:
-        TaskError: No task can be created from the commit; the message says what was found and names a solution.
+        TaskError: No task can be created from the commit, or pytest runs its tests and none of the tests to fix can
+            be graded outside the sandbox; the message says what was found and names a solution.
         EnvironmentFault: The sandbox failed, or the runtime has no pytest.
         SandboxUnavailable: There is no such sandbox on this machine.
     """
@@ -116,7 +119,8 @@ def task_from_commit(
     for line in fix.left_out:
         report(f"omitted: {line}")
     if runtime == "auto":
-        runtime = environment_for(prepare(repo, fix.parent).path, fix.date, report)
+        base, fixed = prepare(repo, fix.parent), prepare(repo, fix.commit)
+        runtime = environment_for(base.path, fix.date, report, fixed=fixed.path)
     try:
         seen_python = None if runtime is None else Runtime.of_python(runtime)
     except ValueError as error:
@@ -138,6 +142,7 @@ def task_from_commit(
     }
     if builder.base_patch:
         row["base_patch"] = builder.base_patch
+    row["evidence"] = "log" if builder.trace is None else "trace"
     if builder.trace is not None:
         row["trace"] = builder.trace
     if test_command is not None:
@@ -189,6 +194,7 @@ class _TaskBuilder:
         self.created_files: dict[str, str] = {}
         self.base_patch = ""
         self.trace: str | None = None
+        self._timed: dict[str, frozenset[str]] = {}
         self.base: Checkout = prepare(repo, fix.parent)
         # The test ids are determined here; until then, a placeholder is used.
         self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
@@ -212,7 +218,8 @@ class _TaskBuilder:
         for number in range(self.repeats):
             if number:
                 after.append(await self._after())
-            before.append(await self._before(after[0]))
+            ends = bool(before) and not before[0].timed_out
+            before.append(await (self._run_unfixed() if ends else self._before(after[0])))
             self.report(
                 f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after"
             )
@@ -279,7 +286,10 @@ class _TaskBuilder:
     async def _before(self, after: TestRun) -> TestRun:
         """Run the tests without the fix. If the bug is an endless loop, this ends long before the task's timeout."""
         factor = self._shorter_timeout(after.wall_s) / self.tests.timeout
-        return await self._runner(_NOTHING).run(self._hidden_run, timeout_factor=factor)
+        return await self._run_unfixed(factor)
+
+    async def _run_unfixed(self, timeout_factor: float = 1.0) -> TestRun:
+        return await self._runner(_NOTHING).run(self._hidden_run, timeout_factor=timeout_factor)
 
     def _shorter_timeout(self, wall_s: float) -> float:
         """Return a timeout for tests that take ``wall_s`` seconds if they end."""
@@ -437,58 +447,76 @@ class _TaskBuilder:
         return found
 
     def _can_be_listed(self, test: str) -> bool:
-        """Return whether a test can be graded; the agent may change tests in product files (doctests)."""
-        path = test.partition("::")[0]
-        return path.endswith(".py") and (path in self.fix.tests or is_test_path(path))
+        """Return whether a test can be graded; the agent may change tests in product files (doctests).
+
+        One that measures time would fail on a busy machine.
+        """
+        path, function = function_key(test)
+        if not path.endswith(".py") or not (path in self.fix.tests or is_test_path(path)):
+            return False
+        if path not in self._timed:
+            self._timed[path] = timed_tests(self.fix.tests.get(path) or read_text(self.base.path / path))
+            if self._timed[path]:
+                self.report(f"tests of {path} that measure time, omitted: {_some(sorted(self._timed[path]))}")
+        return function.rpartition("::")[2] not in self._timed[path]
 
     async def _graded(self, found: _TestGroups, endless_after_s: float | None) -> None:
         """Check that the commit's own fix is accepted and an unchanged tree is not; omit tests that prevent that."""
+        if runs_our_pytest(self.tests):
+            await self._record(found)
         first = await self._solved(found)
-        failed = {test for test, reason in first.failed.items() if not reason.startswith("not run")}
-        if failed and failed <= set(found.pass_to_pass):
+        failed = {test: reason for test, reason in first.failed.items() if not reason.startswith("not run")}
+        for test in found.fail_to_pass:
+            if test in failed:
+                raise TaskError(f"{self._name}: the task cannot be graded: with its fix, {test}: {failed[test]}"[:1500])
+        if failed:
             self.report(f"{len(failed)} tests fail when the fix is graded, omitted: {_some(sorted(failed))}")
             found.pass_to_pass = [test for test in found.pass_to_pass if test not in failed]
         tests = self._listed(found)
         if endless_after_s is not None:
             # Without the fix, the tests do not end; waiting longer would not change the verdict.
             tests = replace(tests, timeout=self._shorter_timeout(endless_after_s))
-        wrong = await check_repository_task(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
-        wrong = [line for line in wrong if not line.startswith("of the reference solution, ")]
-        if endless_after_s is not None:
-            wrong = [line for line in wrong if "is in pass_to_pass but fails without" not in line]
-        if wrong:
-            raise TaskError(f"{self._name}: the task cannot be graded: {'; '.join(wrong[:3])}"[:1500])
-        for _ in range(self.repeats - 2):
+        if tests.trace is not None:
+            await self._check_unsolved(found, tests)
+        else:
+            wrong = await check_repository_task(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
+            wrong = [line for line in wrong if not line.startswith("of the reference solution, ")]
+            if wrong:
+                raise TaskError(f"{self._name}: the task cannot be graded: {'; '.join(wrong[:3])}"[:1500])
+        for _ in range(self.repeats - (1 if tests.trace is not None else 2)):
             again = await self._solved(found)
             if not again.correct:
                 raise TaskError(f"{self._name}: its fix is accepted in some gradings only: {again.reason}"[:1500])
-        if runs_our_pytest(self.tests):
-            self.trace = await self._recorded(found, tests)
 
-    async def _recorded(self, found: _TestGroups, tests: RepositoryTests) -> str | None:
-        """Return what the tests observe with the fix; ``None``, with a report, if they cannot be graded by that."""
-        try:
-            trace = await record_trace(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
-        except TaskError as error:
-            self.report(f"graded by mutated tests, which is weaker than a trace: {error}"[:500])
-            return None
-        tests = replace(tests, trace=trace)
-        solved, unsolved = [
-            await grade_repository(self.pool, self.base.path, changes, tests, runtime=self.runtime)
-            for changes in (self.fix.fix, _NOTHING)
-        ]
-        lost = set(solved.failed)
-        if not lost <= set(tests.pass_to_pass) or set(unsolved.passed) & set(tests.fail_to_pass):
-            why = "its fix is not accepted" if lost else "tests to fix pass without the fix"
-            self.report(f"graded by mutated tests, which is weaker than a trace: with one, {why}")
-            return None
-        if unsolved.passed:  # otherwise the run did not end
-            # These pass without the fix: what the trace asks of them is more than they test.
-            lost |= set(unsolved.failed)
-        found.pass_to_pass = [test for test in found.pass_to_pass if test not in lost]
-        if lost & set(tests.pass_to_pass):
-            self.report(f"{len(lost & set(tests.pass_to_pass))} tests to keep cannot be observed, omitted")
-        return trace
+    async def _record(self, found: _TestGroups) -> None:
+        """Record what the tests observe with the fix; omit tests to fix that it does not suffice to grade.
+
+        Raises:
+            TaskError: None can be graded in this way. What mutated tests can grade is too weak for training.
+        """
+        trace, problems = await observe_solution(
+            self.pool, self.base.path, self.fix.fix, self._listed(found), runtime=self.runtime
+        )
+        shown = "; ".join(f"{test}: {problem}" for test, problem in list(problems.items())[:_SHOWN])[:1000]
+        found.fail_to_pass = [test for test in found.fail_to_pass if test not in problems]
+        if not found.fail_to_pass:
+            raise TaskError(f"{self._name}: no test to fix can be graded outside the sandbox: {shown}")
+        if problems:
+            self.report(f"{len(problems)} tests to fix cannot be graded outside the sandbox, omitted: {shown}")
+        self.tests = replace(self.tests, trace=trace)
+        self.trace = trace
+
+    async def _check_unsolved(self, found: _TestGroups, tests: RepositoryTests) -> None:
+        """Check that an unchanged tree is rejected; omit tests to keep of which the trace asks more than they test."""
+        unsolved = await grade_repository(self.pool, self.base.path, _NOTHING, tests, runtime=self.runtime)
+        passed = set(unsolved.passed)
+        for test in found.fail_to_pass:
+            if test in passed:
+                raise TaskError(f"{self._name}: the task cannot be graded: {test} passes without the fix")
+        lost = [test for test in found.pass_to_pass if test not in passed]
+        if passed and lost:  # otherwise the run did not end
+            self.report(f"{len(lost)} tests to keep cannot be observed, omitted: {_some(lost)}")
+            found.pass_to_pass = [test for test in found.pass_to_pass if test in passed]
 
     def _listed(self, found: _TestGroups) -> RepositoryTests:
         return replace(self.tests, fail_to_pass=tuple(found.fail_to_pass), pass_to_pass=tuple(found.pass_to_pass))

@@ -116,6 +116,7 @@ _KINDS = {
     "fixes no test": "no test fails without the fix",
     "no test passes": "no test passes with the fix (import errors, skipped)",
     "in time": "the tests take longer than the timeout",
+    "graded outside the sandbox|cannot be observed": "its tests to fix withhold no value",
     "cannot be graded|in some gradings": "its fix is not accepted by the grader",
     "could not run|before its report": "pytest cannot run",
     "changes only tests|no Python tests": "tests and fix are not in one commit",

@@ -22,10 +22,11 @@ _NOT_TESTS = re.compile(
 )
 _TOOLS = re.compile(
     r"tox.*|pre-commit|mypy|black|ruff|flake8.*|pylint|isort|sphinx.*|build|twine|wheel|setuptools.*|bump.*|coveralls|"
-    r"codecov|pyright|nox|pip-tools|furo|ty|uv|flit|hatch.*|pytest-(codspeed|watch|memray)|types-.*|poetry|pip|towncrier|"
+    r"codecov|pyright|nox|pip-tools|furo|ty|uv|flit|hatch.*|types-.*|poetry|pip|towncrier|"
+    r"pytest-(codspeed|watch|memray|mypy|ruff|checkdocs|enabler|black.*|flake8|pylint|isort|pycodestyle)|"
     r"zest.*|check-manifest|prek|atheris|pyinstaller|memray"
 )
-"""Packages that no test needs and whose own requirements conflict with others."""
+"""Packages that no test needs and whose own requirements conflict with others, or that check sources in every run."""
 _BOUND = r" *(?:===?|[<>!~]=|[<>]) *[\w.*+!-]+ *"
 _REQUIREMENT = re.compile(
     rf"([A-Za-z0-9][A-Za-z0-9._-]*) *(\[[\w ,.-]*\])? *\(?((?:{_BOUND})?(?:,{_BOUND})*)\)? *(;[\w .'\"<>=!~()-]*)?"

@@ -129,6 +129,21 @@ async def record_trace(
             in one can be compared with a value that the code under test cannot read.
         EnvironmentFault: The sandbox broke, or the runtime has no pytest.
     """
+    trace, problems = await observe_solution(pool, base, gold, tests, runtime=runtime)
+    for test, problem in problems.items():
+        raise TaskError(f"{test} cannot be graded: {problem}")
+    return trace
+
+
+async def observe_solution(
+    pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
+) -> tuple[str, dict[str, str]]:
+    """Return the trace of :func:`record_trace`, and why each test to fix that cannot be graded cannot.
+
+    Raises:
+        TaskError: No test can be observed.
+        EnvironmentFault: The sandbox broke, or the runtime has no pytest.
+    """
     tests = replace(tests, trace=None)
     allowed = await asyncio.to_thread(allowed_changes, base, gold, tests)
     runner = TestRunner(pool, base, allowed, tests, runtime)
@@ -166,12 +181,13 @@ async def record_trace(
     now = by_listed_id(run.outcomes, trace)
     seen = {test: run.outcomes[name][0].observed for test, name in now.items() if run.outcomes[name][0].passed}
     trace, wrong = with_counts(trace, graded, seen)
+    problems: dict[str, str] = {}
     for test in tests.fail_to_pass:
         wanted = runs.id_of(test)
         problem = wrong.get(wanted, "" if wanted in trace.tests else "it was not run")
         if not problem and not trace.tests[wanted].conclusive:
             problem = "nothing in it is compared with a value that the code under test cannot read"
         if problem:
-            raise TaskError(f"{test} cannot be graded: {problem}")
+            problems[test] = problem
     found = {test: one if test in listed - wrong.keys() else UNOBSERVED for test, one in trace.tests.items()}
-    return replace(trace, tests=found).to_json()
+    return replace(trace, tests=found).to_json(), problems

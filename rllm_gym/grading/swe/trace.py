@@ -257,7 +257,7 @@ class TestCheck:
         if len(operands) != len(site.sent) or len(gold) != len(site.known):
             return "an event has another number of operands"
         if site.level == Level.STATE:
-            return self._state(operands, [gold[place] for place in site.sent])
+            return self._state(site, dict(zip(site.sent, operands)), gold)
         sent = dict(zip(site.sent, operands))
         values = {}
         try:
@@ -303,13 +303,14 @@ class TestCheck:
                 stored is None or name_of(stored[0]) == name_of(item) for stored, item in zip(known or [], operands)
             ):
                 return ""
-        return self._state(operands, known or [])
+        return self._state(site, dict(enumerate(operands)), known or [None] * len(operands))
 
-    def _state(self, operands: list[Any], known: list[Any]) -> str:
-        for found, stored in zip(operands, known):
+    def _state(self, site: Site, operands: Mapping[int, Any], known: list[Any]) -> str:
+        for place, found in operands.items():
+            stored = known[place]
             if stored is not None and not matches(stored[0], found, self._names):
                 return f"{name_of(found)} differs from that of the reference solution"
-            self.conclusive += stored is not None and _has_content(stored[0])
+            self.conclusive += stored is not None and place not in site.given and _has_content(stored[0])
         return ""
 
 

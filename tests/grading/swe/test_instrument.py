@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rllm_gym.core import TaskError
 from rllm_gym.grading.swe.assertions import Unsupported, evaluate
 from rllm_gym.grading.swe.inside.observer import encode
-from rllm_gym.grading.swe.instrument import Kind, instrument
+from rllm_gym.grading.swe.instrument import Kind, Level, instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
 from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, digest_of, order_of, sites_of
 
@@ -287,3 +287,25 @@ def test_rewriting_is_linear() -> None:
     before = time.process_time()
     instrument(source, {}, first=0, recording=False)
     assert time.process_time() - before < 60
+
+
+OWN_CHECKS = {
+    'self.assertRenders(self.dedent("a"), self.dedent("b"))': 0,  # as if it tested something; it only passes inputs
+    'self.assertRenders("a", "b")': 0,
+    'self.assertRenders(self.dedent("a"), "b")': 0,
+    'self.assertRenders("a", render("a"))': 1,
+    'self.assertRenders(render(self.dedent("a")), self.dedent("b"))': 1,
+}
+
+
+def test_inputs_of_a_check_of_the_repository_are_no_evidence() -> None:
+    for statement, conclusive in OWN_CHECKS.items():
+        source = f"from shop import render, Case\nclass Tests(Case):\n    def test_a(self):\n        {statement}\n"
+        files = ObservedFiles({"t.py": source}, {}, recording=False)
+        site = files.files["t.py"].sites[0]
+        operands = ["a" for _ in site.sent]
+        event = [0, operands, *([True] if site.level == Level.WHOLE else [])]
+        trace = TestTrace(digest_of([0]), "", {0: [["a"] for _ in site.known]}, 0)
+        one = TestCheck(files, trace, FieldNames(), strict=True)
+        assert one.problem([event]) == ""
+        assert one.conclusive == conclusive, statement
