@@ -15,6 +15,10 @@ class MemoryExceeded(WorkerDied):
     """The worker exceeded its memory limit and was ended."""
 
 
+class CpuTimeExceeded(WorkerDied):
+    """The work used more processor time than it had set itself with ``signal.setitimer(signal.ITIMER_PROF, …)``."""
+
+
 class WorkerStartFailed(WorkerDied):
     """No worker could be started: the machine is out of processes or memory, or Python does not start."""
 

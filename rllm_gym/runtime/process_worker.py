@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rllm_gym.runtime.connection import FramedConnection, frame
-from rllm_gym.runtime.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
+from rllm_gym.runtime.errors import CpuTimeExceeded, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
 from rllm_gym.runtime.request_handler import HELLO, RESULT, WorkRequest, decode_reply, encode_call, encode_request
 
 START_TIMEOUT = 120.0
@@ -296,6 +296,8 @@ class ProcessWorker:
             return WorkerStartFailed(
                 f"worker {self.name} ended before it was ready ({_describe_status(status)}); its output is on stderr"
             )
+        if status == -signal.SIGPROF:
+            return CpuTimeExceeded(f"{name!r} used all its processor time; worker {self.name} was ended")
         hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
         return WorkerDied(f"worker {self.name} ended during {name!r} ({_describe_status(status)}{hint})")
 

@@ -80,7 +80,7 @@ class MathEnv(QuestionEnv):
         task_seed: A different seed gives different built-in problems.
         num_tasks: Number of tasks: the first rows of a file, or built-in problems (1,000,000 by default).
         max_turns: 1; use ``rllm/MathMultiTurn-v0`` for more turns.
-        grading_timeout: Time limit in seconds for grading one answer; a slower answer is wrong.
+        grading_timeout: Processor time in seconds for grading one answer; if it needs more, it is wrong.
         invalid_action_penalty: Subtracted from the reward if a reply contains no answer.
         max_observation_chars: Bound of the observation space.
         max_action_chars: Longest accepted reply.

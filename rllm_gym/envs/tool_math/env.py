@@ -87,7 +87,7 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
             as long.
         memory_mb: Memory of each program, 32 to 4,096.
         max_result_chars: Longest output of a program in an observation, at least 100.
-        grading_timeout: Time limit in seconds for grading the answer; a slower answer is wrong.
+        grading_timeout: Processor time in seconds for grading the answer; if it needs more, it is wrong.
         max_turns: Number of replies.
         invalid_action_penalty: Subtracted from the reward for a reply with neither an answer nor well-formed calls.
         max_observation_chars: Bound of the observation space, at least 10,000.

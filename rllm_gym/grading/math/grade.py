@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,16 +24,18 @@ from rllm_gym.grading.math.interpretations import (
     option_letter,
     same_spelling,
 )
-from rllm_gym.grading.math.math_verify_limits import within_bounds
+from rllm_gym.grading.math.math_verify_limits import is_unevaluated, within_bounds
 from rllm_gym.grading.math.normalize import normalize
 from rllm_gym.grading.math.syntax import MathNode
-from rllm_gym.runtime import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.runtime import CpuTimeExceeded, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
 """Maximum length of an answer that is parsed. A longer one is correct only if it is spelled exactly like the gold
 answer."""
 MEMORY_MB = 256
 """Private memory limit of one grading worker, above its memory at start."""
+WALL_S = 600.0
+"""Seconds after which a worker that has not used up its processor time is killed: the machine is too busy to grade."""
 _MAX_SPELLED_CHARS = 200_000
 
 Method = Literal["string", "number", "symbolic", "no_answer", "timeout", "memory", "too_long"]
@@ -45,7 +50,7 @@ class MathVerdict:
         extracted: The answer as written in the reply; ``None`` if there is none.
         method: What decided: ``"string"`` (spelling), ``"number"`` (exact rational arithmetic), ``"symbolic"`` (a
             worker's fifty digits or grammar, or floats for values that are far apart), ``"no_answer"``, ``"timeout"``
-            and ``"memory"`` (the worker was killed at its deadline or memory limit), ``"too_long"``.
+            and ``"memory"`` (the worker was killed at its limit of processor time or memory), ``"too_long"``.
         seconds: Wall-clock time of the call.
     """
 
@@ -77,14 +82,15 @@ def grade_math(
             before it: boxes joined by a comma, "and" or "or" are one list, which is right only as a whole. ``"any"``
             falls back to ``#### x``, "the answer is x", the last formula, the last number; a reply that ends in a loop
             only has the answer that the loop states each time.
-        timeout: Seconds that a worker may spend on this answer, counted from its start: waiting for other answers never
-            makes a correct answer wrong.
+        timeout: Seconds of processor time that a worker may spend on this answer: a busy machine never makes a correct
+            answer wrong.
         tolerance: Largest absolute error of an answer that is one real number, for rounded gold answers. With 0 a
             decimal is right if it is exact, or rounded to at least six places.
         degrees: Whether an angle in degrees may equal one in radians: ``60^\circ`` for ``\pi/3`` and the reverse.
 
     Raises:
-        EnvironmentFault: No worker could be started or one broke, twice. A reply cannot cause this.
+        EnvironmentFault: No worker could be started or one broke, twice, or the machine is so busy that a worker did
+            not get its processor time within ten minutes. A reply cannot cause this.
         TypeError, ValueError: The arguments do not match this documentation; no string is ever rejected.
 
     >>> grade_math(r"So it is \boxed{\frac{1}{2}}.", "0.5").correct
@@ -268,17 +274,39 @@ def _worker_pools() -> tuple[WorkerPool, WorkerPool]:
 _DIGITS, _GRAMMAR = "rllm_gym.grading.math.numeric_worker", "rllm_gym.grading.math.math_verify_worker"
 
 
-def _by_digits(gold: str, answer: str) -> tuple[bool | None, float]:
+def _by_digits(gold: str, answer: str, cpu_s: float) -> tuple[bool | None, float]:
     from rllm_gym.grading.math.numeric_worker import decide  # mpmath is imported in workers only
 
-    began = time.perf_counter()
-    return decide(gold, answer), time.perf_counter() - began
+    began = time.process_time()
+    with _cpu_limit(cpu_s):
+        return decide(gold, answer), time.process_time() - began
 
 
-def _by_grammar(gold: str, answer: str) -> bool:
+def _by_grammar(gold: str, answer: str, cpu_s: float) -> bool:
     from rllm_gym.grading.math.math_verify_worker import decide  # SymPy is imported in workers only
 
-    return decide(gold, answer)
+    with _cpu_limit(cpu_s):
+        return decide(gold, answer)
+
+
+@contextmanager
+def _cpu_limit(seconds: float) -> Iterator[None]:
+    """End this process (by SIGPROF) once it has used that much processor time."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _is_for_grammar(gold: str, answer: str) -> bool:
+    """Return whether math-verify is asked: only for a gold answer with a sum, product, integral or limit.
+
+    Alone in an answer they are a calculation that was not carried out. Of other notations that our parser does not read
+    math-verify misreads too many: ``1, 2, \\ldots`` as 1, 2 and ``1'2`` as 12.
+    """
+    readable = is_unevaluated(answer) or bool(interpretations(answer))
+    return is_unevaluated(gold) and readable and within_bounds(gold) and within_bounds(answer)
 
 
 def _in_workers(worker_kind: _WorkerKind, gold: str, answer: str, timeout: float) -> _Decision:
@@ -287,11 +315,12 @@ def _in_workers(worker_kind: _WorkerKind, gold: str, answer: str, timeout: float
         try:
             verdict, spent = None, 0.0
             if worker_kind == "digits":
-                verdict, spent = digits.run(_by_digits, gold, answer, timeout=timeout)
-            if verdict is None and not (within_bounds(gold) and within_bounds(answer)):
+                verdict, spent = digits.run(_by_digits, gold, answer, timeout, timeout=WALL_S)
+            if verdict is None and not _is_for_grammar(gold, answer):
                 verdict = False
             if verdict is None:
-                verdict = grammar.run(_by_grammar, gold, answer, timeout=max(timeout - spent, _LEAST_SECONDS))
+                left = max(timeout - spent, _LEAST_SECONDS)
+                verdict = grammar.run(_by_grammar, gold, answer, left, timeout=WALL_S)
             return verdict, "symbolic"
         except _FAILURES as error:
             if (decision := _of_failure(error, last=attempt == 2)) is not None:
@@ -305,11 +334,12 @@ async def _ain_workers(worker_kind: _WorkerKind, gold: str, answer: str, timeout
         try:
             verdict, spent = None, 0.0
             if worker_kind == "digits":
-                verdict, spent = await digits.arun(_by_digits, gold, answer, timeout=timeout)
-            if verdict is None and not (within_bounds(gold) and within_bounds(answer)):
+                verdict, spent = await digits.arun(_by_digits, gold, answer, timeout, timeout=WALL_S)
+            if verdict is None and not _is_for_grammar(gold, answer):
                 verdict = False
             if verdict is None:
-                verdict = await grammar.arun(_by_grammar, gold, answer, timeout=max(timeout - spent, _LEAST_SECONDS))
+                left = max(timeout - spent, _LEAST_SECONDS)
+                verdict = await grammar.arun(_by_grammar, gold, answer, left, timeout=WALL_S)
             return verdict, "symbolic"
         except _FAILURES as error:
             if (decision := _of_failure(error, last=attempt == 2)) is not None:
@@ -323,11 +353,11 @@ _FAILURES = (DeadlineExceeded, WorkerDied, WorkerError, OSError)
 
 def _of_failure(error: Exception, *, last: bool) -> _Decision | None:
     """Return the verdict for a worker's failure that the answer caused, or raise a fault; ``None`` to try once more."""
-    if isinstance(error, DeadlineExceeded):
+    if isinstance(error, CpuTimeExceeded):
         return False, "timeout"
     if isinstance(error, MemoryExceeded):
         return False, "memory"
-    if not last:
+    if not last and not isinstance(error, DeadlineExceeded):
         return None
     raise EnvironmentFault(
         f"the grading workers failed ({type(error).__name__}: {error}); the answer was not graded", kind="grader"

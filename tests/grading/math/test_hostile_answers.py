@@ -10,12 +10,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllm_gym.core import EnvironmentFault
 from rllm_gym.grading import agrade_math, grade_math
 from rllm_gym.grading.math import grade
 from rllm_gym.grading.math.normalize import normalize, normalize_spelling
@@ -140,7 +142,21 @@ def test_a_hostile_gold_answer_costs_at_most_the_deadline_too():
 def test_a_hang_is_a_timeout_and_a_wrong_answer_but_not_a_fault():
     verdict = grade_math(HANGS, INTEGRAL, timeout=0.5)
     assert (verdict.correct, verdict.method) == (False, "timeout")
-    assert verdict.seconds >= 0.5
+
+
+def test_a_busy_machine_makes_no_right_answer_wrong(monkeypatch):
+    """The worker runs at low priority: with a limit of 2 s of wall-clock time, right answers got 0 beside a trainer."""
+    decide = grade._by_grammar
+
+    def starved(gold, answer, cpu_s):
+        time.sleep(3 * cpu_s)
+        return decide(gold, answer, cpu_s)
+
+    monkeypatch.setattr(grade, "_by_grammar", starved)
+    assert grade_math(r"\boxed{1/2}", r"\int_0^1 x dx", timeout=0.5).correct
+    monkeypatch.setattr(grade, "WALL_S", 0.5)
+    with pytest.raises(EnvironmentFault, match="not graded"):
+        grade_math(HANGS, INTEGRAL, timeout=PATIENT)
 
 
 def test_long_answers_are_compared_by_spelling_only():
