@@ -9,7 +9,7 @@ Types are checked with ``type(value) is``: an ``int`` subclass with its own ``__
 
 from __future__ import annotations
 
-import base64
+import binascii
 import math
 import re
 import sys
@@ -167,11 +167,11 @@ def expect(value: Any, *kinds: type) -> Any:
 
 
 def to_base64(data: bytes | bytearray | memoryview) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def from_base64(text: Any) -> bytes:
-    return base64.b64decode(expect(text, str), validate=True)
+    return binascii.a2b_base64(expect(text, str), strict_mode=True)
 
 
 def _is_text(value: str) -> bool:
