@@ -255,7 +255,10 @@ class SessionProcess:
         self._stderr = -1
         uids.release(self.user)
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            try:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            except RecursionError:  # a program made thousands of folders, one in the other; rm does not recurse
+                subprocess.run(["rm", "-rf", "--", self.folder], check=False, stderr=subprocess.DEVNULL)
 
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")

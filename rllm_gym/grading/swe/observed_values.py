@@ -18,7 +18,7 @@ from typing import Any
 MAX_NESTING = 80
 MAX_DIGITS = 20_000
 MAX_EXPONENT = 5_000
-MAX_LARGE_KEYS = 500
+MAX_KEYS = 1_000
 MAX_RANGE = 100_000
 ANYTHING = ["*"]
 """Stands, in the observations of the reference solution, for a part that differs between its runs."""
@@ -73,7 +73,7 @@ def decode(encoded: Any) -> Any:
 
 class _Decoder:
     def __init__(self) -> None:
-        self._large = 0
+        self._keys = 0
 
     def value(self, encoded: Any, depth: int, *, hashed: bool = False) -> Any:
         if depth > MAX_NESTING:
@@ -94,10 +94,12 @@ class _Decoder:
             case ["l", *items] if not hashed:
                 return [self.value(item, depth + 1) for item in items]
             case ["t", *items]:
+                self._count_key(hashed)
                 return tuple(self.value(item, depth + 1, hashed=hashed) for item in items)
             case ["s", *items] if not hashed:
                 return {self.value(item, depth + 1, hashed=True) for item in items}
             case ["fs", *items]:
+                self._count_key(hashed)
                 return frozenset(self.value(item, depth + 1, hashed=True) for item in items)
             case ["d", *items] if not hashed and len(items) % 2 == 0:
                 pairs = zip(items[::2], items[1::2])
@@ -113,12 +115,15 @@ class _Decoder:
         raise NotPlain(f"{name_of(encoded)} is not plain data")
 
     def _number(self, value: Any, hashed: bool) -> Any:
-        """Bound how many large numbers are keys: only they can be chosen to collide."""
-        if hashed and not (isinstance(value, int | float) and -(2**60) < value < 2**60):
-            self._large += 1
-            if self._large > MAX_LARGE_KEYS:
-                raise NotPlain("too many large keys")
+        if not (isinstance(value, int | float) and -(2**60) < value < 2**60):
+            self._count_key(hashed)
         return value
+
+    def _count_key(self, hashed: bool) -> None:
+        """Bound how many tuples and large numbers are keys: they can be chosen to have the same hash."""
+        self._keys += hashed
+        if self._keys > MAX_KEYS:
+            raise NotPlain("too many keys that are tuples or large numbers")
 
 
 def _decimal(text: str) -> decimal.Decimal:

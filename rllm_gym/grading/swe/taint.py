@@ -116,7 +116,7 @@ class Scope:
         return any(self.depends(child) for child in ast.iter_child_nodes(node))
 
     def immutable(self, node: ast.expr) -> bool:
-        """Return whether the value cannot be changed by whoever receives it."""
+        """Return whether the value cannot be changed by code that receives it."""
         match node:
             case ast.Constant() | ast.JoinedStr():
                 return True
@@ -223,7 +223,7 @@ class Scope:
 
 
 def _changed_names(body: list[ast.stmt]) -> set[str]:
-    """Return the names whose value, if it is mutable, may be changed or kept by whoever receives it."""
+    """Return the names whose value, if it is mutable, may be changed or kept by code that receives it."""
     changed: set[str] = set()
     for statement in body:
         for parent in ast.walk(statement):
