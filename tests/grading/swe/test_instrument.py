@@ -256,7 +256,8 @@ def check(events: list[Any]) -> str:
     source += "    with pytest.raises(ValueError, match='x'):\n        price(0)\n"
     files = ObservedFiles({"t.py": source}, {}, recording=False)
     right = [[0, [2]], ["x", 1, [["builtins:ValueError"], "an x", None]]]
-    expected = [["T", "builtins:ValueError", []], "x"]
+    bases = [f"builtins:{name}" for name in ("ValueError", "Exception", "BaseException", "object")]
+    expected = [["T", "builtins:ValueError", bases], "x"]
     order = order_of(right)
     trace = TestTrace(digest_of(order), sites_of(order), {1: expected}, 2)
     return TestCheck(files, trace, FieldNames(), strict=True).problem(events)
@@ -279,7 +280,7 @@ def test_events_are_held_against_the_trace() -> None:
 
 def test_a_number_that_no_float_can_hold_is_only_wrong() -> None:
     files = ObservedFiles(
-        {"t.py": "from shop import a, b\ndef test_a():\n    assert a() == b()\n"}, {}, recording=False
+        {"t.py": "from shop import a, b\ndef test_a(x):\n    assert a() == b(x)\n"}, {}, recording=False
     )
     order = order_of([[0, [1.5, 1.5]]])
     trace = TestTrace(digest_of(order), sites_of(order), {0: [[1.5], [1.5]]}, 1)
@@ -301,3 +302,79 @@ def test_rewriting_is_linear() -> None:
     before = time.process_time()
     instrument(source, {}, first=0, recording=False)
     assert time.process_time() - before < 60
+
+
+def shown(name: str, fields: dict[str, Any], view: dict[str, Any] | None = None, bases: list[str] | None = None) -> Any:
+    """Return an object of a class of the repository as it is sent."""
+    return ["O", f"shop:{name}", fields, view or {}, bases or []]
+
+
+def test_an_object_is_compared_by_what_is_public_of_it() -> None:
+    gold = shown("Price", {"_units": 425}, {"units": 425, "currency": "EUR"})
+    for found in (
+        shown("Price", {"units": 425, "currency": "EUR"}),
+        shown("Price", {"_amount": 4.25}, {"units": 425, "currency": "EUR"}),
+        shown("Bargain", {"_cache": ["!", "too large"]}, {"units": 425, "currency": "EUR"}, ["shop:Price"]),
+        ["B", "shop:Price", ["t", 425, "EUR"], {}, {"units": 425, "currency": "EUR"}, ["builtins:tuple"]],
+    ):
+        assert matches(gold, found, FieldNames(frozenset({"units", "currency"}))), found
+    for found in (
+        shown("Price", {}), shown("Price", {"units": 425}), shown("Other", {"units": 425, "currency": "EUR"}),
+        shown("Price", {"_units": 425}, {"units": 424, "currency": "EUR"}),
+        425, None, ["l"], ["B", "shop:Price", ["t"], {}, {}, ["builtins:tuple"]],
+    ):  # fmt: skip
+        assert not matches(gold, found, FieldNames(frozenset({"units", "currency"}))), found
+
+
+def test_what_is_only_private_may_be_stored_in_another_way_but_not_left_out() -> None:
+    gold = shown("Grid", {"width": 2, "_cells": ["l", 5, 6, 7, 8]})
+    names = FieldNames(frozenset({"width", "_cells"}))
+    assert matches(gold, shown("Grid", {"width": 2, "_cells": ["t", 5, 6, 7, 8]}), names)
+    assert matches(gold, shown("Grid", {"width": 2, "_rows": ["l", ["l", 5, 6], ["l", 7, 8]]}), names)
+    for fields in (
+        {"width": 2}, {"width": 2, "_cells": ["l", 5, 6, 8, 7]}, {"width": 2, "_rows": ["l", ["l", 5, 6], ["l", 7, 9]]},
+        {"width": 3, "_cells": ["l", 5, 6, 7, 8]}, {"_cells": ["l", 5, 6, 7, 8]},
+    ):  # fmt: skip
+        assert not matches(gold, shown("Grid", fields), names), fields
+
+
+def test_an_exception_of_every_class_is_none_of_them() -> None:
+    source = "from shop import price, OddError\nimport pytest\ndef test_a():\n"
+    source += "    with pytest.raises(OddError, match='odd'):\n        price(0)\n"
+    files = ObservedFiles({"t.py": source}, {}, recording=False)
+    odd = ["shop:OddError", "builtins:Exception", "builtins:BaseException", "builtins:object"]
+    other = ["shop:NoSuchError", *odd[1:]]
+    order = order_of([["x", 0, [odd, "", None]]])
+    expected = [["T", "shop:OddError", odd], "odd", odd, "3 is odd"]
+    trace = TestTrace(digest_of(order), sites_of(order), {0: expected}, 1)
+    errors = {"shop:OddError": tuple(odd), "shop:NoSuchError": tuple(other)}
+
+    def problem(kinds: list[str], text: str) -> str:
+        check = TestCheck(files, trace, FieldNames(frozenset({"OddError"})), errors, strict=True)
+        return check.problem([["x", 0, [kinds, text, None]]])
+
+    assert problem(odd, "3 is odd") == ""
+    assert problem(["shop:VeryOddError", *odd], "the number 3 is odd") == ""
+    for kinds in (
+        other, ["shop:E", "shop:OddError", "shop:NoSuchError", *odd[1:]], ["shop:E", "shop:NoSuchError", *odd],
+        ["shop:E", "shop:OddError", "builtins:ValueError", *odd[1:]], ["shop:E", "builtins:KeyError", *odd],
+    ):  # fmt: skip
+        assert problem(kinds, "3 is odd"), kinds
+    assert problem(odd, "3 is even")
+    assert problem(odd, "an odd text that has every word of the sources of the repository in it " * 3)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "sent"),
+    [
+        ("assert price(1, 2) == price(3)", "price(1, 2)"),
+        ("assert price(3) == price(1).plus(2)", "price(1).plus(2)"),
+        ("assert price(1) == some(3)", "price(1)"),
+        ("assert price(1) == Price(3)", "price(1)"),
+        ("self.assertEqual(price(1).half(), price(3))", "price(1).half()"),
+    ],
+)
+def test_what_is_compared_with_is_not_computed_inside(assertion: str, sent: str) -> None:
+    source = f"from shop import Price, price\ndef some(x):\n    return Price(x)\ndef test_a(self):\n    {assertion}\n"
+    text = instrument(source, {}, first=0, recording=False).text
+    assert f"_a_(0, [{sent}])" in text
