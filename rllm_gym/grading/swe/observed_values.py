@@ -327,26 +327,38 @@ class _Match:
             return False
         if not all(self.values(public[name], parts[name], depth + 1) for name in shared):
             return False
-        return self._private(private, gold, found, bool(shared), depth) if private else bool(shared or not public)
+        if not private:
+            return bool(shared or not public)
+        return self._private(private, {name: public[name] for name in shared}, gold, found, depth)
 
-    def _private(self, private: dict[str, Any], gold: _Object, found: _Object, shown: bool, depth: int) -> bool:
-        """Return whether an object holds what the reference solution's private fields do, if it is not public."""
-        public = leaves([value for name, value in gold.parts.items() if not name.startswith("_")]) if shown else set()
-        matched = shown
+    def _private(
+        self, private: dict[str, Any], shown: dict[str, Any], gold: _Object, found: _Object, depth: int
+    ) -> bool:
+        """Return whether an object holds what the reference solution's private fields do, as far as it is not shown."""
+        public = leaves(list(shown.values()))
+        matched = bool(shown)
         missing: set[str] = set()
         for name, value in private.items():
             if value == ["!", "too large"]:
                 continue
-            if name in found.fields:
-                if self.values(value, found.fields[name], depth + 1, private=True):
-                    matched = True
-                elif leaves(value) - public or not shown:
-                    return False
-            elif not self._names.may_lack(gold.name, name, value):
-                missing |= leaves(value) - public
+            if name in found.fields and self.values(value, found.fields[name], depth + 1, private=True):
+                matched = True
+                continue
+            told = leaves(value)
+            if name in found.fields and (not shown or not told or told - public):
+                return False
+            if value in _EMPTY or self._names.may_lack(gold.name, name, value):
+                continue
+            missing |= told - public
+            # Zeros and ones are in every value: only the whole tells whether they are the same.
+            if not told and isinstance(value, list) and not self._is_part(value, found, depth):
+                return False
         if not missing:
             return matched or all(self._names.may_lack(gold.name, name, value) for name, value in private.items())
         return missing <= leaves(list(found.parts.values()))
+
+    def _is_part(self, value: Any, found: _Object, depth: int) -> bool:
+        return any(self.values(value, part, depth + 1, private=True) for part in found.parts.values())
 
 
 def leaves(encoded: Any) -> set[str]:

@@ -336,6 +336,14 @@ def test_what_is_only_private_may_be_stored_in_another_way_but_not_left_out() ->
         {"width": 3, "_cells": ["l", 5, 6, 7, 8]}, {"_cells": ["l", 5, 6, 7, 8]},
     ):  # fmt: skip
         assert not matches(gold, shown("Grid", fields), names), fields
+    bits = shown("Grid", {"width": 2, "_cells": ["l", 0, 1, 1, 0]})
+    assert matches(bits, shown("Grid", {"width": 2, "_bits": ["t", 0, 1, 1, 0]}), names)
+    for name in ("_cells", "_bits"):
+        assert not matches(bits, shown("Grid", {"width": 2, name: ["l", 1, 1, 0, 0]}), names)
+    items = shown("Grid", {"width": 2, "_cells": ["l", 5, 6]}, {"iter()": ["l", 5, 6]})
+    assert matches(items, shown("Grid", {"width": 2, "_low": 5}, {"iter()": ["l", 5, 6]}), names)
+    assert not matches(items, shown("Grid", {"width": 2, "_low": 5}, {"iter()": ["l", 6, 5]}), names)
+    assert not matches(items, shown("Grid", {"width": 2, "_low": 5}), names)  # its items cannot be seen
 
 
 def test_an_exception_of_every_class_is_none_of_them() -> None:
