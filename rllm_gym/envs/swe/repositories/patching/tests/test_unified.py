@@ -50,9 +50,8 @@ def test_times_and_stripped_context():
 
 
 def test_removed_lines_that_look_like_headers():
-    assert parse_patch(str(make_patch("-- a\nb\n", "++ c\nb\n"))) == [
-        FilePatch("file", "file", (Hunk(0, 0, (("-", "-- a\n"), ("+", "++ c\n"), (" ", "b\n"))),))
-    ]
+    patch = make_patch("-- a\nb\n", "++ c\nb\n")
+    assert parse_patch(str(patch)) == [FilePatch("file", "file", patch.hunks)]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def test_packages_may_need_each_other():
 @pytest.mark.thorough
 def test_a_solution_is_found_if_there_is_one():
     stream = random.Random(7)
-    solved = []
     for _ in range(60):
         index = Index()
         for package in "abc":
@@ -84,8 +83,6 @@ def test_a_solution_is_found_if_there_is_one():
         try:
             resolve(index, ["a", "b", "c"])
         except NoSolution:
-            solved.append(False)
+            assert not possible
         else:
-            solved.append(True)
-        assert solved[-1] == possible
-    assert (solved.count(True), solved.index(False)) == (59, 29)
+            assert possible
