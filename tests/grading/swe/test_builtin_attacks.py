@@ -30,7 +30,7 @@ async def paid(pool: SandboxPool, repository: Repository, changes: list[RepoChan
     return [change.key for change, was in zip(changes, await asyncio.gather(*map(one, changes))) if was]
 
 
-@pytest.mark.parametrize("technique", BUILTIN_FORGERIES)
+@pytest.mark.parametrize("technique", ["read", "repeat"])
 def test_a_task_is_not_paid(pool: SandboxPool, technique: str) -> None:
     repository = load_repository("schedule")
     change = next(change for change in repository.changes.values() if forged(technique, repository, change))
