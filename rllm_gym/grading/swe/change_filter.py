@@ -24,6 +24,7 @@ MAX_FILES = 20_000
 MAX_BYTES = 64 * 1024 * 1024
 MAX_SCREENED = 2 * 1024 * 1024
 MAX_PATH_BYTES = 1024
+MAX_PATH_PARTS = 64
 MAX_SHOWN = 1000
 
 _TEST_FOLDER = re.compile(
@@ -126,6 +127,7 @@ class _ChangeFilter:
         self.dropped: list[str] = []
         self.new_modules: list[tuple[str, str]] = []
         self.refusals: list[str] = []
+        self.folders: set[str] = set()
         self.bytes = 0
         self.screened = 0
 
@@ -162,7 +164,7 @@ class _ChangeFilter:
             or self._belongs_to_the_tests(path)
             or self._collides(path)
             or self._shadows(path)
-            or self._too_much(file)
+            or self._too_much(path, file)
         )
         if reason:
             self.drop(path, reason)
@@ -174,6 +176,7 @@ class _ChangeFilter:
         if name.endswith(".py") and not self._screened(path, file):
             return
         self.written[path] = file
+        self.folders |= _folders_of(path)
         self.bytes += len(file.data)
 
     def _below_a_link(self, path: str) -> str:
@@ -262,9 +265,9 @@ class _ChangeFilter:
             self.new_modules.append((name, path))
         return ""
 
-    def _too_much(self, file: TreeFile) -> str:
-        if len(self.written) >= MAX_FILES:
-            return f"more than {MAX_FILES} files"
+    def _too_much(self, path: str, file: TreeFile) -> str:
+        if len(self.written) + len(self.folders) + len(_folders_of(path) - self.folders) >= MAX_FILES:
+            return f"more than {MAX_FILES} files and folders"
         if self.bytes + len(file.data) > MAX_BYTES:
             return f"more than {MAX_BYTES >> 20} MB in all"
         return ""
@@ -358,11 +361,16 @@ def _module_at(path: str, root: str) -> str | None:
     if parts[: len(above)] != above:
         return None
     rest = parts[len(above) :]
+    name = ""
     if len(rest) == 1 and rest[0].endswith(".py"):
-        return rest[0][:-3]
-    if len(rest) == 2 and rest[1] == "__init__.py":
-        return rest[0]
-    return None
+        name = rest[0][:-3]
+    elif len(rest) == 2 and rest[1] == "__init__.py":
+        name = rest[0]
+    return name if name.isidentifier() else None  # my.notes.py cannot be imported
+
+
+def _folders_of(path: str) -> set[str]:
+    return {str(parent) for parent in PurePosixPath(path).parents} - {"."}
 
 
 def _unusable(path: str) -> str:
@@ -377,6 +385,8 @@ def _unusable(path: str) -> str:
         return "its path holds control characters or backslashes"
     if len(encoded) > MAX_PATH_BYTES or max(len(part.encode()) for part in parts) > 255:
         return "its path is too long"
+    if len(parts) > MAX_PATH_PARTS:
+        return "lies in too many folders"
     if any(part.casefold() == ".git" for part in parts):
         return "belongs to git"
     return ""

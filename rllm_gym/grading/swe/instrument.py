@@ -39,6 +39,7 @@ _METHODS: dict[str, type[ast.cmpop]] = {
     "assertGreater": ast.Gt, "assertGreaterEqual": ast.GtE,
 }  # fmt: skip
 _OWN_CALLS = frozenset({"_nearly_", "_counts_", "_searches_"})
+_DIFFERING = frozenset({"hash", "id"})
 _DEEP_CALLS = frozenset(CALLS) - {"isinstance", "approx"} - _OWN_CALLS
 
 
@@ -166,6 +167,7 @@ class _Operands:
     def __init__(self, scope: Scope, own: Collection[str], *, inside: bool) -> None:
         self._scope = scope
         self._own = own
+        self._inside = inside
         self._approx = None if inside else _load("approx")
         self.operands: list[ast.expr] = []
         self.known: list[bool] = []
@@ -199,8 +201,11 @@ class _Operands:
             case ast.Compare():
                 sides = [node.left, *node.comparators]
                 computed = any(self._scope.unchanged.depends(side) for side in sides)
+                expected = None if bound or self._inside else expected_side(node, self._scope, self._own)
                 left, *rest = [
-                    self.operand(side, known=True) if computed and self._is_own_result(side) else inner(side)
+                    self.operand(side, known=True)
+                    if (side is expected and self._scope.depends(side)) or (computed and self._is_own_result(side))
+                    else inner(side)
                     for side in sides
                 ]
                 return ast.Compare(left, node.ops, rest)
@@ -299,33 +304,46 @@ def _judged(operand: ast.expr, scope: Scope) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in bound and scope.is_local(name) and scope.tainted(name)]
 
 
-def _one_built(test: ast.expr, scope: Scope) -> list[tuple[ast.expr, bool]] | None:
-    """Return both sides of an equality of which one is built from literals: that side is marked, and not needed inside.
+def expected_side(node: ast.expr, scope: Scope, own: Collection[str]) -> ast.expr | None:
+    """Return the side of an equality that the code under test need not compute: what the other one is compared with.
 
-    What the repository's own ``==`` says is then not asked: the other side is held against the reference solution's.
+    It is built from literals by classes and helpers of the test file, or nothing but literals is given to functions and
+    it has fewer calls; of two such sides it is the right one. Computed inside, it would be there to be repeated, so the
+    other side is held against what it was with the reference solution.
     """
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq):
         return None
-    sides = [test.left, test.comparators[0]]
-    built = [_is_built(side, scope) for side in sides]
-    return list(zip(sides, built)) if built.count(True) == 1 else None
+    sides = [node.left, node.comparators[0]]
+    calls = [[part for part in ast.walk(side) if isinstance(part, ast.Call)] for side in sides]
+    if any(name_of(call) in _DIFFERING for found in calls for call in found):
+        return None
+    if is_built(sides[0], scope, ()) and not is_built(sides[1], scope, own):
+        return sides[0]
+    if is_built(sides[1], scope, own) and not is_built(sides[0], scope, ()):
+        return sides[1]
+    if not all(scope.depends(side) and scope.is_closed(side) for side in sides):
+        return None
+    return sides[0] if len(calls[0]) < len(calls[1]) else sides[1]
 
 
-def _is_built(node: ast.expr, scope: Scope) -> bool:
-    """Return whether a value consists of literals and of objects created from such values by their class."""
+def is_built(node: ast.expr, scope: Scope, own: Collection[str]) -> bool:
+    """Return whether a value consists of literals and of objects created from them by classes or the file's helpers."""
     match node:
         case ast.Call():
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
             is_class = re.fullmatch(r"_?[A-Z]\w*", name_of(node)) is not None
-            return is_class and all(_is_built(part, scope) for part in parts)
+            is_own = isinstance(node.func, ast.Name) and node.func.id in own and not scope.is_local(node.func.id)
+            return (is_class or is_own) and all(is_built(part, scope, own) for part in parts)
         case ast.List() | ast.Tuple() | ast.Set():
-            return all(_is_built(item, scope) for item in node.elts)
+            return all(is_built(item, scope, own) for item in node.elts)
         case ast.Dict():
-            return all(key is not None and _is_built(key, scope) for key in node.keys) and all(
-                _is_built(item, scope) for item in node.values
+            return all(key is not None and is_built(key, scope, own) for key in node.keys) and all(
+                is_built(item, scope, own) for item in node.values
             )
         case ast.Starred():
-            return False
+            return not scope.depends(node.value)
+        case ast.Name(id) if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", id):
+            return scope.is_closed(node)  # a constant of the module
     return not scope.depends(node)
 
 
@@ -520,11 +538,12 @@ class _Rewriter:
         self, test: ast.expr, original: ast.expr | None, site: Site, scope: Scope
     ) -> tuple[ast.expr, list[ast.expr], list[ast.expr]]:
         if site.level == Level.STATE:
-            sides = _one_built(test, scope)
-            if sides is not None:
-                site.known = [built for _, built in sides]
+            expected = expected_side(test, scope, self._own)
+            if expected is not None and isinstance(test, ast.Compare):
+                sides = [test.left, *test.comparators]
+                site.known = [side is expected for side in sides]
                 kept = self._recording or site.kept
-                return test, [side for side, built in sides if kept or not built], []
+                return test, [side for side in sides if kept or side is not expected], []
             site.level = Level.WHOLE
         if site.level == Level.WHOLE and isinstance(original, ast.Call):
             operands, site.known = original.args[:2], [False, False]
@@ -534,7 +553,7 @@ class _Rewriter:
         taken = _Operands(scope, () if site.level == Level.WHOLE else self._own, inside=site.level == Level.WHOLE)
         outside = taken.part(copy.deepcopy(test), shallow=site.level == Level.SHALLOW)
         calls = [node for operand in taken.operands for node in ast.walk(operand) if isinstance(node, ast.Call)]
-        site.varies = any(name_of(call) in ("hash", "id") for call in calls)
+        site.varies = any(name_of(call) in _DIFFERING for call in calls)
         for operand in list(taken.operands):
             for name in _judged(operand, scope):
                 site.evidence.append(len(taken.operands))
@@ -664,10 +683,11 @@ def _parametrized(function: Function, scope: Scope) -> dict[str, bool]:
         for position, name in enumerate(names):
             cells = column_cells(decorator.args[1], position, len(names))
             if cells is None:
-                independent = not scope.depends(decorator.args[1]) and name not in body.changed
+                independent = not scope.depends(decorator.args[1]) and not body.may_change(name, ast.Name(name))
             else:
                 independent = all(
-                    not scope.depends(cell) and (name not in body.changed or scope.immutable(cell)) for _, cell in cells
+                    (not scope.depends(cell) or is_built(cell, scope, ())) and not body.may_change(name, cell)
+                    for _, cell in cells
                 )
             found[name] = independent and not indirect
     return found
@@ -683,13 +703,13 @@ def _literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, l
         plain = not helper.decorator_list and not helper.args.vararg and not helper.args.kwarg
         if not calls or len(calls) != len(uses) or not plain:
             continue
-        changed = Scope(helper.body, module, {}).changed
+        inner = Scope(helper.body, module, {})
         names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)]
         for name in parameters(helper):
             place = names.index(name) if name in names else len(names)
             values = [_argument(call, name, place) for call in calls]
             given = [value for value in values if value is not None and _is_literal(value[1])]
-            if len(given) == len(calls) and (name not in changed or all(module.immutable(one) for _, one in given)):
+            if len(given) == len(calls) and not any(inner.may_change(name, one) for _, one in given):
                 found.setdefault(helper.name, {})[name] = given
     return found
 

@@ -72,6 +72,7 @@ def problems_of(
         for outcome in outcomes:
             collect_fields(list(outcome.observed), present)
     names = FieldNames(before, present)
+    errors = trace.errors()
     now = by_listed_id(run.outcomes, trace)
     found: dict[str, str] = {}
     for test, wanted in listed.items():
@@ -88,7 +89,7 @@ def problems_of(
         elif not outcomes[0].passed:
             found[test] = outcomes[0].message or "it did not pass"
         else:
-            check = TestCheck(observed, trace.tests[wanted], names, strict=test in to_fix)
+            check = TestCheck(observed, trace.tests[wanted], names, errors, strict=test in to_fix)
             if problem := check.problem(outcomes[0].observed):
                 found[test] = problem
     return found
@@ -176,11 +177,19 @@ async def observe_solution(
     trace = replace(
         trace, tests={test: trace.tests.get(test, UNOBSERVED) for test in ids if function_key(test) in functions}
     )
-    graded = await asyncio.to_thread(ObservedFiles, recorder.texts, trace.plans, recording=False)
-    run = await observe(runner, runs.files, graded)
-    now = by_listed_id(run.outcomes, trace)
-    seen = {test: run.outcomes[name][0].observed for test, name in now.items() if run.outcomes[name][0].passed}
-    trace, wrong = with_counts(trace, graded, seen)
+    recorded = trace
+    for last in (False, True):
+        graded = await asyncio.to_thread(ObservedFiles, recorder.texts, trace.plans, recording=False)
+        run = await observe(runner, runs.files, graded)
+        now = by_listed_id(run.outcomes, recorded)
+        seen = {test: run.outcomes[name][0].observed for test, name in now.items() if run.outcomes[name][0].passed}
+        trace, wrong = with_counts(replace(recorded, plans=trace.plans), graded, seen)
+        again = [test for test in wrong if recorded.tests[test] != UNOBSERVED and test in first]
+        if last or not again:
+            break
+        for test in again:
+            recorder.keep(observed, first[test])
+        trace = replace(trace, plans=recorder.plans)
     problems: dict[str, str] = {}
     for test in tests.fail_to_pass:
         wanted = runs.id_of(test)

@@ -18,7 +18,7 @@ from typing import Any
 MAX_NESTING = 80
 MAX_DIGITS = 20_000
 MAX_EXPONENT = 5_000
-MAX_LARGE_KEYS = 500
+MAX_KEYS = 1_000
 MAX_RANGE = 100_000
 ANYTHING = ["*"]
 """Stands, in the observations of the reference solution, for a part that differs between its runs."""
@@ -73,7 +73,7 @@ def decode(encoded: Any) -> Any:
 
 class _Decoder:
     def __init__(self) -> None:
-        self._large = 0
+        self._keys = 0
 
     def value(self, encoded: Any, depth: int, *, hashed: bool = False) -> Any:
         if depth > MAX_NESTING:
@@ -94,17 +94,19 @@ class _Decoder:
             case ["l", *items] if not hashed:
                 return [self.value(item, depth + 1) for item in items]
             case ["t", *items]:
+                self._count_key(hashed)
                 return tuple(self.value(item, depth + 1, hashed=hashed) for item in items)
             case ["s", *items] if not hashed:
                 return {self.value(item, depth + 1, hashed=True) for item in items}
             case ["fs", *items]:
+                self._count_key(hashed)
                 return frozenset(self.value(item, depth + 1, hashed=True) for item in items)
             case ["d", *items] if not hashed and len(items) % 2 == 0:
                 pairs = zip(items[::2], items[1::2])
                 return {self.value(key, depth + 1, hashed=True): self.value(item, depth + 1) for key, item in pairs}
             case ["x", str(kind), content] if kind in _SPELLED:
                 return self._number(_SPELLED[kind](content), hashed)
-            case ["B", str(), content, dict()] if content is not None:
+            case ["B", str(), content, dict(), *_] if content is not None:
                 return self.value(content, depth + 1, hashed=hashed)
             case ["T", str(name), list(bases)]:
                 return ClassRef(name, tuple(map(str, bases)))
@@ -113,12 +115,15 @@ class _Decoder:
         raise NotPlain(f"{name_of(encoded)} is not plain data")
 
     def _number(self, value: Any, hashed: bool) -> Any:
-        """Bound how many large numbers are keys: only they can be chosen to collide."""
-        if hashed and not (isinstance(value, int | float) and -(2**60) < value < 2**60):
-            self._large += 1
-            if self._large > MAX_LARGE_KEYS:
-                raise NotPlain("too many large keys")
+        if not (isinstance(value, int | float) and -(2**60) < value < 2**60):
+            self._count_key(hashed)
         return value
+
+    def _count_key(self, hashed: bool) -> None:
+        """Bound how many tuples and large numbers are keys: they can be chosen to have the same hash."""
+        self._keys += hashed
+        if self._keys > MAX_KEYS:
+            raise NotPlain("too many keys that are tuples or large numbers")
 
 
 def _decimal(text: str) -> decimal.Decimal:
@@ -201,25 +206,65 @@ class FieldNames:
 _EMPTY: tuple[Any, ...] = (None, False, 0, "", ["l"], ["t"], ["d"], ["s"], ["fs"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An observed object: its class with its bases, its content as a builtin type, its fields and what it shows."""
+
+    name: str
+    content: Any
+    fields: Mapping[str, Any]
+    view: Mapping[str, Any]
+    bases: tuple[str, ...]
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {**self.view, **self.fields}
+
+    def is_a(self, name: str) -> bool:
+        return any(same_class(name, own) for own in (self.name, *self.bases))
+
+
+def _object(encoded: Any) -> _Object | None:
+    match encoded:
+        case ["O", str(name), dict(fields), *more]:
+            content = None
+        case ["B", str(name), content, dict(fields), *more]:
+            pass
+        case _:
+            return None
+    match more:
+        case [dict(view), list(bases)]:
+            return _Object(name, content, fields, view, tuple(base for base in bases if isinstance(base, str)))
+    return _Object(name, content, fields, {}, ())
+
+
 def collect_fields(encoded: Any, present: dict[str, set[str]]) -> None:
-    """Add the fields of every object in a value to those of its class."""
+    """Add the fields and properties of every object in a value to those of its class."""
     todo = [encoded]
     while todo:
         item = todo.pop()
-        match item:
-            case ["O" | "B", str(name), *_, dict(fields)]:
-                present.setdefault(name.partition(":")[2], set()).update(fields)
-                todo += fields.values()
-                todo += item[2:3] if item[0] == "B" else []
-            case list():
-                todo += [part for part in item if isinstance(part, list)]
+        one = _object(item)
+        if one is not None:
+            present.setdefault(one.name.partition(":")[2], set()).update(one.parts)
+            todo += [*one.parts.values(), one.content]
+        elif isinstance(item, list):
+            todo += [part for part in item if isinstance(part, list)]
+
+
+def has_content(encoded: Any) -> bool:
+    """Return whether an observed value says more than of which class it is."""
+    one = _object(encoded)
+    if one is not None:
+        return bool(one.parts) or one.content is not None
+    return not (isinstance(encoded, list) and encoded[:1] in (["o"], ["!"], ["*"], ["R"]))
 
 
 def matches(gold: Any, found: Any, names: FieldNames = FieldNames()) -> bool:
     """Return whether an observed value is that of the reference solution.
 
-    Objects are compared by class and fields, without those that a solution may lack: it may store what it computes in
-    another way. A subclass of a builtin type is compared by its content.
+    An object is compared by what is public of it: fields, properties, items. A subclass will do, and so will more
+    fields. What is private may be stored in another way: under another name, or as other containers of the same values
+    unless these are public anyway. Only if nothing is public, private fields are compared by name.
     """
     return _Match(names).values(gold, found, 0)
 
@@ -228,57 +273,119 @@ class _Match:
     def __init__(self, names: FieldNames) -> None:
         self._names = names
 
-    def values(self, gold: Any, found: Any, depth: int) -> bool:
+    def values(self, gold: Any, found: Any, depth: int, *, private: bool = False) -> bool:
+        """``private``: a tuple may be a list."""
         if gold == ANYTHING or depth > MAX_NESTING:
             return bool(gold == ANYTHING)
+        one, other = _object(gold), _object(found)
+        if one is not None and other is not None:
+            if one.content is not None and other.content is not None:
+                return self.values(one.content, other.content, depth + 1)
+            return other.is_a(one.name) and self._objects(one, other, depth)
+        if one is not None:
+            return one.content is not None and self.values(one.content, found, depth + 1)
+        if other is not None:
+            return other.content is not None and self.values(gold, other.content, depth + 1)
         match gold, found:
-            case ["B", _, content, _], _ if content is not None:
-                return self.values(content, found[2] if _is_subclass_instance(found) else found, depth + 1)
-            case _, ["B", str(), content, dict()] if content is not None:
-                return self.values(gold, content, depth + 1)
-            case ["O" | "B", name, *_, dict(fields)], ["O" | "B", str(other), *_, dict(others)]:
-                return same_class(name, other) and self._fields(name, fields, others, depth)
-            case ["T", str(name), _], ["T", str(other), _]:
-                return same_class(name, other)
+            case ["T", str(name), _], ["T", str(other_name), _]:
+                return same_class(name, other_name)
             case ["d", *items], ["d", *others]:
-                return len(items) == len(others) and self._pairs(items, others, depth)
+                return len(items) == len(others) and self._pairs(items, others, depth, private)
             case ["s" | "fs", *items], ["s" | "fs", *others]:
                 return len(items) == len(others) and self._members(items, others, depth)
-            case [str(tag), *items], [str(other), *others]:
-                return tag == other and len(items) == len(others) and self._items(items, others, depth)
+            case ["l" | "t", *items], ["l" | "t", *others] if private:
+                return len(items) == len(others) and self._items(items, others, depth, private)
+            case [str(tag), *items], [str(other_tag), *others]:
+                return tag == other_tag and len(items) == len(others) and self._items(items, others, depth, private)
             case [*items], [*others]:
-                return len(items) == len(others) and self._items(items, others, depth)
+                return len(items) == len(others) and self._items(items, others, depth, private)
             case ((bool() | None), _):
                 return type(gold) is type(found) and bool(gold == found)
         if isinstance(gold, float) and isinstance(found, int | float) and not isinstance(found, bool):
             return math.isclose(gold, found, rel_tol=1e-9, abs_tol=1e-12)  # other solutions add in another order
         return not isinstance(found, bool | list | dict) and bool(gold == found)
 
-    def _items(self, items: list[Any], others: list[Any], depth: int) -> bool:
-        return all(self.values(one, other, depth + 1) for one, other in zip(items, others))
+    def _items(self, items: list[Any], others: list[Any], depth: int, private: bool = False) -> bool:
+        return all(self.values(one, other, depth + 1, private=private) for one, other in zip(items, others))
 
-    def _pairs(self, items: list[Any], others: list[Any], depth: int) -> bool:
+    def _pairs(self, items: list[Any], others: list[Any], depth: int, private: bool) -> bool:
         by_key = {repr(key): value for key, value in zip(others[::2], others[1::2])}
         if by_key.keys() != {repr(key) for key in items[::2]}:
-            return self._items(items, others, depth)  # keys that are objects: in order
+            return self._items(items, others, depth, private)  # keys that are objects: in order
         pairs = zip(items[::2], items[1::2])
-        return all(self.values(value, by_key[repr(key)], depth + 1) for key, value in pairs)
+        return all(self.values(value, by_key[repr(key)], depth + 1, private=private) for key, value in pairs)
 
     def _members(self, items: list[Any], others: list[Any], depth: int) -> bool:
         return sorted(map(repr, items)) == sorted(map(repr, others)) or self._items(items, others, depth)
 
-    def _fields(self, kind: str, fields: dict[str, Any], others: dict[str, Any], depth: int) -> bool:
-        shared = [name for name in fields if name in others]
-        lacking = [name for name in fields if name not in others]
-        return (
-            bool(shared or not fields)
-            and all(self._names.may_lack(kind, name, fields[name]) for name in lacking)
-            and all(self.values(fields[name], others[name], depth + 1) for name in shared)
-        )
+    def _objects(self, gold: _Object, found: _Object, depth: int) -> bool:
+        parts = found.parts
+        public = {name: value for name, value in gold.parts.items() if not name.startswith("_")}
+        private = {name: value for name, value in gold.fields.items() if name.startswith("_")}
+        shared = [name for name in public if name in parts]
+        if not all(self._names.may_lack(gold.name, name, public[name]) for name in public if name not in parts):
+            return False
+        if not all(self.values(public[name], parts[name], depth + 1) for name in shared):
+            return False
+        if not private:
+            return bool(shared or not public)
+        return self._private(private, {name: public[name] for name in shared}, gold, found, depth)
+
+    def _private(
+        self, private: dict[str, Any], shown: dict[str, Any], gold: _Object, found: _Object, depth: int
+    ) -> bool:
+        """Return whether an object holds what the reference solution's private fields do, as far as it is not shown."""
+        public = leaves(list(shown.values()))
+        matched = bool(shown)
+        missing: set[str] = set()
+        for name, value in private.items():
+            if value == ["!", "too large"]:
+                continue
+            if name in found.fields and self.values(value, found.fields[name], depth + 1, private=True):
+                matched = True
+                continue
+            told = leaves(value)
+            if name in found.fields and (not shown or not told or told - public):
+                return False
+            if value in _EMPTY or self._names.may_lack(gold.name, name, value):
+                continue
+            missing |= told - public
+            # Zeros and ones are in every value: only the whole tells whether they are the same.
+            if not told and isinstance(value, list) and not self._is_part(value, found, depth):
+                return False
+        if not missing:
+            return matched or all(self._names.may_lack(gold.name, name, value) for name, value in private.items())
+        return missing <= leaves(list(found.parts.values()))
+
+    def _is_part(self, value: Any, found: _Object, depth: int) -> bool:
+        return any(self.values(value, part, depth + 1, private=True) for part in found.parts.values())
 
 
-def _is_subclass_instance(encoded: Any) -> bool:
-    return isinstance(encoded, list) and len(encoded) == 4 and encoded[0] == "B" and encoded[2] is not None
+def leaves(encoded: Any) -> set[str]:
+    """Return the numbers, texts and dates in a value, without those that nearly every value contains."""
+    found: set[str] = set()
+    todo = [encoded]
+    while todo:
+        item = todo.pop()
+        one = _object(item)
+        match item:
+            case _ if one is not None:
+                todo += [*one.parts.values(), one.content]
+            case ["x", str(kind), content]:
+                found.add(f"{kind} {content}")
+            case ["i" | "f" | "b" | "ba" as tag, str(text)]:
+                found.add(f"{tag} {text}")
+            case ["!" | "R" | "o" | "T" | "*", *_]:
+                pass
+            case ["t" | "l" | "s" | "fs" | "d" | "N", *items]:
+                todo += items
+            case [*items]:
+                todo += items
+            case str() if item:
+                found.add(f"text {item}")
+            case int() | float() if not isinstance(item, bool) and item not in (-1, 0, 1, 2):
+                found.add(repr(float(item)))
+    return found
 
 
 def merged(one: Any, other: Any, depth: int = 0) -> Any:

@@ -11,7 +11,7 @@ MAX_LINE = 1000
 MAX_DOTS = 200
 MAX_HEADER = 500
 
-_TABLE = re.compile(r"^\s*\[{1,2}\s*(?P<key>[^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
+_TABLE = re.compile(r"\[{1,2}(?P<key>[^\[\]]+)\]{1,2}\s*(#.*)?")
 
 
 class Unmergeable(ValueError):
@@ -96,7 +96,7 @@ def _split_tables(text: str) -> tuple[str, str]:
     pytests: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
-        header = _TABLE.match(line) if len(line) < MAX_HEADER else None
+        header = _TABLE.fullmatch(line.strip()) if len(line) < MAX_HEADER else None
         if header:
             keys = [part.strip().strip("\"'") for part in header["key"].split(".")]
             inside = keys[:2] == ["tool", "pytest"]

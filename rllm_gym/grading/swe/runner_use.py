@@ -36,11 +36,13 @@ def find_runner_uses(source: bytes) -> frozenset[str]:
         return frozenset()
     found: set[str] = set()
     before = [""] * 4
+    in_import = False
     try:
         for token in tokenize.tokenize(io.BytesIO(source[:MAX_BYTES]).readline):
             if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING):
                 continue
-            _look_at(token, before, found)
+            in_import = token.type != tokenize.NEWLINE and (in_import or token.string == "import")
+            _look_at(token, before, in_import, found)
             before = [*before[1:], token.string]
     except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):
         # Invalid Python code cannot be imported either.
@@ -48,9 +50,9 @@ def find_runner_uses(source: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
-def _look_at(token: tokenize.TokenInfo, before: list[str], found: set[str]) -> None:
+def _look_at(token: tokenize.TokenInfo, before: list[str], in_import: bool, found: set[str]) -> None:
     if token.type == tokenize.NAME and _RUNNER.fullmatch(token.string) and before[-1] in ("import", "from", ","):
-        imported = before[-1] != "," or "import" in token.line.split()
+        imported = before[-1] != "," or in_import
         if imported and not (before[-1] == "import" and before[-3] == "from"):
             found.add(f"imports {token.string}")
     elif token.type == tokenize.STRING:

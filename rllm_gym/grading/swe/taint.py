@@ -70,6 +70,7 @@ class Scope:
         self._functions: dict[str, Function] = {}
         self._visiting: set[str] = set()
         self.changed = _changed_names(body) if changes else set()
+        self._spread = _spread_names(body) if changes else set()
         self._body = body
         # Assume that nothing depends on the code, then propagate until no name changes any more.
         before: dict[str, bool] | None = None
@@ -94,6 +95,17 @@ class Scope:
         """Return whether it is a name of this function, not of the module."""
         return self._outer is not None and name in self._tainted
 
+    def is_closed(self, node: ast.expr) -> bool:
+        """Return whether a value depends only on what the module defines and imports, not on a variable of a test."""
+        nodes = list(ast.walk(node))
+        if any(isinstance(part, ast.Lambda | ast.Await | ast.NamedExpr | ast.comprehension) for part in nodes):
+            return False
+        names = {part.id for part in nodes if isinstance(part, ast.Name)}
+        return not any(self.tainted(name) and self._in_function(name) for name in names)
+
+    def _in_function(self, name: str) -> bool:
+        return self.is_local(name) or (self._outer is not None and self._outer._in_function(name))
+
     def depends(self, node: ast.AST) -> bool:
         """Return whether the value of an expression may depend on the code under test."""
         match node:
@@ -104,19 +116,20 @@ class Scope:
             case ast.Attribute(attr=name):
                 return name in _CLOCKS or name.startswith("__") or self.depends(node.value)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                inner = self
                 bound: dict[str, bool] = {}
                 for part in node.generators:
-                    if self.depends(part.iter):
+                    if inner.depends(part.iter):
                         return True
                     bound |= dict.fromkeys(bound_names(part.target), False)
-                inner = Scope([], self, bound)
+                    inner = Scope([], self, bound)
                 parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
                 parts += [test for part in node.generators for test in part.ifs]
                 return any(inner.depends(part) for part in parts)
         return any(self.depends(child) for child in ast.iter_child_nodes(node))
 
     def immutable(self, node: ast.expr) -> bool:
-        """Return whether the value cannot be changed by whoever receives it."""
+        """Return whether the value cannot be changed by code that receives it."""
         match node:
             case ast.Constant() | ast.JoinedStr():
                 return True
@@ -132,13 +145,20 @@ class Scope:
                 return name_of(node) in _IMMUTABLE_CALLS
         return False
 
+    def may_change(self, name: str, value: ast.expr) -> bool:
+        """Return whether code of this scope may change a value of this name, or give it away to be changed."""
+        items = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+        return (name in self.changed and not self.immutable(value)) or (
+            name in self._spread and not all(self.immutable(item) for item in items)
+        )
+
     def _mark(self, name: str, depends: bool) -> None:
         self._tainted[name] = self._tainted.get(name, False) or depends
 
     def _assigned(self, target: ast.expr, value: ast.expr, depends: bool) -> None:
         depends = depends or self.depends(value)
         for name in bound_names(target):
-            self._mark(name, depends or (name in self.changed and not self.immutable(value)))
+            self._mark(name, depends or self.may_change(name, value))
 
     def _statements(self, body: list[ast.stmt], *, depends: bool) -> None:
         for statement in body:
@@ -223,13 +243,29 @@ class Scope:
 
 
 def _changed_names(body: list[ast.stmt]) -> set[str]:
-    """Return the names whose value, if it is mutable, may be changed or kept by whoever receives it."""
+    """Return the names whose value, if it is mutable, may be changed or kept by code that receives it."""
     changed: set[str] = set()
     for statement in body:
         for parent in ast.walk(statement):
             for child in _receiving(parent):
-                changed |= {node.id for node in ast.walk(child) if isinstance(node, ast.Name)}
+                if not _spreads(child):
+                    changed |= {node.id for node in ast.walk(child) if isinstance(node, ast.Name)}
     return changed
+
+
+def _spread_names(body: list[ast.stmt]) -> set[str]:
+    """Return the names whose items, though not the value itself, are given to functions: ``f(*name)``."""
+    return {
+        child.value.id
+        for statement in body
+        for parent in ast.walk(statement)
+        for child in _receiving(parent)
+        if isinstance(child, ast.Starred) and isinstance(child.value, ast.Name)
+    }
+
+
+def _spreads(node: ast.expr) -> bool:
+    return isinstance(node, ast.Starred) and isinstance(node.value, ast.Name)
 
 
 def _receiving(node: ast.AST) -> list[ast.expr]:
@@ -255,7 +291,7 @@ def _receiving(node: ast.AST) -> list[ast.expr]:
 
 _READERS = frozenset(
     {"len", "sorted", "sum", "min", "max", "list", "tuple", "set", "frozenset", "dict", "enumerate", "zip", "reversed",
-     "any", "all", "str", "repr", "range", "isinstance", "bool"}
+     "any", "all", "str", "repr", "range", "isinstance", "bool", "type"}
 )  # fmt: skip
 
 

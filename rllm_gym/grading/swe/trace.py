@@ -8,6 +8,7 @@ reference solution where a test compares the code with itself or where only the 
 from __future__ import annotations
 
 import ast
+import builtins
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,14 +24,18 @@ from rllm_gym.grading.swe.observed_values import (
     FieldNames,
     NotPlain,
     decode,
+    has_content,
     matches,
     merged,
     name_of,
+    same_class,
 )
 from rllm_gym.grading.swe.test_source import function_key
 
 _SITES_PER_FILE = 1 << 20
-_VERSION = 1
+_VERSION = 2
+MORE_CHARS = 60
+"""A text that a pattern must match may be this much longer than twice that of the reference solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class TestTrace:
         order: Digest of the sites in the order they were recorded; empty if it differs between runs.
         sites: Digest of the sites, in no order.
         values: By position in that order, the operands to know; ``None`` for those that need not be known. For an
-            expected exception or warning: its class and pattern.
+            expected exception or warning: its class and pattern, then the classes and the text that were seen.
         conclusive: How many events are compared with something that the code under test cannot read.
     """
 
@@ -68,6 +73,19 @@ class Trace:
 
     plans: Mapping[str, Mapping[int, SitePlan]] = field(default_factory=dict)
     tests: Mapping[str, TestTrace] = field(default_factory=dict)
+
+    def errors(self) -> dict[str, tuple[str, ...]]:
+        """Return the bases of each class of exception that a test expects or the reference solution raises."""
+        found: dict[str, tuple[str, ...]] = {}
+        for test in self.tests.values():
+            for value in test.values.values():
+                match value:
+                    case [expected, _, [*kinds], _]:
+                        for wanted in _classes(expected):
+                            found[wanted.name] = wanted.bases
+                        names = [kind for kind in kinds if isinstance(kind, str)]
+                        found.update((name, tuple(names[place:])) for place, name in enumerate(names[:1]))
+        return found
 
     def to_json(self) -> str:
         """Return the trace as text. Equal values are written once."""
@@ -185,6 +203,7 @@ class TestCheck:
         files: The files of the run.
         trace: What the test observes with the reference solution.
         names: Which fields of an object a solution may lack.
+        errors: The bases of known classes of exceptions; see :meth:`Trace.errors`.
         strict: Whether two values of the code under test that equal each other must also be those of the reference
             solution, and reached in the same order. So it is for a test to fix; one to keep passed before the change,
             whatever these values are.
@@ -192,10 +211,19 @@ class TestCheck:
 
     __test__ = False
 
-    def __init__(self, files: ObservedFiles, trace: TestTrace, names: FieldNames, *, strict: bool) -> None:
+    def __init__(
+        self,
+        files: ObservedFiles,
+        trace: TestTrace,
+        names: FieldNames,
+        errors: Mapping[str, tuple[str, ...]] | None = None,
+        *,
+        strict: bool,
+    ) -> None:
         self._files = files
         self._trace = trace
         self._names = names
+        self._errors = errors or {}
         self._strict = strict
         self._in_order = False
         self.conclusive = 0
@@ -211,7 +239,7 @@ class TestCheck:
                 problem = self._event(event, self._trace.values.get(place) if self._in_order else None)
             except ValueError as error:
                 problem = str(error)
-            except (TypeError, IndexError, KeyError, AttributeError, RecursionError) as error:
+            except Exception as error:  # a forged event can have any form: it fails the test and no more
                 problem = f"an event is malformed ({type(error).__name__})"
             if problem:
                 return problem
@@ -229,7 +257,7 @@ class TestCheck:
                     return ""
                 if site.kind is Kind.RAISES and known:
                     self.conclusive += 1
-                    return _unexpected(kinds, text, known, f"line {site.line}")
+                    return self._unexpected(kinds, text, known, f"line {site.line}")
                 return f"line {site.line}: {_short(kinds)}: {text[:200]}"
             case ["w", number, list(seen)]:
                 _, _, site = self._files.place(number)
@@ -237,7 +265,7 @@ class TestCheck:
                     return ""
                 if not known:
                     raise ValueError("the class of a warning is not known")
-                found = [_unexpected(list(one[0]), str(one[1]), known, "") for one in seen]
+                found = [self._unexpected(list(one[0]), str(one[1]), known, "") for one in seen]
                 self.conclusive += 1
                 return "" if "" in found else f"line {site.line}: no such warning"
             case [number, list(operands), *whole]:
@@ -249,6 +277,45 @@ class TestCheck:
                 problem = self._assertion(site, operands, whole, known)
                 return f"line {site.line}: {problem}" if problem else ""
         raise ValueError("an event is malformed")
+
+    def _unexpected(self, kinds: list[Any], text: str, known: list[Any], where: str) -> str:
+        """Return how an exception differs from the expected class and pattern."""
+        expected, pattern, _, told = [*known, None, None, None][:4]
+        names = [name for name in kinds if isinstance(name, str)]
+        if not any(self._is_instance(names, wanted) for wanted in _classes(expected)):
+            return f"{where}: {_short(names)} is raised: {text[:200]}"
+        if pattern is None:
+            return ""
+        try:
+            found = searches(_pattern(pattern), text)
+        except (NotPlain, Unsupported) as error:
+            return f"{where}: {error}"
+        if isinstance(told, str) and len(text) > 2 * len(told) + MORE_CHARS:
+            return f"{where}: the message of the exception is much longer than with the reference solution"
+        return "" if found else f"{where}: the message of the exception is another: {text[:200]}"
+
+    def _is_instance(self, names: Sequence[str], wanted: ClassRef) -> bool:
+        """Return whether a class is the wanted one or a subclass of it, and not of many other known classes.
+
+        Code that does not know what the test expects could raise an exception of every class.
+        """
+        place = next((at for at, name in enumerate(names) if same_class(name, wanted.name)), None)
+        if place is None:
+            return False
+
+        def bases(name: str) -> tuple[str, ...]:
+            same = (known for other, known in self._errors.items() if same_class(name, other))
+            return next(same, ()) or _builtin_bases(name)
+
+        def among(name: str, known: Sequence[str]) -> bool:
+            return any(same_class(name, other) for other in known)
+
+        narrower = all(among(wanted.name, bases(name)) for name in names[:place] if bases(name))
+        others = [name for name in names[place:] if bases(name) and not among(name, wanted.bases)]
+        # A class that comes with the solution may have another base than in the reference solution.
+        name = wanted.name.rpartition(":")[2].rpartition(".")[2]
+        is_new = bool(self._names.before) and name not in self._names.before and not _builtin_bases(wanted.name)
+        return narrower and len(others) <= (1 if is_new else 0)
 
     def _assertion(self, site: Site, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
         gold = known or [None] * len(site.known)
@@ -268,9 +335,11 @@ class TestCheck:
                     return "a value of the test is not known" if self._in_order else ""
                 values[f"_v{place}"] = decode(sent[place] if place in sent else gold[place][0])
         except NotPlain as error:
+            if _is_inequality(site) and all(place in sent for place in range(len(site.known))):
+                return "" if operands[0] != operands[1] else "two objects are the same"
             return f"{error}, but it is with the reference solution"
         for place, value in sent.items():
-            self.conclusive += place in site.evidence and gold[place] is not None and _has_content(gold[place][0])
+            self.conclusive += place in site.evidence and gold[place] is not None and has_content(gold[place][0])
             own = not self._strict and (site.compares_own or place in site.evidence)
             if (
                 not site.known[place]
@@ -310,32 +379,26 @@ class TestCheck:
             stored = known[place]
             if stored is not None and not matches(stored[0], found, self._names):
                 return f"{name_of(found)} differs from that of the reference solution"
-            self.conclusive += stored is not None and place not in site.given and _has_content(stored[0])
+            self.conclusive += stored is not None and place not in site.given and has_content(stored[0])
         return ""
 
 
-def _has_content(encoded: Any) -> bool:
-    match encoded:
-        case ["o" | "!" | "*" | "R", *_]:
-            return False
-        case ["O", _, dict(fields)]:
-            return bool(fields)
-    return True
+def _is_inequality(site: Site) -> bool:
+    return isinstance(site.test, ast.Compare) and len(site.known) == 2 and isinstance(site.test.ops[0], ast.NotEq)
 
 
-def _unexpected(kinds: Any, text: Any, expected: list[Any], where: str) -> str:
-    """Return how an exception differs from the expected class and pattern."""
-    names = [name for name in kinds if isinstance(name, str)]
+def _classes(encoded: Any) -> list[ClassRef]:
+    """Return the classes that a test expects an exception to be of."""
     try:
-        wanted = decode(expected[0])
-        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-        if not any(ClassRef(name) == kind for name in names for kind in wanted):
-            return f"{where}: {_short(names)} is raised: {str(text)[:200]}"
-        if len(expected) > 1 and expected[1] is not None and not searches(_pattern(expected[1]), text):
-            return f"{where}: the message of the exception is another: {str(text)[:200]}"
-    except (NotPlain, Unsupported) as error:
-        return f"{where}: {error}"
-    return ""
+        wanted = decode(encoded)
+    except NotPlain:
+        return []
+    return [kind for kind in (wanted if isinstance(wanted, tuple) else (wanted,)) if isinstance(kind, ClassRef)]
+
+
+def _builtin_bases(name: str) -> tuple[str, ...]:
+    kind = getattr(builtins, name.partition(":")[2], None) if name.startswith("builtins:") else None
+    return tuple(f"{base.__module__}:{base.__qualname__}" for base in kind.__mro__) if isinstance(kind, type) else ()
 
 
 def _pattern(encoded: Any) -> Any:
@@ -408,7 +471,20 @@ class TraceRecorder:
             values = self._values(files, events, again) if steady else {}
             order = order_of(events)
             traces[test] = TestTrace(digest_of(order) if steady else "", sites_of(order), values, 0)
-        return Trace({path: plan for path, plan in self._plans.items() if plan}, traces)
+        return Trace(self.plans, traces)
+
+    @property
+    def plans(self) -> dict[str, dict[int, SitePlan]]:
+        return {path: plan for path, plan in self._plans.items() if plan}
+
+    def keep(self, files: ObservedFiles, events: Sequence[Any]) -> None:
+        """Let the known operands of a test be computed inside after all: what follows depends on it."""
+        for event in events:
+            match event:
+                case [int(number), list(), *_]:
+                    path, local, site = files.place(number)
+                    if site.kind is Kind.ASSERTION and any(site.known):
+                        self._plans.setdefault(path, {})[local] = SitePlan(site.level, kept=True)
 
     def _varying(
         self, files: ObservedFiles, events: Sequence[Any], others: Sequence[Sequence[Any]]
@@ -432,8 +508,13 @@ class TraceRecorder:
         found: dict[int, list[Any]] = {}
         for place, event in enumerate(events):
             match event:
-                case ["x" | "w", int(), _, *expected] if expected:
-                    found[place] = expected
+                case ["x" | "w" as kind, int(), seen, *expected] if expected:
+                    raised: list[Any] = [[], None]
+                    if kind == "x":
+                        raised = seen[:2]
+                        for run in others:
+                            raised = merged(raised, run[place][2][:2])
+                    found[place] = [expected[0], expected[1] if len(expected) > 1 else None, *raised[:2]]
                 case [int(number), list(operands), *_]:
                     site = files.place(number)[2]
                     if site.kind is not Kind.ASSERTION:
@@ -475,11 +556,12 @@ def with_counts(trace: Trace, files: ObservedFiles, tests: Mapping[str, Sequence
     """
     passing: dict[str, TestTrace] = {}
     wrong: dict[str, str] = {}
+    errors = trace.errors()
     for test, one in trace.tests.items():
         if one == UNOBSERVED:
             passing[test], wrong[test] = one, "it does not pass with the reference solution, or sends too much"
             continue
-        check = TestCheck(files, one, FieldNames(), strict=True)
+        check = TestCheck(files, one, FieldNames(), errors, strict=True)
         problem = check.problem(tests[test]) if test in tests else "it was not run"
         if problem:
             wrong[test] = problem

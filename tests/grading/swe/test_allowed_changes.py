@@ -226,3 +226,17 @@ def test_no_merge_keeps_other_test_tables(text: str) -> None:
     except Unmergeable:
         return
     assert pytest_table(merged) == pytest_table(PYPROJECT.encode())
+
+
+def test_work_on_hostile_changes_is_bounded(base: Path) -> None:
+    """Each of these took from minutes to hours."""
+    assert kept(base, {"shop/x.py": "x = [" + "pytest, " * 200_000 + "]\n"}) == {"shop/x.py"}
+    blanks = "x = '''\n" + ("[" + " " * 490 + "\n") * 500 + "'''\n[tool.pytest.ini_options]\naddopts = '-x'\n"
+    merge_pyproject(PYPROJECT.encode(), blanks.encode())
+    deep = changes({f"{'a/' * 200}{number}": "" for number in range(2_000)})
+    assert not allowed_changes(base, deep, TESTS).changes.written
+
+
+def test_folders_count_as_files(base: Path) -> None:
+    """Each has an inode in the session, which has a limit of them: a model could make the run fail to start."""
+    assert len(kept(base, {f"{number}/a/a/a/f": "" for number in range(5_000)})) == 4_000

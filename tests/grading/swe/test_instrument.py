@@ -204,6 +204,9 @@ def test_malformed_values_are_refused(encoded: Any) -> None:
 def test_keys_that_collide_are_bounded() -> None:
     with pytest.raises(NotPlain):
         decode(["s", *(["i", hex(number * (2**61 - 1))] for number in range(1, 20_000))])
+    for tag in ("t", "fs"):  # their hashes have no seed: a set of 100,000 equal ones would take minutes
+        with pytest.raises(NotPlain):
+            decode(["s", *([tag, number] for number in range(20_000))])
 
 
 # Conditions over these values, with what Python says of them.
@@ -253,7 +256,8 @@ def check(events: list[Any]) -> str:
     source += "    with pytest.raises(ValueError, match='x'):\n        price(0)\n"
     files = ObservedFiles({"t.py": source}, {}, recording=False)
     right = [[0, [2]], ["x", 1, [["builtins:ValueError"], "an x", None]]]
-    expected = [["T", "builtins:ValueError", []], "x"]
+    bases = [f"builtins:{name}" for name in ("ValueError", "Exception", "BaseException", "object")]
+    expected = [["T", "builtins:ValueError", bases], "x"]
     order = order_of(right)
     trace = TestTrace(digest_of(order), sites_of(order), {1: expected}, 2)
     return TestCheck(files, trace, FieldNames(), strict=True).problem(events)
@@ -269,9 +273,20 @@ def test_events_are_held_against_the_trace() -> None:
         [[0, [2]], ["x", 1, [["builtins:ValueError"], "a y", None]]],
         [["x", 0, [["builtins:OSError"], "", None]], error],
         [[0, []], error], [[0, [2, 2]], error], [[7, [2]], error], ["x"], [None, error], [[0, 2], error],
-        [[0, [2]], ["x", "1", [["builtins:ValueError"], "an x", None]]], [[True, [2]], error],
+        [[0, [2]], ["x", "1", [["builtins:ValueError"], "an x", None]]], [[True, [2]], error], [[0, [10**400]], error],
     ):  # fmt: skip
         assert check(events), events
+
+
+def test_a_number_that_no_float_can_hold_is_only_wrong() -> None:
+    files = ObservedFiles(
+        {"t.py": "from shop import a, b\ndef test_a(x):\n    assert a() == b(x)\n"}, {}, recording=False
+    )
+    order = order_of([[0, [1.5, 1.5]]])
+    trace = TestTrace(digest_of(order), sites_of(order), {0: [[1.5], [1.5]]}, 1)
+    check = TestCheck(files, trace, FieldNames(), strict=True)
+    assert check.problem([[0, [1.5, 1.5]]]) == ""
+    assert check.problem([[0, [10**400, 10**400]]])
 
 
 def test_a_trace_is_read_as_it_was_written() -> None:
@@ -309,3 +324,87 @@ def test_inputs_of_a_check_of_the_repository_are_no_evidence() -> None:
         one = TestCheck(files, trace, FieldNames(), strict=True)
         assert one.problem([event]) == ""
         assert one.conclusive == conclusive, statement
+
+
+def shown(name: str, fields: dict[str, Any], view: dict[str, Any] | None = None, bases: list[str] | None = None) -> Any:
+    """Return an object of a class of the repository as it is sent."""
+    return ["O", f"shop:{name}", fields, view or {}, bases or []]
+
+
+def test_an_object_is_compared_by_what_is_public_of_it() -> None:
+    gold = shown("Price", {"_units": 425}, {"units": 425, "currency": "EUR"})
+    for found in (
+        shown("Price", {"units": 425, "currency": "EUR"}),
+        shown("Price", {"_amount": 4.25}, {"units": 425, "currency": "EUR"}),
+        shown("Bargain", {"_cache": ["!", "too large"]}, {"units": 425, "currency": "EUR"}, ["shop:Price"]),
+        ["B", "shop:Price", ["t", 425, "EUR"], {}, {"units": 425, "currency": "EUR"}, ["builtins:tuple"]],
+    ):
+        assert matches(gold, found, FieldNames(frozenset({"units", "currency"}))), found
+    for found in (
+        shown("Price", {}), shown("Price", {"units": 425}), shown("Other", {"units": 425, "currency": "EUR"}),
+        shown("Price", {"_units": 425}, {"units": 424, "currency": "EUR"}),
+        425, None, ["l"], ["B", "shop:Price", ["t"], {}, {}, ["builtins:tuple"]],
+    ):  # fmt: skip
+        assert not matches(gold, found, FieldNames(frozenset({"units", "currency"}))), found
+
+
+def test_what_is_only_private_may_be_stored_in_another_way_but_not_left_out() -> None:
+    gold = shown("Grid", {"width": 2, "_cells": ["l", 5, 6, 7, 8]})
+    names = FieldNames(frozenset({"width", "_cells"}))
+    assert matches(gold, shown("Grid", {"width": 2, "_cells": ["t", 5, 6, 7, 8]}), names)
+    assert matches(gold, shown("Grid", {"width": 2, "_rows": ["l", ["l", 5, 6], ["l", 7, 8]]}), names)
+    for fields in (
+        {"width": 2}, {"width": 2, "_cells": ["l", 5, 6, 8, 7]}, {"width": 2, "_rows": ["l", ["l", 5, 6], ["l", 7, 9]]},
+        {"width": 3, "_cells": ["l", 5, 6, 7, 8]}, {"_cells": ["l", 5, 6, 7, 8]},
+    ):  # fmt: skip
+        assert not matches(gold, shown("Grid", fields), names), fields
+    bits = shown("Grid", {"width": 2, "_cells": ["l", 0, 1, 1, 0]})
+    assert matches(bits, shown("Grid", {"width": 2, "_bits": ["t", 0, 1, 1, 0]}), names)
+    for name in ("_cells", "_bits"):
+        assert not matches(bits, shown("Grid", {"width": 2, name: ["l", 1, 1, 0, 0]}), names)
+    items = shown("Grid", {"width": 2, "_cells": ["l", 5, 6]}, {"iter()": ["l", 5, 6]})
+    assert matches(items, shown("Grid", {"width": 2, "_low": 5}, {"iter()": ["l", 5, 6]}), names)
+    assert not matches(items, shown("Grid", {"width": 2, "_low": 5}, {"iter()": ["l", 6, 5]}), names)
+    assert not matches(items, shown("Grid", {"width": 2, "_low": 5}), names)  # its items cannot be seen
+
+
+def test_an_exception_of_every_class_is_none_of_them() -> None:
+    source = "from shop import price, OddError\nimport pytest\ndef test_a():\n"
+    source += "    with pytest.raises(OddError, match='odd'):\n        price(0)\n"
+    files = ObservedFiles({"t.py": source}, {}, recording=False)
+    odd = ["shop:OddError", "builtins:Exception", "builtins:BaseException", "builtins:object"]
+    other = ["shop:NoSuchError", *odd[1:]]
+    order = order_of([["x", 0, [odd, "", None]]])
+    expected = [["T", "shop:OddError", odd], "odd", odd, "3 is odd"]
+    trace = TestTrace(digest_of(order), sites_of(order), {0: expected}, 1)
+    errors = {"shop:OddError": tuple(odd), "shop:NoSuchError": tuple(other)}
+
+    def problem(kinds: list[str], text: str) -> str:
+        check = TestCheck(files, trace, FieldNames(frozenset({"OddError"})), errors, strict=True)
+        return check.problem([["x", 0, [kinds, text, None]]])
+
+    assert problem(odd, "3 is odd") == ""
+    assert problem(["shop:VeryOddError", *odd], "the number 3 is odd") == ""
+    for kinds in (
+        other, ["shop:E", "shop:OddError", "shop:NoSuchError", *odd[1:]], ["shop:E", "shop:NoSuchError", *odd],
+        ["shop:E", "shop:OddError", "builtins:ValueError", *odd[1:]], ["shop:E", "builtins:KeyError", *odd],
+    ):  # fmt: skip
+        assert problem(kinds, "3 is odd"), kinds
+    assert problem(odd, "3 is even")
+    assert problem(odd, "an odd text that has every word of the sources of the repository in it " * 3)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "sent"),
+    [
+        ("assert price(1, 2) == price(3)", "price(1, 2)"),
+        ("assert price(3) == price(1).plus(2)", "price(1).plus(2)"),
+        ("assert price(1) == some(3)", "price(1)"),
+        ("assert price(1) == Price(3)", "price(1)"),
+        ("self.assertEqual(price(1).half(), price(3))", "price(1).half()"),
+    ],
+)
+def test_what_is_compared_with_is_not_computed_inside(assertion: str, sent: str) -> None:
+    source = f"from shop import Price, price\ndef some(x):\n    return Price(x)\ndef test_a(self):\n    {assertion}\n"
+    text = instrument(source, {}, first=0, recording=False).text
+    assert f"_a_(0, [{sent}])" in text

@@ -80,6 +80,29 @@ def test_honest_solutions_of_another_kind_are_paid(
     assert verdict.correct, dict(verdict.failed)
 
 
+@pytest.mark.parametrize("path", ["my.notes.py", "..py", "a.b/__init__.py", "__main__.py"])
+def test_no_name_of_a_file_keeps_the_run_from_starting(
+    pool: SandboxPool, orders: tuple[Path, RepositoryTests], path: str
+) -> None:
+    base, tests = orders
+    with_file = dataclasses.replace(GOLD, written={**GOLD.written, **changes({path: ""}).written})
+    assert grade_repository_sync(pool, base, with_file, tests).correct
+
+
+def test_a_file_in_place_of_the_sources_fails_the_tests(pool: SandboxPool, tmp_path: Path) -> None:
+    base = write(tmp_path, {"src/pkg/__init__.py": "def half(x):\n    return x\n", "pyproject.toml": ""})
+    source = "from pkg import half\n\ndef test_half():\n    assert half(4) == 2\n"
+    tests = RepositoryTests({"tests/test_half.py": source}, ("tests/test_half.py::test_half",))
+    tests = dataclasses.replace(
+        tests,
+        trace=record_trace_sync(
+            pool, base, changes({"src/pkg/__init__.py": "def half(x):\n    return x / 2\n"}), tests
+        ),
+    )
+    for written in ({}, {"src": ""}):
+        assert not grade_repository_sync(pool, base, changes(written, ("src/pkg/__init__.py",)), tests).correct
+
+
 def test_the_task_is_consistent(pool: SandboxPool, orders: tuple[Path, RepositoryTests]) -> None:
     base, tests = orders
     assert check_repository_task_sync(pool, base, GOLD, tests) == []

@@ -7,9 +7,12 @@ types, never with those of their own class.
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
 import fractions
+import functools
+import itertools
 import json
 import pathlib
 import re
@@ -25,6 +28,10 @@ MAX_NESTING = 60
 MAX_TEST_CHARS = 3_000_000
 MAX_RUN_CHARS = 10_000_000
 MAX_SWALLOWED = 200
+MAX_PART_NODES = 5_000
+MAX_PART_CHARS = 100_000
+MAX_ITEMS = 1_000
+MAX_VIEWS = 3
 MAX_EXACT = 1 << 53
 # How a few types of the standard library are written as text that recreates them.
 _SPELLED: dict[type, Callable[[Any], Any]] = {
@@ -42,7 +49,7 @@ _SPELLED: dict[type, Callable[[Any], Any]] = {
 }
 _BASES: tuple[tuple[type, str], ...] = (
     (str, ""), (int, ""), (float, ""), (bytes, "b"), (bytearray, "ba"), (tuple, "t"), (list, "l"), (dict, "d"),
-    (set, "s"), (frozenset, "fs"),
+    (set, "s"), (frozenset, "fs"), (collections.deque, "l"),
 )  # fmt: skip
 
 
@@ -56,12 +63,15 @@ class ValueEncoder:
     def __init__(self) -> None:
         self._nodes = 0
         self._chars = 0
+        self._max_nodes = MAX_NODES
+        self._max_chars = MAX_CHARS
+        self._views = 0
         self._open: list[int] = []
 
     def encode(self, value: Any) -> Any:
         kind = type(value)
         self._nodes += 1
-        if self._nodes > MAX_NODES or len(self._open) > MAX_NESTING:
+        if self._nodes > self._max_nodes or len(self._open) > MAX_NESTING:
             raise TooLarge
         if value is None or kind is bool:
             return value
@@ -106,9 +116,25 @@ class ValueEncoder:
 
     def _text(self, text: str) -> str:
         self._chars += str.__len__(text)
-        if self._chars > MAX_CHARS:
+        if self._chars > self._max_chars:
             raise TooLarge
         return text
+
+    def _part(self, value: Any, *, views: int = 0) -> Any:
+        """Encode a part of an object that may be left out: ``["!", why]`` if it is too large."""
+        limits = self._max_nodes, self._max_chars, self._views
+        nodes, chars, nesting = self._nodes, self._chars, len(self._open)
+        self._max_nodes = min(self._max_nodes, nodes + MAX_PART_NODES)
+        self._max_chars = min(self._max_chars, chars + MAX_PART_CHARS)
+        self._views += views
+        try:
+            return self.encode(value)
+        except TooLarge:
+            self._nodes, self._chars = nodes, chars
+            return ["!", "too large"]
+        finally:
+            self._max_nodes, self._max_chars, self._views = limits
+            del self._open[nesting:]
 
     def _object(self, value: Any, kind: type) -> Any:
         name = name_of_type(kind)
@@ -121,16 +147,58 @@ class ValueEncoder:
         if name.partition(":")[0] == "numpy" and hasattr(value, "item") and value.shape == ():
             return self.encode(value.item())
         self._open.append(id(value))
-        fields = {key: self.encode(field) for key, field in fields_of(value, kind).items()}
-        content: Any = None
+        # What is private may be a cache of any size, and has no view of its own.
+        fields = {
+            key: self._part(field, views=MAX_VIEWS) if key.startswith("_") else self.encode(field)
+            for key, field in fields_of(value, kind).items()
+        }
         if issubclass(kind, BaseException):
             fields["args"] = self.encode(BaseException.args.__get__(value))  # type: ignore[attr-defined]
+        view = self._view(value, kind) if self._views < MAX_VIEWS else {}
+        bases = [name_of_type(base) for base in type.__dict__["__mro__"].__get__(kind)[1:-1]]
+        more = [view, bases] if view or bases else []
         self._open.pop()
         for base, tag in _BASES:
             if issubclass(kind, base):
-                content = self._content(value, base, tag)
-                return ["B", name, content, fields]
-        return ["O", name, fields]
+                return ["B", name, self._content(value, base, tag), fields, *more]
+        return ["O", name, fields, *more]
+
+    def _view(self, value: Any, kind: type) -> dict[str, Any]:
+        """Return what an object shows of itself: its public properties, its items and their number.
+
+        Its own code computes this, as it computes its fields: it is worth what it says, compared elsewhere.
+        """
+        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
+        for base in reversed(type.__dict__["__mro__"].__get__(kind)):
+            members.update(type.__dict__["__dict__"].__get__(base))
+        for key, member in members.items():
+            try:
+                if isinstance(member, _TUPLE_FIELD):
+                    found[key] = self.encode(member.__get__(value, kind))
+                elif isinstance(member, _PROPERTIES) and not key.startswith("_"):
+                    found[key] = self._part(member.__get__(value, kind), views=1)
+            except TooLarge:
+                raise
+            except Exception:  # a property that raises shows nothing
+                continue
+        iterate, length = members.get("__iter__"), members.get("__len__")
+        try:
+            if type(length) is types.FunctionType:
+                found["len()"] = self._part(length(value))
+            if type(iterate) is types.FunctionType and "__next__" not in members:
+                items = list(itertools.islice(iterate(value), MAX_ITEMS + 1))
+                if len(items) <= MAX_ITEMS:
+                    found["iter()"] = self._part(items, views=1)
+        except TooLarge:
+            raise
+        except Exception:
+            pass
+        return {key: item for key, item in found.items() if item != ["!", "too large"]}
+
+
+_PROPERTIES = (property, functools.cached_property, types.DynamicClassAttribute)
+_TUPLE_FIELD = type(collections.namedtuple("_Pair", "one").one)  # type: ignore[attr-defined]
 
 
 def name_of_type(kind: Any) -> str:

@@ -82,6 +82,7 @@ def main() -> None:
     writer = EventWriter(os.dup(1), request["word"])
     root = os.getcwd()
     roots = [os.path.join(root, folder) if folder else root for folder in request["roots"]]
+    roots = [folder for folder in roots if os.path.isdir(folder)]  # a change may remove it
     first = [folder for folder in roots if not shadows_standard_library(folder)]
     last = [folder for folder in roots if folder not in first]
     # After the repository come the directories of the sandbox, if it has any: without namespaces the runtime is there.
@@ -118,7 +119,11 @@ def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
     """Return new modules at the top of an import root that would shadow something installed."""
     found = []
     for name, path in modules:
-        if name in sys.builtin_module_names or importlib.util.find_spec(name) is not None:
+        try:
+            installed = name in sys.builtin_module_names or importlib.util.find_spec(name) is not None
+        except ValueError:  # of __main__: this script has no spec
+            continue
+        if installed:
             found.append([name, path])
     return found
 

@@ -28,7 +28,7 @@ from calcexpr.tree import Binary, Literal, Name
 )
 def test_few_parentheses(source, text):
     assert to_text(parse(source)) == text
-    assert parse(text) == parse(source)
+    assert parse(to_text(parse(source))) == parse(source)
 
 
 def test_negative_numbers():

@@ -16,6 +16,8 @@ def test_there_and_back_again():
             assert apply_patch(new, reverse_patch(patch)) == old
             for again in parse_patch(str(patch)):
                 assert apply_patch(old, again) == new
+    (patch,) = parse_patch("--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-a\n+A\n b\n")
+    assert (apply_patch("a\nb\nc", patch), apply_patch("A\nb\nc", reverse_patch(patch))) == ("A\nb\nc", "a\nb\nc")
 
 
 def test_hunks_are_found_where_lines_have_moved():

@@ -18,7 +18,5 @@ def test_only_line_feeds_end_a_line(text, lines):
 
 
 def test_white_space():
-    assert same_but_for_space("a  b\n", "a b")
-    assert same_but_for_space("  a\n", "\ta\n")
-    assert not same_but_for_space("ab\n", "a b\n")
-    assert not same_but_for_space(" a\n", "a\n")
+    pairs = [("a  b\n", "a b"), ("  a\n", "\ta\n"), ("ab\n", "a b\n"), (" a\n", "a\n")]
+    assert [same_but_for_space(first, second) for first, second in pairs] == [True, True, False, False]

@@ -22,7 +22,7 @@ def test_a_span_is_read_and_shown():
 )
 def test_spans_over_midnight(text, shown):
     assert str(parse_span(text)) == shown
-    assert parse_span(shown) == parse_span(text)
+    assert parse_span(str(parse_span(text))) == parse_span(text)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,8 @@ def test_a_span_is_not_empty():
 
 def test_the_end_is_outside():
     span = parse_span("2024-05-06 09:00-10:00")
-    assert span.start in span
-    assert span.end - timedelta(seconds=1) in span
-    assert span.end not in span
+    moments = span.start, span.end - timedelta(seconds=1), span.end
+    assert [moment in span for moment in moments] == [True, True, False]
 
 
 def test_touching_is_not_overlapping():

@@ -21,7 +21,8 @@ def test_unknown_columns_are_named_with_the_known_ones():
 
 
 def test_order_matters_for_equality():
-    assert Table({"a": [1], "b": [2]}) != Table({"b": [2], "a": [1]})
+    others = [Table({"b": [2], "a": [1]}), Table({"a": [1], "b": [2]})]
+    assert [Table({"a": [1], "b": [2]}) == other for other in others] == [False, True]
 
 
 def test_the_table_is_not_changed_through_a_column():
