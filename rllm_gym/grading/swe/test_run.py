@@ -223,21 +223,25 @@ def _script() -> bytes:
 
 def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
     """Return the run's own lines, in order, and the text of all others."""
-    mark = f"@{word} ".encode()
+    mark = f"\n@{word} ".encode()
+    data = b"\n" + output
     events: list[dict[str, Any]] = []
     others: list[bytes] = []
-    left = _MAX_EVENTS
-    for line in output.split(b"\n"):
-        if not line.startswith(mark):
-            others.append(line)
-            continue
+    at, left = 0, _MAX_EVENTS
+    # Searched, not split: the output may be millions of lines.
+    while left > 0 and (found := data.find(mark, at)) >= 0:
+        others.append(data[at:found])
+        start = found + len(mark)
+        at = data.find(b"\n", start)
+        at = len(data) if at < 0 else at
         try:
-            event = json.loads(line[len(mark) : len(mark) + min(left, _MAX_EVENT)])
-            left = max(0, left - len(line))
+            event = json.loads(data[start : min(at, start + min(left, _MAX_EVENT))])
         except (ValueError, RecursionError):
             event = None
         events.append(event if isinstance(event, dict) else {"event": "unreadable"})
-    return events, b"\n".join(others).decode(errors="replace")
+        left -= at - found
+    others.append(data[at:] if left > 0 else b"")
+    return events, b"".join(others)[1:].decode(errors="replace")
 
 
 def _read_report(run: TestRun, events: list[dict[str, Any]]) -> None:
