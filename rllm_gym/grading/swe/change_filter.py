@@ -21,7 +21,7 @@ from rllm_gym.grading.swe.verdict import RepositoryTests
 if TYPE_CHECKING:
     from rllm_gym.sandbox.tree import Changes, TreeFile
 
-MAX_FILES = 20_000
+MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
 MAX_SCREENED = 2 * 1024 * 1024
 MAX_PATH_BYTES = 1024
