@@ -352,6 +352,7 @@ class IssueCalls:
             keys |= shown_calls(self._calls[place], functions)
         outcome = run(self._tree, [], with_tests=tests, special=(self.broken(row), keys))
         assert outcome.failed.get("", DID_NOT_END) == DID_NOT_END, outcome.failed
+        assert outcome.passed or outcome.failed, f"{tests} were not run"
         return set(tests) <= outcome.passed
 
 

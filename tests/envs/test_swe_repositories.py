@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib
 import itertools
 import json
 import keyword
@@ -319,13 +318,14 @@ def test_mutation_issues_state_the_behavior_the_call_and_both_results() -> None:
     assert "This code prints a wrong result:" in report(printing, ["4"], [[0, "2"]])
 
 
-def script() -> Any:
-    """Return the script that writes the tables; it is not a part of the package."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-    try:
-        return importlib.import_module("verify_swe_repositories")
-    finally:
-        sys.path.pop(0)
+def verified(code: str) -> list[Any]:
+    """Return a value of the script that writes the tables, from a process without the modules of these tests."""
+    code = f"import json, verify_swe_repositories as script\nscript.TIMEOUT_S = 600\n{code}\nprint(json.dumps(found))"
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    scripts = Path(__file__).parents[2] / "scripts"
+    done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
 
 
 # markup had six tasks that were solved by a case for each call of the issue.
@@ -335,28 +335,22 @@ SOME = ["m-inline--closing-3", "m-inline--link-3"]
 @pytest.mark.parametrize(
     ("name", "keys"), [("markup", SOME), *(pytest.param(name, None, marks=pytest.mark.long) for name in NAMES)]
 )
-def test_no_mutation_is_solved_by_special_cases_for_the_calls_of_its_issue(
-    name: str, keys: list[str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_mutation_is_solved_by_special_cases_for_the_calls_of_its_issue(name: str, keys: list[str] | None) -> None:
     """``if arguments == those_of_the_issue: return the_right_result`` in front of the bug would be paid."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     assert set(keys or ()) <= set(load_repository(name).changes)
-    module = script()
-    monkeypatch.setattr(module, "TIMEOUT_S", 600)
-    assert module.solved_by_special_cases(name, keys) == []
+    assert verified(f"found = script.solved_by_special_cases({name!r}, {keys!r})") == []
 
 
-def test_special_cases_solve_what_is_tested_with_the_same_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_special_cases_solve_what_is_tested_with_the_same_calls() -> None:
     """Otherwise the test above would show nothing."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    module = script()
-    monkeypatch.setattr(module, "TIMEOUT_S", 600)  # its runs are limited by CPU time
-    calls, table = module.IssueCalls("markup"), module.table_of("markup")
-    row = next(row for row in table["mutations"] if row["key"] == SOME[0])
-    tests = [table["tests"][place] for place in row["fail_to_pass"]]
-    calls.probes[0] = 'from marktext.inline import inline_html\ninline_html("*a **b** c*")'
-    assert calls.solve(row, tests, [0], set())
-    assert not calls.solve(row, tests, [], set())
+    found = verified(
+        "calls, table = script.IssueCalls('markup'), script.table_of('markup')\n"
+        f"row = next(row for row in table['mutations'] if row['key'] == {SOME[0]!r})\n"
+        "tests = [table['tests'][place] for place in row['fail_to_pass']]\n"
+        "calls.probes[0] = 'from marktext.inline import inline_html\\ninline_html(\"*a **b** c*\")'\n"
+        "found = [calls.solve(row, tests, [0], set()), calls.solve(row, tests, [], set())]"
+    )
+    assert found == [True, False]
 
 
 def test_an_edit_that_does_not_match_is_an_error() -> None:
