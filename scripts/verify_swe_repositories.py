@@ -4,9 +4,11 @@
 
 For each repository: all tests of the finished one pass; with each hand-written change some fail, and the remaining
 tests in the tree an agent starts from pass; the same for mutations of the finished code, of which those are kept that
-some tests and some of the calls in ``<name>.toml`` detect. The result is ``<name>.json``, so that nothing has to be run
-when tasks are created; ``<name>.trace`` is what the hidden tests observe (``--traces`` writes only that). The script
-runs only this project's own code, one process per run, and takes a few minutes.
+some tests and some of the calls in ``<name>.toml`` detect. An issue shows up to two of these calls, chosen such that a
+fix for nothing but them fails a test (``--examples`` only chooses again and drops mutations without such a call). The
+result is ``<name>.json``, so that nothing has to be run when tasks are created; ``<name>.trace`` is what the hidden
+tests observe (``--traces`` writes only that). The script runs only this project's own code, one process per run, and
+takes a few minutes.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ import tomllib
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from swe_special_cases import CallKey, SpecialCases, instrumented, shown_calls
 
 from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.repositories import catalog
@@ -46,6 +49,7 @@ MAX_MUTATIONS = 36
 MAX_PER_FUNCTION = 5
 TRIED = 150
 TIMEOUT_S = 60
+DID_NOT_END = "it did not end"
 CPU_S = 4
 # A mutation with one of these errors is found by reading the traceback, without understanding the code.
 _DULL = (
@@ -60,25 +64,29 @@ _DULL = (
 
 
 def main() -> int:
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # which would take most of the time of a run
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="repositories; all by default")
     parser.add_argument("--traces", action="store_true", help="write only what the tests observe")
+    parser.add_argument("--examples", action="store_true", help="only choose the calls that issues show")
     options = parser.parse_args()
     for name in options.names or catalog.NAMES:
         if options.traces:
             print(f"{name}: {write_trace(name)} characters observed", flush=True)
             continue
-        table = verify(name)
+        table = table_of(name) if options.examples else verify(name)
+        choose_examples(name, table)
         (FOLDER / f"{name}.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         by_hand = {key: len(tests) for key, tests in table["fail_to_pass"].items()}
-        write_trace(name)
+        if not options.examples:
+            write_trace(name)
         print(f"{name}: {len(table['tests'])} tests, failing by hand {by_hand}, {len(table['mutations'])} mutations")
     return 0
 
 
 def write_trace(name: str) -> int:
     """Record what the tests observe in the finished repository; return the size of the trace in characters."""
-    table = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    table = table_of(name)
     files = dict(read_files(FOLDER / name))
     tests = tuple(table["tests"])
     hidden = {path: files[path] for path in dict.fromkeys(test.partition("::")[0] for test in tests)}
@@ -88,11 +96,23 @@ def write_trace(name: str) -> int:
     return len(trace)
 
 
+def table_of(name: str) -> dict[str, Any]:
+    """Return the table of a repository as it was written."""
+    table: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return table
+
+
+def probes_of(name: str) -> list[str]:
+    """Return the calls that may be shown in the issues of a repository."""
+    card = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return [probe["code"].strip() for probe in card["probe"]]
+
+
 def verify(name: str) -> dict[str, Any]:
     """Return the table of a repository; an assertion fails if the repository is inconsistent."""
     card = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     files = dict(read_files(FOLDER / name))
-    probes = [probe["code"].strip() for probe in card["probe"]]
+    probes = probes_of(name)
     outcome = run(files, probes)
     assert not outcome.failed, f"{name}: the finished repository fails {outcome.failed}"
     tests = sorted(outcome.passed)
@@ -135,10 +155,26 @@ class Outcome:
     passed: set[str]
     failed: dict[str, str]
     answers: list[str]
+    calls: list[list[tuple[int, CallKey]]] = field(default_factory=list)
+    changed: set[tuple[str, str]] = field(default_factory=set)
 
 
-def run(files: Mapping[str, str], probes: list[str], *, with_tests: bool = True) -> Outcome:
-    """Run the tests of a tree, and the calls, in a separate process."""
+def run(
+    files: Mapping[str, str],
+    probes: list[str],
+    *,
+    with_tests: bool | list[str] = True,
+    special: tuple[Mapping[str, str], set[CallKey]] | None = None,
+) -> Outcome:
+    """Run the tests of a tree, or some of them, and the calls, in a separate process.
+
+    Args:
+        files: The tree.
+        probes: Calls whose results are returned.
+        with_tests: Whether tests are run, or their ids.
+        special: Sources with a bug, by path, and the calls that have the right result nevertheless; see
+            :class:`SpecialCases`. The product's calls are recorded.
+    """
     folder = Path(tempfile.mkdtemp(prefix="swe-verify-"))
     try:
         for path, text in files.items():
@@ -148,7 +184,7 @@ def run(files: Mapping[str, str], probes: list[str], *, with_tests: bool = True)
         child = os.fork()
         if child == 0:
             try:
-                sending.send(_in_child(folder, probes, with_tests))
+                sending.send(_in_child(folder, probes, with_tests, special))
             except BaseException as error:
                 sending.send(Outcome(set(), {"": repr(error)}, [repr(error)] * len(probes)))
             os._exit(0)
@@ -159,12 +195,17 @@ def run(files: Mapping[str, str], probes: list[str], *, with_tests: bool = True)
             answer = None
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return answer or Outcome(set(), {"": "it did not end"}, ["it did not end"] * len(probes))
+        return answer or Outcome(set(), {"": DID_NOT_END}, [DID_NOT_END] * len(probes))
     finally:
         shutil.rmtree(folder)
 
 
-def _in_child(folder: Path, probes: list[str], with_tests: bool) -> Outcome:
+def _in_child(
+    folder: Path,
+    probes: list[str],
+    with_tests: bool | list[str],
+    special: tuple[Mapping[str, str], set[CallKey]] | None,
+) -> Outcome:
     os.chdir(folder)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -173,12 +214,18 @@ def _in_child(folder: Path, probes: list[str], with_tests: bool) -> Outcome:
     sys.dont_write_bytecode = True
     for name in ("", "src"):
         sys.path.insert(0, str(folder / name))
+    cases = SpecialCases(*special) if special is not None else None
     reporter = _Reporter()
     if with_tests:
-        pytest.main(
-            ["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "--rootdir=.", "--assert=plain"], plugins=[reporter]
-        )
-    return Outcome(reporter.passed - set(reporter.failed), reporter.failed, [_answer(code) for code in probes])
+        options = ["-q", "-p", "no:cacheprovider", "--rootdir=.", "--assert=plain"]
+        pytest.main([*options, *(with_tests if isinstance(with_tests, list) else [])], plugins=[reporter])
+    outcome = Outcome(reporter.passed - set(reporter.failed), reporter.failed, [])
+    for code in probes:
+        before = len(cases.calls) if cases is not None else 0
+        outcome.answers.append(_answer(code))
+        outcome.calls.append(list(dict.fromkeys(cases.calls[before:])) if cases is not None else [])
+    outcome.changed = cases.changed if cases is not None else set()
+    return outcome
 
 
 class _Reporter:
@@ -250,11 +297,7 @@ def _kept_mutations(
         if per_function[place] >= MAX_PER_FUNCTION or tuple(sorted(tree.items())) in taken:
             continue
         answers = run(tree, probes, with_tests=False).answers
-        examples = [
-            [place, got]
-            for place, (got, wanted) in enumerate(zip(answers, expected))
-            if got != wanted and _is_informative(got)
-        ]
+        examples = _examples(answers, expected)
         outcome = run(tree, []) if examples else None
         lost = sorted(set(tests) - outcome.passed) if outcome else []
         if outcome is None or not lost or len(lost) > len(tests) // 2 or "" in outcome.failed:
@@ -270,12 +313,99 @@ def _kept_mutations(
                 "finished": finished,
                 "broken": broken,
                 "fail_to_pass": [tests.index(test) for test in lost],
-                "examples": sorted(examples, key=lambda example: len(example[1]))[:2],
+                "examples": examples,
             }
         )
         if len(rows) == MAX_MUTATIONS:
             break
     return rows
+
+
+class IssueCalls:
+    """The calls that issues of a repository may show, and fixes that know nothing but some of them."""
+
+    def __init__(self, name: str) -> None:
+        self.files = dict(read_files(FOLDER / name))
+        self.probes = probes_of(name)
+        self._tree = instrumented(self.files)
+        self._calls: dict[int, list[tuple[int, CallKey]]] = {}
+
+    def broken(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """Return the file with the bug, by path."""
+        edit = RepoEdit(row["path"], row["finished"], row["broken"])
+        return {edit.path: edit.undo(self.files[edit.path]) or ""}
+
+    def changed(self, row: Mapping[str, Any]) -> set[tuple[str, str]]:
+        """Return the functions that have the bug."""
+        return run(self._tree, self.probes[:1], with_tests=False, special=(self.broken(row), set())).changed
+
+    def solve(
+        self, row: Mapping[str, Any], tests: list[str], places: list[int], functions: set[tuple[str, str]]
+    ) -> bool:
+        """Return whether the tests pass if only these calls have the right result, and what they ask ``functions``."""
+        keys: set[CallKey] = set()
+        for place in places:
+            if place not in self._calls:
+                special: tuple[dict[str, str], set[CallKey]] = ({}, set())
+                outcome = run(self._tree, [self.probes[place]], with_tests=False, special=special)
+                self._calls[place] = outcome.calls[0]
+            keys |= shown_calls(self._calls[place], functions)
+        outcome = run(self._tree, [], with_tests=tests, special=(self.broken(row), keys))
+        assert outcome.failed.get("", DID_NOT_END) == DID_NOT_END, outcome.failed
+        assert outcome.passed or outcome.failed, f"{tests} were not run"
+        return set(tests) <= outcome.passed
+
+
+def choose_examples(name: str, table: dict[str, Any]) -> None:
+    """Choose the calls that the issues of mutations show: a fix for only these must not pass all tests to fix.
+
+    A call is preferred if this also holds for the arguments with which it reaches the function that has the bug.
+    """
+    calls = IssueCalls(name)
+    table["expected"] = run(calls.files, calls.probes, with_tests=False).answers
+    kept = []
+    for row in table["mutations"]:
+        answers = run({**calls.files, **calls.broken(row)}, calls.probes, with_tests=False).answers
+        examples = sorted(_examples(answers, table["expected"]), key=lambda example: len(example[1]))
+        tests = [table["tests"][place] for place in row["fail_to_pass"]]
+        chosen: list[int] = []
+        for functions in (calls.changed(row), set[tuple[str, str]]()):
+            chosen = [place for place, _ in examples[:2]]
+            if chosen and calls.solve(row, tests, chosen, functions):
+                chosen = []
+                for place, _ in examples:
+                    if len(chosen) < 2 and not calls.solve(row, tests, [*chosen, place], functions):
+                        chosen.append(place)
+            if chosen:
+                break
+        if not chosen:
+            print(f"{name}/{row['key']} is dropped: each call that shows it is all its tests need: {examples}")
+            continue
+        if not functions:
+            print(f"{name}/{row['key']}: its tests reach the function only with arguments of the issue", flush=True)
+        kept.append({**row, "examples": [example for example in examples if example[0] in chosen]})
+    table["mutations"] = kept
+
+
+def solved_by_special_cases(name: str, keys: list[str] | None = None) -> list[str]:
+    """Return the mutations, all or those with ``keys``, that a fix solves that only knows the calls of the issue."""
+    calls, table = IssueCalls(name), table_of(name)
+    return [
+        row["key"]
+        for row in table["mutations"]
+        if (keys is None or row["key"] in keys)
+        and calls.solve(
+            row, [table["tests"][test] for test in row["fail_to_pass"]], [place for place, _ in row["examples"]], set()
+        )
+    ]
+
+
+def _examples(answers: list[str], expected: list[str]) -> list[list[Any]]:
+    return [
+        [place, got]
+        for place, (got, wanted) in enumerate(zip(answers, expected))
+        if got != wanted and _is_informative(got)
+    ]
 
 
 def _taking_turns(found: list[Mutation]) -> list[Mutation]:
@@ -289,7 +419,7 @@ def _taking_turns(found: list[Mutation]) -> list[Mutation]:
 
 
 def _is_informative(got: str) -> bool:
-    if "it did not end" in got or len(got) > 1500:
+    if DID_NOT_END in got or len(got) > 1500:
         return False
     return not (got.startswith("Traceback") and got.splitlines()[-1].partition(":")[0].rpartition(".")[2] in _DULL)
 

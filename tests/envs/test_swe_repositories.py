@@ -301,16 +301,56 @@ def test_mutation_issues_state_the_behavior_the_call_and_both_results() -> None:
     traceback = "Traceback (most recent call last):\n  ...\npkg.errors.OddError: {}"
     issue = report(probes, ["4", traceback.format("3 is odd")], [[0, "2"], [1, "1"]])
     assert issue == (
-        "Wrong result\n\n`half` halves. Instead, this happens:\n\n"
-        "```python\n>>> from pkg import half\n>>> half(8)\n2\n```\n\nExpected:\n\n```\n4\n```\n\n"
-        "A second example of the same problem.\n\n`half` halves. Instead, this happens:\n\n"
+        "Wrong result\n\nThe documented behavior: `half` halves.\n\nThis code returns a wrong result:\n\n"
+        "```python\n>>> from pkg import half\n>>> half(8)\n2\n```\n\nIt should return:\n\n```\n4\n```\n\n"
+        "A second example of the same problem:\n\nThe documented behavior: `half` halves.\n\n"
+        "This code should raise an error, but it does not:\n\n"
         "```python\n>>> from pkg import half\n>>> half(8)\n1\n```\n\n"
-        "Expected: `pkg.errors.OddError: 3 is odd` is raised.\n"
+        "It should raise `pkg.errors.OddError: 3 is odd`.\n"
     )
     odd = [traceback.format("?"), "4", traceback.format("!")]
     titles = [report(probes, [wanted], [[0, got]]).splitlines()[0] for got, wanted in zip(odd, [odd[2], *odd[:1] * 2])]
     assert titles == ["Wrong message of OddError", "OddError is not raised", "Wrong message of OddError"]
-    assert report(probes, ["4"], [[0, odd[0]]]).startswith("Unexpected OddError\n")
+    unexpected = report(probes, ["4"], [[0, odd[0]]])
+    assert unexpected.startswith("Unexpected OddError\n")
+    assert "This code raises an unexpected error:" in unexpected
+    printing = [{**probes[0], "code": "print(half(8))"}]
+    assert "This code prints a wrong result:" in report(printing, ["4"], [[0, "2"]])
+
+
+def verified(code: str) -> list[Any]:
+    """Return a value of the script that writes the tables, from a process without the modules of these tests."""
+    code = f"import json, verify_swe_repositories as script\nscript.TIMEOUT_S = 600\n{code}\nprint(json.dumps(found))"
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    scripts = Path(__file__).parents[2] / "scripts"
+    done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+# markup had six tasks that were solved by a case for each call of the issue.
+SOME = ["m-inline--closing-3", "m-inline--link-3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"), [("markup", SOME), *(pytest.param(name, None, marks=pytest.mark.long) for name in NAMES)]
+)
+def test_no_mutation_is_solved_by_special_cases_for_the_calls_of_its_issue(name: str, keys: list[str] | None) -> None:
+    """``if arguments == those_of_the_issue: return the_right_result`` in front of the bug would be paid."""
+    assert set(keys or ()) <= set(load_repository(name).changes)
+    assert verified(f"found = script.solved_by_special_cases({name!r}, {keys!r})") == []
+
+
+def test_special_cases_solve_what_is_tested_with_the_same_calls() -> None:
+    """Otherwise the test above would show nothing."""
+    found = verified(
+        "calls, table = script.IssueCalls('markup'), script.table_of('markup')\n"
+        f"row = next(row for row in table['mutations'] if row['key'] == {SOME[0]!r})\n"
+        "tests = [table['tests'][place] for place in row['fail_to_pass']]\n"
+        "calls.probes[0] = 'from marktext.inline import inline_html\\ninline_html(\"*a **b** c*\")'\n"
+        "found = [calls.solve(row, tests, [0], set()), calls.solve(row, tests, [], set())]"
+    )
+    assert found == [True, False]
 
 
 def test_an_edit_that_does_not_match_is_an_error() -> None:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, session_pool
+from rllm_gym.sandbox.inside import files
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import directory_stats
 from tests.sandbox.directories import read_directory, write_directory
@@ -261,3 +262,17 @@ class TestDirectories:
         if os.geteuid() == 0:
             os.lchown(tmp_path / "base" / "d" / "f", 12345, 0)
             assert directory_stats(tmp_path / "base").owner is None
+
+
+def test_names_have_a_limit_too(tmp_path: Path) -> None:
+    """All paths are sent in one message, and directories and FIFOs take time though they are not read."""
+    write_directory({f"{'d' * 100}/{number}": TreeFile("file", b"") for number in range(10)}, tmp_path / "tree")
+    root = os.open(tmp_path / "tree", os.O_RDONLY)
+    try:
+        assert len(list(files.walk(root, files.ReadBudget(1000, 10, max_names=1030)))) == 10
+        with pytest.raises(files.FileTooLarge, match="characters"):
+            list(files.walk(root, files.ReadBudget(1000, 10, max_names=500)))
+        with pytest.raises(files.FileTooLarge, match="names"):
+            list(files.walk(root, files.ReadBudget(1000, 10, visited=10 + 200_000)))
+    finally:
+        os.close(root)

@@ -23,6 +23,7 @@ from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
 from rllm_gym.envs.swe.text_display import cut, output_block, printable, printable_name, terminal_text
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.change_filter import allowed_changes
+from rllm_gym.grading.swe.suspicious import special_cases
 from rllm_gym.grading.swe.test_run import runs_our_pytest
 from rllm_gym.sandbox import SandboxPool, Tier, shared_pool
 from rllm_gym.sandbox.runtime import Runtime, require_pytest
@@ -211,7 +212,7 @@ class SWEEnv(AsyncTextEnv):
         pool = image or self._pool
         session = await pool.open_session(checkout.path, limits=limits, runtime=runtime, environment=environment)
         editor = Editor(_SessionWorkspace(session), self.max_output_chars)
-        self._work = _EpisodeResources(pool, session, editor, checkout, tests, runtime)
+        self._work = _EpisodeResources(pool, session, editor, checkout, tests, runtime, problem.statement)
         return _first_observation(problem, session, _outline(checkout.path), self.max_turns)
 
     async def _async_act(self, action: str) -> Outcome:
@@ -275,7 +276,8 @@ class SWEEnv(AsyncTextEnv):
         else:
             try:
                 changes = await work.session.changes()
-                patch = await asyncio.to_thread(_patch_of, changes, work)
+                kept = (await asyncio.to_thread(allowed_changes, work.checkout.path, changes, work.tests)).changes
+                patch = await asyncio.to_thread(_patch_of, kept, work)
                 self._end_of_work = _GradedEnd(patch=patch, verdict="out of turns, not graded")
             except (TreeTooLarge, OSError) as error:
                 self._end_of_work = _GradedEnd(verdict=f"out of turns, not graded; {error}")
@@ -296,8 +298,10 @@ class SWEEnv(AsyncTextEnv):
             cast(SandboxPool, work.pool), work.checkout.path, changes, work.tests, runtime=work.runtime
         )
         dropped = tuple(printable_name(entry) for entry in verdict.dropped[:50])
-        patch = await asyncio.to_thread(_patch_of, changes, work)
-        suspicious = tuple(printable(entry) for entry in verdict.suspicious)
+        kept = (await asyncio.to_thread(allowed_changes, work.checkout.path, changes, work.tests)).changes
+        patch = await asyncio.to_thread(_patch_of, kept, work)
+        cases = await asyncio.to_thread(special_cases, work.checkout.path, kept, work.statement)
+        suspicious = tuple(printable(entry) for entry in (*verdict.suspicious, *cases))
         return _GradedEnd(verdict.correct, patch, dropped, printable(verdict.reason)[:2_000], suspicious=suspicious)
 
     # Helpers
@@ -339,6 +343,7 @@ class _EpisodeResources:
     checkout: Checkout
     tests: RepositoryTests
     runtime: Runtime | None
+    statement: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,9 +477,8 @@ def _show_output(result: ExecResult, limit: int) -> str:
     return f"{head}\n[... about {left_out} of {result.output_bytes} bytes left out; {hint} ...]\n{tail}"
 
 
-def _patch_of(changes: Changes, work: _EpisodeResources) -> str:
+def _patch_of(kept: Changes, work: _EpisodeResources) -> str:
     """Return the graded changes as a unified diff of bounded length; whole files are omitted beyond that."""
-    kept = allowed_changes(work.checkout.path, changes, work.tests).changes
     parts, size, left_out = list[str](), 0, 0
     for path in sorted({*kept.written, *kept.removed}):
         if not CACHES.isdisjoint(path.split("/")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import shlex
@@ -20,7 +21,7 @@ from rllm_gym.grading.swe.verdict import RepositoryTests
 if TYPE_CHECKING:
     from rllm_gym.sandbox.tree import Changes, TreeFile
 
-MAX_FILES = 20_000
+MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
 MAX_SCREENED = 2 * 1024 * 1024
 MAX_PATH_BYTES = 1024
@@ -117,9 +118,7 @@ class _ChangeFilter:
         self.base = base
         self.changes = changes
         self.hidden = frozenset(tests.hidden_tests)
-        self.hidden_folders = frozenset(
-            str(parent) for path in tests.hidden_tests for parent in PurePosixPath(path).parents
-        )
+        self.hidden_folders = frozenset(folder for path in tests.hidden_tests for folder in (".", *_folders_of(path)))
         self.command_files = _run_by(tests.test_command, base)
         self.roots = import_roots(base, tests)
         self.written: dict[str, TreeFile] = {}
@@ -128,6 +127,7 @@ class _ChangeFilter:
         self.new_modules: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.folders: set[str] = set()
+        self.modes: dict[str, int] = {}
         self.bytes = 0
         self.screened = 0
 
@@ -159,12 +159,12 @@ class _ChangeFilter:
     def write(self, path: str, file: TreeFile) -> None:
         reason = (
             _unusable(path)
+            or self._too_much(path, file)
             or self._below_a_link(path)
             or self._bad_kind(path, file)
             or self._belongs_to_the_tests(path)
             or self._collides(path)
             or self._shadows(path)
-            or self._too_much(path, file)
         )
         if reason:
             self.drop(path, reason)
@@ -176,13 +176,19 @@ class _ChangeFilter:
         if name.endswith(".py") and not self._screened(path, file):
             return
         self.written[path] = file
-        self.folders |= _folders_of(path)
+        self.folders.update(_folders_of(path))
         self.bytes += len(file.data)
 
+    def _mode(self, path: str) -> int:
+        """Return the file type of the base at a path; asked once for each folder of many files."""
+        if path not in self.modes:
+            self.modes[path] = _mode(self.base / path)
+        return self.modes[path]
+
     def _below_a_link(self, path: str) -> str:
-        for parent in list(PurePosixPath(path).parents)[:-1]:
-            if _mode(self.base / parent) == stat.S_IFLNK:
-                return f"lies behind the symbolic link {parent}"
+        for folder in _folders_of(path):
+            if self._mode(folder) == stat.S_IFLNK:
+                return f"lies behind the symbolic link {folder}"
         return ""
 
     def _bad_kind(self, path: str, file: TreeFile) -> str:
@@ -236,8 +242,8 @@ class _ChangeFilter:
         folders = PurePosixPath(path).parts[:-1]
         if path.endswith(".py") or not any(folder.casefold() in _DATA_FOLDERS for folder in folders):
             return False
-        parents = list(PurePosixPath(path).parents)[:-1]
-        return bool(_mode(self.base / path)) and not any(_mode(self.base / part / "__init__.py") for part in parents)
+        packages = (f"{folder}/__init__.py" for folder in _folders_of(path))
+        return bool(self._mode(path)) and not any(map(self._mode, packages))
 
     def _collides(self, path: str) -> str:
         if path in self.hidden_folders:
@@ -245,9 +251,8 @@ class _ChangeFilter:
         in_base = _mode(self.base / path)
         if in_base == stat.S_IFDIR and any(kept not in self.removed for kept in _files_below(self.base, path)):
             return "is a folder whose files were put back"
-        for parent in list(PurePosixPath(path).parents)[:-1]:
-            above = str(parent)
-            mode = _mode(self.base / parent)
+        for above in _folders_of(path):
+            mode = self._mode(above)
             if (mode and mode != stat.S_IFDIR and above not in self.removed) or above in self.written:
                 return f"lies below the file {above}"
         return ""
@@ -266,7 +271,8 @@ class _ChangeFilter:
         return ""
 
     def _too_much(self, path: str, file: TreeFile) -> str:
-        if len(self.written) + len(self.folders) + len(_folders_of(path) - self.folders) >= MAX_FILES:
+        counted = len(self.written) + len(self.folders)
+        if counted >= MAX_FILES or counted + len(set(_folders_of(path)) - self.folders) >= MAX_FILES:
             return f"more than {MAX_FILES} files and folders"
         if self.bytes + len(file.data) > MAX_BYTES:
             return f"more than {MAX_BYTES >> 20} MB in all"
@@ -369,8 +375,15 @@ def _module_at(path: str, root: str) -> str | None:
     return name if name.isidentifier() else None  # my.notes.py cannot be imported
 
 
-def _folders_of(path: str) -> set[str]:
-    return {str(parent) for parent in PurePosixPath(path).parents} - {"."}
+def _folders_of(path: str) -> tuple[str, ...]:
+    """Return the folders above a path, nearest first."""
+    return _with_folders_above(path.rpartition("/")[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _with_folders_above(folder: str) -> tuple[str, ...]:
+    parts = [part for part in folder.split("/") if part not in ("", ".")]
+    return tuple("/".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
 def _unusable(path: str) -> str:

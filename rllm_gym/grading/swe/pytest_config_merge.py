@@ -46,7 +46,10 @@ def merge_pyproject(base: bytes, changed: bytes) -> bytes:
     _, ours = _split_tables(base.decode())
     merged = (others.rstrip("\n") + "\n\n" + ours).encode() if ours else others.encode()
     expected = _parse(changed)
-    tool = {**expected.get("tool", {}), "pytest": wanted}
+    tool = expected.get("tool", {})
+    if not isinstance(tool, dict):
+        raise Unmergeable("has no table named tool, so the base's file is kept")
+    tool = {**tool, "pytest": wanted}
     if not wanted:
         del tool["pytest"]
     expected["tool"] = tool
@@ -77,7 +80,7 @@ def _parse(data: bytes) -> dict[str, Any]:
         raise Unmergeable("has a line that may take long to read, so the base's file is kept")
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
         raise Unmergeable(f"is no TOML ({str(error)[:80]}), so the base's file is kept") from None
 
 

@@ -11,7 +11,7 @@ import tokenize
 
 MAX_BYTES = 4_000_000
 
-_MENTIONS = re.compile(rb"pytest|pluggy|PYTEST")
+_MENTIONS = (b"pytest", b"pluggy", b"PYTEST")
 _RUNNER = re.compile(r"_?pytest|pluggy")
 _RUNNER_NAME = re.compile(r"(_pytest|pytest|pluggy)(\.|$)")
 _LOOKUPS = frozenset({"import_module", "__import__", "modules"})
@@ -19,7 +19,8 @@ _LOOKUPS = frozenset({"import_module", "__import__", "modules"})
 
 def mentions_runner(source: bytes) -> bool:
     """Return whether the source has to be examined."""
-    return _MENTIONS.search(source) is not None
+    # Not with a regular expression, which would take seconds for 64 MB and hold the interpreter's lock meanwhile.
+    return any(word in source for word in _MENTIONS)
 
 
 def find_runner_uses(source: bytes) -> frozenset[str]:
@@ -44,8 +45,8 @@ def find_runner_uses(source: bytes) -> frozenset[str]:
             in_import = token.type != tokenize.NEWLINE and (in_import or token.string == "import")
             _look_at(token, before, in_import, found)
             before = [*before[1:], token.string]
-    except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):
-        # Invalid Python code cannot be imported either.
+    except (tokenize.TokenError, SyntaxError, LookupError, UnicodeError):
+        # Invalid Python code, or one in an encoding that is not for text, cannot be imported either.
         return frozenset(found)
     return frozenset(found)
 

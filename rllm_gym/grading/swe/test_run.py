@@ -31,6 +31,7 @@ LIMITS = SessionLimits(memory_mb=4096, processes=256, output_bytes=64_000_000)
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1"}
 
 _FILE_TIME = 1_700_000_000
+_MANY_FILES = 500
 _MAX_EVENT = 4_000_000
 _MAX_EVENTS = 12_000_000
 _START = 'exec "$(command -v python || command -v python3)" -s -B {script} {request}'
@@ -170,6 +171,9 @@ class TestRunner:
                 "default one, pass a runtime= that has it, or set the task's test_command",
                 kind="no_pytest",
             )
+        if not first and result.timed_out and len(self._allowed.changes.written) > _MANY_FILES:
+            # No fault: the model would cause it at will. A solution never writes that many.
+            return TestRun(broken="the files of the change took too long to write", timed_out=True)
         if first.get("event") != "ready":
             shown = result.output[-500:].decode(errors="replace")
             raise SandboxFault(f"the test run did not start (exit code {result.exit_code}): {shown!r}")
@@ -223,21 +227,25 @@ def _script() -> bytes:
 
 def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
     """Return the run's own lines, in order, and the text of all others."""
-    mark = f"@{word} ".encode()
+    mark = f"\n@{word} ".encode()
+    data = b"\n" + output
     events: list[dict[str, Any]] = []
     others: list[bytes] = []
-    left = _MAX_EVENTS
-    for line in output.split(b"\n"):
-        if not line.startswith(mark):
-            others.append(line)
-            continue
+    at, left = 0, _MAX_EVENTS
+    # Searched, not split: the output may be millions of lines.
+    while left > 0 and (found := data.find(mark, at)) >= 0:
+        others.append(data[at:found])
+        start = found + len(mark)
+        at = data.find(b"\n", start)
+        at = len(data) if at < 0 else at
         try:
-            event = json.loads(line[len(mark) : len(mark) + min(left, _MAX_EVENT)])
-            left = max(0, left - len(line))
+            event = json.loads(data[start : min(at, start + min(left, _MAX_EVENT))])
         except (ValueError, RecursionError):
             event = None
         events.append(event if isinstance(event, dict) else {"event": "unreadable"})
-    return events, b"\n".join(others).decode(errors="replace")
+        left -= at - found
+    others.append(data[at:] if left > 0 else b"")
+    return events, b"".join(others)[1:].decode(errors="replace")
 
 
 def _read_report(run: TestRun, events: list[dict[str, Any]]) -> None:

@@ -22,6 +22,10 @@ MAX_DEPTH = 256
 MAX_LINKS = 40
 """Maximum number of symbolic links followed for one path, as in the kernel."""
 
+MAX_NAMES = 8 << 20
+"""Default maximum length of all paths in a tree together: they are sent in one message."""
+
+_MAX_OTHERS = 200_000
 _PATH_MAX = 4096
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
@@ -47,12 +51,24 @@ class ReadBudget:
 
     max_bytes: int
     max_files: int
+    max_names: int = MAX_NAMES
     bytes: int = 0
     files: int = 0
+    names: int = 0
+    visited: int = 0
+
+    def visit(self) -> None:
+        """Count a name of any kind. Directories, FIFOs and sockets are no files, but a million of them take minutes."""
+        self.visited += 1
+        if self.visited > self.max_files + _MAX_OTHERS:
+            raise FileTooLarge(f"the tree has more than {self.max_files + _MAX_OTHERS} names")
 
     def take(self, path: str, size: int) -> None:
         self.files += 1
         self.bytes += size
+        self.names += len(path)
+        if self.names > self.max_names:
+            raise FileTooLarge(f"the paths of the tree have more than {self.max_names} characters together")
         if self.files > self.max_files:
             raise FileTooLarge(f"the tree has more than {self.max_files} files; remove some, or raise max_files")
         if self.bytes > self.max_bytes:
@@ -287,6 +303,7 @@ def _walk(directory: int, prefix: str, budget: ReadBudget, leave_out: frozenset[
         path = _join(prefix, name)
         if path in leave_out:
             continue
+        budget.visit()
         status = _lstat(name, directory)
         if status is None:
             continue  # removed since it was listed
@@ -347,6 +364,7 @@ def _compare(
         path = _join(prefix, name)
         if path in leave_out:
             continue
+        budget.visit()
         status = _lstat(name, upper)
         if status is None:
             continue

@@ -41,7 +41,8 @@ _RUN_SCRIPT = b'IFS= read -r -d "" -u %d REPLY; exec %d<&-; eval "$REPLY"'
 """The script with which the shell itself reads a command that is too long for one argument of the kernel."""
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
-_KILL_S = 10.0
+_KILL_S = 60.0
+"""Seconds in which the processes of a command must end. It is only used up on a machine with much other work."""
 
 
 class OwnerGone(Exception):
@@ -135,6 +136,8 @@ class SessionServer:
         self._connection = connection
         self._owner = owner
         self._confinement: str = settings["confinement"]
+        self._is_alone = self._confinement == "namespaces" and os.getpid() == 1
+        """Whether all other processes of its pid namespace are the agent's."""
         self._agent = command_confinement.make_confinement(settings)
         self._limits: dict[str, Any] = {}
         self._allowed: dict[str, Any] = {}
@@ -485,7 +488,7 @@ class SessionServer:
             return processes.descendants([command.supervisor], table) | self._orphans(table)
 
         deadline = time.monotonic() + _KILL_S
-        clean = processes.end(family, deadline)
+        clean = processes.end(family, deadline, whole_namespace=self._is_alone and len(self._commands) == 1)
         return processes.end(lambda table: {command.supervisor} & set(table), deadline) and clean
 
     def _forget(self, command: Command) -> None:
@@ -501,7 +504,8 @@ class SessionServer:
     def end_everything(self) -> None:
         """Kill all processes of the agent."""
         me = os.getpid()
-        processes.end(lambda table: processes.descendants([me], table), time.monotonic() + _KILL_S)
+        deadline = time.monotonic() + _KILL_S
+        processes.end(lambda table: processes.descendants([me], table), deadline, whole_namespace=self._is_alone)
 
 
 def _in_memory(text: bytes) -> int:

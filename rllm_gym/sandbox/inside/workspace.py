@@ -15,7 +15,7 @@ from typing import Any
 from rllm_gym.sandbox.inside import files, mounts, syscalls
 
 _BLOCK = 4096
-_ADOPTED_BYTES, _ADOPTED_FILES = 8 << 30, 1_000_000
+_ADOPTED_BYTES, _ADOPTED_FILES, _ADOPTED_NAMES = 8 << 30, 1_000_000, 1 << 30
 _FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV
 _BIND = syscalls.MS_BIND | syscalls.MS_REC
 
@@ -123,7 +123,8 @@ def take_over(name: str, *, adopt: bool) -> Workspace:
     os.makedirs(name, exist_ok=True)
     found = Workspace(name, open_directory(name))
     if adopt:
-        for entry in files.walk(found.root, files.ReadBudget(_ADOPTED_BYTES, _ADOPTED_FILES), frozenset({".git"})):
+        budget = files.ReadBudget(_ADOPTED_BYTES, _ADOPTED_FILES, _ADOPTED_NAMES)
+        for entry in files.walk(found.root, budget, frozenset({".git"})):
             found.marks[entry.path] = files.mark(entry)
     elif os.listdir(name):
         raise OSError(errno.ENOTEMPTY, "there is something in the workspace already", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -239,4 +240,27 @@ def test_work_on_hostile_changes_is_bounded(base: Path) -> None:
 
 def test_folders_count_as_files(base: Path) -> None:
     """Each has an inode in the session, which has a limit of them: a model could make the run fail to start."""
-    assert len(kept(base, {f"{number}/a/a/a/f": "" for number in range(5_000)})) == 4_000
+    assert len(kept(base, {f"{number}/a/a/a/f": "" for number in range(1_500)})) == 1_000
+
+
+@pytest.mark.parametrize("text", ["x = " + "1" * 5_000, "tool = 3", "[[tool]]", "x = " + "[" * 5_000])
+def test_no_configuration_breaks_the_filter(base: Path, text: str) -> None:
+    """A plain ``ValueError`` or ``TypeError`` voided the episode."""
+    result = allowed_changes(base, changes({"pyproject.toml": text, "setup.cfg": text}), TESTS)
+    assert "pyproject.toml" not in result.changes.written
+
+
+def test_no_encoding_breaks_the_filter(base: Path) -> None:
+    codecs = ("rot13", "hex", "zlib", "punycode", "undefined", "idna", "utf-16", "unknown", "..")
+    files = {f"shop/{codec}.py": f"# coding: {codec}\nimport pytest  # \u00e9\n" for codec in codecs}
+    allowed_changes(base, changes(files), TESTS)
+
+
+def test_folders_are_looked_up_once(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each file below them: 45,000 files in 60 folders took a minute."""
+    deep = changes({f"{'a/' * 60}{number}.py": "" for number in range(2_000)})
+    looked_up: list[object] = []
+    lstat = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: looked_up.append(path) or lstat(path))
+    allowed_changes(base, deep, TESTS)
+    assert len(looked_up) < 20_000

@@ -249,23 +249,33 @@ def report(probes: list[Mapping[str, Any]], expected: list[str], examples: list[
     """
     parts = []
     for number, (place, got) in enumerate(examples):
-        probe, wanted = probes[place], expected[place]
-        parts.append("A second example of the same problem." if number else _title(got, wanted))
-        parts.append(f"{probe['about'].strip()} Instead, this happens:")
-        parts.append(f"```python\n{prompted(probe['code'].strip())}\n{got}\n```")
-        if wanted.startswith("Traceback"):
-            parts.append(f"Expected: `{wanted.splitlines()[-1]}` is raised.")
+        code, wanted = probes[place]["code"].strip(), expected[place]
+        error, expected_error = _error_of(got), _error_of(wanted)
+        verb = "print" if code.splitlines()[-1].startswith("print(") else "return"
+        parts.append("A second example of the same problem:" if number else _title(got, wanted))
+        parts.append(f"The documented behavior: {probes[place]['about'].strip()}")
+        if error:
+            parts.append(f"This code raises {'the wrong' if expected_error else 'an unexpected'} error:")
+        elif expected_error:
+            parts.append("This code should raise an error, but it does not:")
         else:
-            parts.append(f"Expected:\n\n```\n{wanted}\n```")
+            parts.append(f"This code {verb}s a wrong result:")
+        parts.append(f"```python\n{prompted(code)}\n{got}\n```")
+        if expected_error:
+            parts.append(f"It should raise `{wanted.splitlines()[-1]}`.")
+        else:
+            parts.append(f"It should {verb}:\n\n```\n{wanted}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def _error_of(result: str) -> str:
+    """Return the name of the exception that a result shows; empty if it shows none."""
+    return result.splitlines()[-1].partition(":")[0].rpartition(".")[2] if result.startswith("Traceback") else ""
 
 
 def _title(got: str, wanted: str) -> str:
     """Return the first line of an issue: what is wrong with the result of a call."""
-    error, expected_error = (
-        text.splitlines()[-1].partition(":")[0].rpartition(".")[2] if text.startswith("Traceback") else ""
-        for text in (got, wanted)
-    )
+    error, expected_error = _error_of(got), _error_of(wanted)
     if error and error == expected_error:
         return f"Wrong message of {error}"
     if error:

@@ -135,14 +135,16 @@ def lay_out(request: dict[str, Any], contents: Any, left_out: set[str]) -> None:
     """
     for path in request["removed"]:
         remove(path)
+    made = set()
     for path, kind, executable, size in request["files"]:
         data = contents.read(size)
         if path in left_out:
             continue
         remove(path)
         folder = os.path.dirname(path)
-        if folder:
+        if folder and folder not in made:
             os.makedirs(folder, exist_ok=True)
+            made.add(folder)
         if kind == "symlink":
             os.symlink(data, os.fsencode(path))
             continue
