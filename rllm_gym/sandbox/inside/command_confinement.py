@@ -134,7 +134,7 @@ class UnprivilegedConfinement:
         allowed = dict(limits)
         allowed["workspace_mb"] = size + opened.filled_bytes // _MEGABYTE + 1
         allowed["workspace_files"] = count + opened.filled_files
-        for _ in range(_ROUNDS):  # not for ever: what a background process hides cannot be counted
+        for _ in range(_ROUNDS):  # not without end: what a background process hides cannot be counted
             if not self.exceeded((), 0, allowed):
                 break
             allowed["workspace_mb"] += size // 4 + 1

@@ -2,7 +2,7 @@
 
 A file that is bind-mounted in two sandboxes is one file for ``flock``, ``fcntl`` and ``inotify``, and the two programs
 can signal to each other through it. A file seen through an overlay belongs to that overlay. This module rebuilds the
-view that ``bwrap`` has mounted: every directory of the machine as a read-only overlay, device files made anew, the rest
+view that ``bwrap`` has mounted: every directory of the machine as a read-only overlay, new device files, the rest
 as it is. Sent in as source text: standard library only.
 """
 
