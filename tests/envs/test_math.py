@@ -20,6 +20,7 @@ from rllm_gym.core import SPLITS, EnvironmentFault, Task, TaskError
 from rllm_gym.data import Taskset
 from rllm_gym.envs.math import FAMILIES, MathEnv, MathMultiTurnEnv, math_tasks
 from rllm_gym.envs.math import env as math_env_module
+from rllm_gym.envs.math.answer_form import repeats_problem
 
 IDS = ("rllm/Math-v0", "rllm/MathMultiTurn-v0")
 ROWS = [{"question": "What is 2 + 3?", "answer": "5"}]
@@ -398,3 +399,12 @@ def test_rendering_shows_problem_replies_and_verdicts(halfway: MathMultiTurnEnv)
     assert len(str(halfway.render())) < 10_000
     with pytest.raises(ResetNeeded):
         MathEnv(render_mode="ansi").render()
+
+
+def test_looking_for_the_formulas_of_a_problem_takes_bounded_time() -> None:
+    """A row from a file with 100,000 brackets took 50 s."""
+    before = time.process_time()
+    for text in ("(", "1", "1+", "1 ", "(1", "$ ", "\\("):
+        assert not repeats_problem("x+1", "2", text * 50_000)
+    assert time.process_time() - before < 20
+    assert repeats_problem("29 - 48", "-19", "What is 29 - 48?")

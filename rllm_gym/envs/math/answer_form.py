@@ -35,6 +35,7 @@ _UNFINISHED = re.compile(r"\\(?:sqrt|binom|d?binom|tbinom|sum|prod|log|ln|sin|co
 
 _MAX_CHARS = 2_000
 _MAX_FORMULAS = 200
+_MAX_PROBLEM_CHARS = 10_000
 
 
 def form_of(gold: str) -> str:
@@ -79,7 +80,10 @@ _SPELLINGS = {"\\frac": "/", "\\div": "/", "\\cdot": "*", "\\times": "*", "\\deg
 _NO_OPERATION = re.compile(r"-?(?:[0-9.]+|[A-Za-z]|\\[A-Za-z]+)(?:\^?\\circ|%)?")
 _PLAIN_FRACTION = re.compile(r"-?[0-9]*/[0-9]+")
 _OTHER_FORM = re.compile(r"decimal|percent|improper|mixed|simpl|lowest|reduce", re.IGNORECASE)
-_PLAIN_ARITHMETIC = re.compile(r"\(*\d[\d.,]*\)*(?:\s*[-+*/^\u00d7\u00f7]\s*\(*\d[\d.,]*\)*)+")
+# With bounded repetitions: a problem from a file may be nothing but brackets.
+_PLAIN_ARITHMETIC = re.compile(
+    r"(?<![\d.,])\({0,9}\d[\d.,]{0,40}\){0,9}(?:\s{0,9}[-+*/^\u00d7\u00f7]\s{0,9}\({0,9}\d[\d.,]{0,40}\){0,9})+"
+)
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in)(?![a-z])")
 
 
@@ -103,7 +107,7 @@ def repeats_problem(answer: str, gold: str, problem: str) -> bool:
     if mine == right:
         return False
     other_form = _OTHER_FORM.search(problem) is not None
-    for formula in itertools.islice(dict.fromkeys(_formulas_of(problem)), _MAX_FORMULAS):
+    for formula in itertools.islice(dict.fromkeys(_formulas_of(problem[:_MAX_PROBLEM_CHARS])), _MAX_FORMULAS):
         tokens = _tokens(formula)
         spelled = "".join(tokens)
         if (
