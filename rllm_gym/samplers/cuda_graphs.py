@@ -7,6 +7,7 @@ rounded up to buckets, and unused rows write to the scratch slot.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 
 from rllm_gym.samplers.kv_slots import KVSlots
+
+_log = logging.getLogger(__name__)
 
 _MAX_SHAPES = 64
 
@@ -31,10 +34,11 @@ class CudaGraphSteps:
     def __init__(self, kv: KVSlots, max_batch: int, *, capture: bool) -> None:
         self._kv = kv
         self._max_batch = max_batch
-        # One pool: a step's logits are consumed before another step runs.
-        self._pool = torch.cuda.graph_pool_handle() if capture else None
+        self._captures = capture
+        self._pool: Any = None
         self._shapes: OrderedDict[tuple[int, int], _CapturedStep] = OrderedDict()
         self._kv_generation: Hashable = None
+        self.forget()
 
     @classmethod
     def of(cls, kv: KVSlots, max_batch: int) -> CudaGraphSteps | None:
@@ -44,6 +48,9 @@ class CudaGraphSteps:
     def forget(self) -> None:
         """Clear the graphs: the model's weights may have moved, or further modules may take part."""
         self._shapes.clear()
+        # One pool: a step's logits are consumed before another step runs. It is freed with its last graph, and its
+        # handle cannot be used again.
+        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
 
     def logits(self, tokens_N: Tensor, positions_N: Tensor, longest: int) -> Tensor:
         """Return logits ``[N, V]`` of one new token in each of the first N slots; valid until the next step.
@@ -57,7 +64,7 @@ class CudaGraphSteps:
         rows = min(rows_bucket(count), self._max_batch)
         self._kv.reserve(rows, longest)
         if self._kv_generation != self._kv.generation:
-            self._shapes.clear()  # the slots have moved
+            self.forget()  # the slots have moved
             self._kv_generation = self._kv.generation
         shape = (rows, min(span_bucket(longest), self._kv.length))
         step = self._shapes.pop(shape, None)
@@ -69,7 +76,11 @@ class CudaGraphSteps:
         self._shapes[shape] = step
         step.fill(tokens_N, positions_N)
         if known and self._pool is not None and step.graph is None:
-            step.record(self._pool)
+            try:
+                step.record(self._pool)
+            except RuntimeError as error:
+                self._captures, self._pool = False, None
+                _log.warning("decoding steps cannot be recorded as CUDA graphs and run one kernel at a time: %s", error)
         return step.run()[:count]
 
 

@@ -293,8 +293,10 @@ class DecodeBatch:
         ints[0] = tokens_N
         ints[1:3] += 1
         leaving = []
-        for slot, job, token, logp in zip(range(begin, end), jobs, tokens_N.tolist(), logp_N.tolist(), strict=True):
-            ids = job.ids
+        # One transfer: float64 holds every token id exactly.
+        tokens, logps = torch.stack([tokens_N.double(), logp_N.double()]).tolist()
+        for slot, job, number, logp in zip(range(begin, end), jobs, tokens, logps, strict=True):
+            ids, token = job.ids, int(number)
             ids.append(token)
             job.logprobs.append(logp)
             if logp != logp:  # NaN

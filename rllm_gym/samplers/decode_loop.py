@@ -7,6 +7,7 @@ callers.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -36,6 +37,13 @@ class WeightDrop:
     done: Callable[[int | BaseException], None]
 
 
+def current_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Make a GPU the calling thread's current device, on which CUDA graphs are recorded: in a new thread that is the
+    first GPU, wherever the model is.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 class DecodeLoop:
     """Runs jobs in a separate thread, with one ``DecodeBatch`` for each set of weights. Close it with :meth:`stop`.
 
@@ -48,6 +56,7 @@ class DecodeLoop:
         cache_bytes: Maximum memory for kept prefixes.
         slot_bytes: Maximum memory for the replies in progress.
         num_threads: torch threads of this thread; ``None`` leaves torch's setting.
+        merge_adapters: Whether LoRA adapters are merged into the weights.
 
     Attributes:
         version: Number of the last weight sync.
@@ -64,8 +73,10 @@ class DecodeLoop:
         cache_bytes: int,
         slot_bytes: int | None,
         num_threads: int | None,
+        merge_adapters: bool = True,
     ) -> None:
         self._model = model
+        self._merge_adapters = merge_adapters
         self._decode = decode
         self._flush = flush
         self._batch_type = batch_type
@@ -127,12 +138,12 @@ class DecodeLoop:
 
     def _run(self) -> None:
         queue: deque[DecodeJob | WeightSync | WeightDrop] = deque()
-        with torch.inference_mode():
+        with torch.inference_mode(), current_device(next(self._model.parameters()).device):
             try:
                 if self._num_threads is not None:
                     torch.set_num_threads(self._num_threads)
                 self._model.eval()
-                self._weights = WeightSets(self._model)
+                self._weights = WeightSets(self._model, merge_adapters=self._merge_adapters)
                 self._batches[""] = self._make_batch("")
                 self._layouts = {"": self._weights.layout("")}
             except BaseException as error:

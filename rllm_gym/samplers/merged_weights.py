@@ -25,12 +25,19 @@ class MergedWeights:
         model: The model whose parameters are overwritten.
         before_overwriting: Called with a parameter that other models share, and its kept copy (``None`` if there is
             none), before the parameter is first overwritten.
+        merge_adapters: Whether adapters are merged into the weights; if not, they are added to the outputs of the
+            adapted layers, as they always are over quantised weights.
     """
 
     def __init__(
-        self, model: nn.Module, before_overwriting: Callable[[Tensor, Tensor | None], None] | None = None
+        self,
+        model: nn.Module,
+        before_overwriting: Callable[[Tensor, Tensor | None], None] | None = None,
+        *,
+        merge_adapters: bool = True,
     ) -> None:
         self._model = model
+        self.merge_adapters = merge_adapters
         self._base: dict[str, Tensor] = {}
         self._unmerged = UnmergedAdapters()
         self._before_overwriting = before_overwriting or (lambda parameter, kept: None)
@@ -114,6 +121,11 @@ class MergedWeights:
         for name, tensor in replaced.items():
             if name not in own:
                 raise ValueError(f"a lora update has {name!r}, which the sampler's model does not have")
+            if not self.merge_adapters:
+                raise ValueError(
+                    f"a lora update replaces {name!r}, but without merging the sampler's weights stay as they are; "
+                    "give the sampler merge_adapters=True and a model of its own"
+                )
             _check_shape(name, tensor, own[name])
         for module_name, parts in modules.items():
             name = f"{module_name}.weight"
@@ -123,7 +135,7 @@ class MergedWeights:
                     "an adapter of the same base model"
                 )
             layer = self._model.get_submodule(module_name)
-            if is_quantised(layer):
+            if is_quantised(layer) or not self.merge_adapters:
                 pair = checked_adapter(module_name, layer, parts, dora=bool(config.get("use_dora")))
                 unmerged.append((layer, *pair, scale_of(module_name, pair[0].shape[0], config)))
                 continue

@@ -104,7 +104,7 @@ class PlainDecoder:
             gated = mlp.act_fn(_project(mlp.gate_proj, normed_NQE)) * _project(mlp.up_proj, normed_NQE)
             hidden_NQE = hidden_NQE + _project(mlp.down_proj, gated)
         kept_NQE = hidden_NQE[:, slice(-keep, None) if isinstance(keep, int) else keep]
-        return _project(self._model.lm_head, _rms_norm(decoder.norm, kept_NQE))
+        return _head_logits(self._model.lm_head, _rms_norm(decoder.norm, kept_NQE))
 
 
 def _project(module: Any, states: Tensor) -> Tensor:
@@ -112,6 +112,19 @@ def _project(module: Any, states: Tensor) -> Tensor:
         return functional.linear(states, module.weight, module.bias)
     projected: Tensor = module(states)  # quantised, or with an adapter
     return projected
+
+
+def _head_logits(module: Any, states_NQE: Tensor) -> Tensor:
+    """Compute logits; on a GPU in float32 from half precision, since rounding large logits to it would change log-probs
+    by several percent. The products are exact in float32, and the trainer computes the same.
+    """
+    plain = type(module) is nn.Linear and module.bias is None and not _is_hooked(module)
+    if not (
+        plain and states_NQE.is_cuda and states_NQE.dtype == module.weight.dtype and states_NQE.dtype.itemsize == 2
+    ):
+        return _project(module, states_NQE)
+    logits_MV = torch.mm(states_NQE.flatten(0, 1), module.weight.t(), out_dtype=torch.float32)
+    return logits_MV.view(*states_NQE.shape[:2], -1)
 
 
 def _rms_norm(module: Any, states: Tensor) -> Tensor:

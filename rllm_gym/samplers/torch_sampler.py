@@ -48,6 +48,9 @@ class TorchSampler:
         deterministic: The reply depends on its request alone, bit for bit, whatever else is in the batch and whenever
             it arrived: fixed shapes, prompts computed in fixed chunks. Slower.
         num_threads: torch threads of the decoding thread; ``None`` leaves torch's setting.
+        merge_adapters: Merge LoRA adapters into the weights, which decodes fastest. If false, they are added to the
+            outputs of the adapted layers: the weights are not overwritten, so that a trainer can share them, and no
+            update is rounded away in bfloat16.
         eos_token_ids: Ids that end a reply; by default those of the model's generation config and of the tokenizer.
         device: Device for a model given as a path.
         dtype: Type of the weights of a model given as a path.
@@ -69,6 +72,7 @@ class TorchSampler:
         slot_bytes: int | None = None,
         deterministic: bool = False,
         num_threads: int | None = None,
+        merge_adapters: bool = True,
         eos_token_ids: Sequence[int] | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -100,6 +104,7 @@ class TorchSampler:
             cache_bytes=cache_bytes,
             slot_bytes=slot_bytes,
             num_threads=num_threads,
+            merge_adapters=merge_adapters,
         )
         # Stop the thread at interpreter exit, too, if the sampler was not closed: it must not outlive torch.
         self._finalizer = weakref.finalize(self, self._loop.stop)

@@ -23,11 +23,12 @@ class WeightSets:
 
     Args:
         model: The sampler's own model.
+        merge_adapters: See :class:`~rllm_gym.samplers.merged_weights.MergedWeights`.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, merge_adapters: bool = True) -> None:
         self._model = model
-        self._main = MergedWeights(model, self._detach_shared)
+        self._main = MergedWeights(model, self._detach_shared, merge_adapters=merge_adapters)
         self._named: dict[str, _NamedModel | _ActiveAdapter] = {}
 
     def model(self, name: str) -> nn.Module:
@@ -97,7 +98,7 @@ class _NamedModel(MergedWeights):
         self._shared = set(self._copies)
         self.model = copy.deepcopy(model, memo).eval()
         UnmergedAdapters.strip(self.model)
-        super().__init__(self.model)
+        super().__init__(self.model, merge_adapters=main.merge_adapters)
         self._main = main
 
     @property

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from samplers.conftest import qwen
 
 from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, TorchSampler, WeightUpdate
 from rllm_gym.samplers.cuda_graphs import CudaGraphSteps, rows_bucket, span_bucket
+from rllm_gym.samplers.decode_loop import current_device
 from rllm_gym.samplers.kv_slots import KVSlots
 
 # Of different lengths, so that rows leave, move and are added in the middle, and shapes change.
@@ -68,6 +73,75 @@ def test_unused_rows_write_nothing() -> None:
     steps.logits(torch.tensor([5, 6, 7]), torch.tensor([4, 9, 0]), 10)  # 3 rows in a bucket of 4
     for old, new in zip(before, kv.take(3, 64), strict=True):
         assert torch.equal(old, new)
+
+
+class Graph:
+    def replay(self) -> None:
+        pass
+
+
+class Pools:
+    """CUDA's rule for graph pools, and graphs that record nothing: a pool is freed with its last graph, for good."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, failure: Exception | None = None) -> None:
+        self.recorded: list[int] = []
+        self._handles = itertools.count()
+        self._graphs: dict[int, weakref.WeakSet[Any]] = {}
+        self._failure = failure
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(self._handles))
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "graph", self._record)
+
+    @contextlib.contextmanager
+    def _record(self, graph: Any, *, pool: int, capture_error_mode: str) -> Iterator[None]:
+        if self._failure is not None:
+            raise self._failure
+        assert self._graphs.setdefault(pool, weakref.WeakSet([graph])), "this pool was freed"
+        self._graphs[pool].add(graph)
+        self.recorded.append(pool)
+        yield
+
+
+def steps_of(kv: KVSlots, steps: CudaGraphSteps, longest: int, times: int) -> None:
+    for _ in range(times):
+        steps.logits(torch.tensor([5, 6]), torch.tensor([longest - 1, 0]), longest)
+
+
+@torch.inference_mode()
+def test_graphs_are_recorded_anew_when_slots_or_weights_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = Pools(monkeypatch)
+    kv = KVSlots(qwen(), 8)
+    steps = CudaGraphSteps(kv, 8, capture=True)
+    steps_of(kv, steps, 40, 3)
+    steps_of(kv, steps, 100, 3)  # the slots grow, and move
+    kv.reserve(8, 300)
+    steps_of(kv, steps, 40, 3)
+    steps.forget()
+    steps_of(kv, steps, 40, 3)
+    assert len(pools.recorded) == 4
+    assert len(set(pools.recorded)) >= 3
+
+
+@torch.inference_mode()
+def test_a_step_that_cannot_be_recorded_runs_without_a_graph(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Pools(monkeypatch, failure=RuntimeError("operation not permitted when stream is capturing"))
+    kv = KVSlots(qwen(), 8)
+    steps = CudaGraphSteps(kv, 8, capture=True)
+    kv.reserve(2, 64)
+    expected = CudaGraphSteps(kv, 8, capture=False).logits(torch.tensor([5, 6]), torch.tensor([3, 0]), 4).clone()
+    for _ in range(4):
+        assert torch.equal(steps.logits(torch.tensor([5, 6]), torch.tensor([3, 0]), 4), expected)
+    assert caplog.text.count("cannot be recorded") == 1
+
+
+def test_the_decoding_thread_records_on_the_gpu_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext(chosen.append(device)))
+    with current_device(torch.device("cuda:1")), current_device(torch.device("cpu")):
+        pass
+    assert chosen == [torch.device("cuda:1")]
 
 
 def test_no_graphs_are_recorded_on_a_cpu() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,57 @@ def test_a_merged_adapter_is_what_peft_computes(
             assert completion.logprobs == pytest.approx(plain_logprobs(policy, IDS, completion.ids), abs=1e-4)
 
     run(go())
+
+
+@for_every("settings", [{}, {"use_rslora": True}, {"rank_pattern": {"v_proj": 2}, "alpha_pattern": {"q_proj": 20}}])
+def test_without_merging_the_weights_stay_and_an_adapter_is_what_peft_computes(
+    make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, settings: dict[str, Any]
+) -> None:
+    model = make_model()
+    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    first, second = (adapted(model, seed, **settings) for seed in (0, 1))
+
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer, merge_adapters=False) as sampler:
+            for policy, update in (first, second, first):
+                await sampler.sync_weights(update)
+                await sampler.sync_weights(replace(second[1], name="opponent"))
+                for weights, peft in (("", policy), ("opponent", second[0])):
+                    request = SamplingRequest(IDS, SamplingParams(max_tokens=9), seed=1, weights=weights)
+                    [completion] = await sampler.sample([request])
+                    assert completion.logprobs == pytest.approx(plain_logprobs(peft, IDS, completion.ids), abs=1e-4)
+            await sampler.sync_weights(WeightUpdate((), kind="lora", lora_config=first[1].lora_config))
+            [completion] = await sampler.sample([SamplingRequest(IDS, SamplingParams(max_tokens=9), seed=1)])
+            assert completion.logprobs == pytest.approx(plain_logprobs(make_model(), IDS, completion.ids), abs=1e-4)
+
+    run(go())
+    assert all(torch.equal(tensor, base[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_new_adapter_of_the_same_shapes_is_written_in_place(model: Any) -> None:
+    """Recorded decoding steps read the adapters where they are."""
+    (_, first), (policy, second), (_, other) = (
+        adapted(model, 0),
+        adapted(model, 1),
+        adapted(model, 2, rank_pattern={"v_proj": 2}),
+    )
+    weights = merged_weights.MergedWeights(model, merge_adapters=False)
+    weights.apply(first)
+    layout = weights.layout
+    weights.apply(second)
+    assert weights.layout == layout
+    with torch.inference_mode():
+        ids = torch.tensor([IDS])
+        assert torch.allclose(model(input_ids=ids).logits, policy(input_ids=ids).logits, atol=1e-4)
+    weights.apply(other)
+    assert weights.layout != layout
+
+
+@for_every("settings", [{"use_dora": True}, {"modules_to_save": ["lm_head"]}])
+def test_what_needs_weights_of_its_own_is_refused_without_merging(model: Any, settings: dict[str, Any]) -> None:
+    weights = merged_weights.MergedWeights(model, merge_adapters=False)
+    with pytest.raises(ValueError, match="merge_adapters=True"):
+        weights.apply(adapted(model, **settings)[1])
 
 
 def test_embeddings_can_be_adapted(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:

@@ -61,7 +61,7 @@ def test_adapters_replace_each_other_on_a_four_bit_base(tmp_path: Path) -> None:
                     tensor.mul_(5)
             again = await sampler.sample(requests)
             assert [completion.ids for completion in again] == [completion.ids for completion in completions]
-            with pytest.raises(ValueError, match="DoRA needs the weight"):
+            with pytest.raises(ValueError, match="DoRA changes the weight"):
                 await sampler.sync_weights(
                     WeightUpdate(tensors, kind="lora", lora_config=settings | {"use_dora": True})
                 )
