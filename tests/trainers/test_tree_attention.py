@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from tests.chat.for_every import for_every
+from trainers.model import attention
 from trainers.model.attention import (
     TREE_ATTENTION,
     block_mask_of,
@@ -158,6 +159,30 @@ def test_trees_are_used_only_for_models_that_compute_them_correctly(kind: str) -
     for ids, path in zip(BRANCHES, PATHS, strict=True):
         alone_TD = hidden_states(model, torch.tensor([ids]), None, None)[0]
         torch.testing.assert_close(together_TD[path], alone_TD, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gpu_without_the_backward_kernel_gets_padded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a consumer GPU: the forward pass works, the backward kernel needs more shared memory than there is."""
+
+    class NoBackward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, query: torch.Tensor) -> torch.Tensor:
+            return query.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("No valid triton configs. OutOfMemoryError: out of resource: shared memory")
+
+    def broken(query: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = NoBackward.apply(query)
+        return result
+
+    config = Qwen2Config(**SIZES)
+    monkeypatch.setattr(attention, "tree_of", lambda end_BT: attention.AttentionTree(block_mask=object()))
+    monkeypatch.setattr(attention, "_flex_attention", lambda device: lambda query, *_, **options: query.clone())
+    assert attention._backward_error(config, CPU, torch.float32) is None
+    monkeypatch.setattr(attention, "_flex_attention", lambda device: lambda query, *_, **options: broken(query))
+    assert "shared memory" in str(attention._backward_error(config, CPU, torch.float32))
 
 
 def test_a_model_with_tree_attention_is_saved_and_generates_normally(tmp_path: Any) -> None:

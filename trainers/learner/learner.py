@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -275,11 +275,14 @@ class Learner:
             outputs = self.policy.outputs(batch)
             logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
             gap_N = logp_N - batch.sampler_logp_N
-            stats.entropy += entropy_N.sum().item() / sampled
-            stats.logprob_difference_mean += gap_N.sum().item() / sampled
-            stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
-            stats.importance_ratio_mean += gap_N.exp().sum().item() / sampled
-            stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
+            ratio_N = gap_N.exp()
+            sums = {"entropy": entropy_N.sum(), "difference": gap_N.sum(), "ratio": ratio_N.sum()}
+            measured = numbers_of(sums | {"difference_max": gap_N.abs().max(), "ratio_max": ratio_N.max()})
+            stats.entropy += measured["entropy"] / sampled
+            stats.logprob_difference_mean += measured["difference"] / sampled
+            stats.logprob_difference_max = max(stats.logprob_difference_max, measured["difference_max"])
+            stats.importance_ratio_mean += measured["ratio"] / sampled
+            stats.importance_ratio_max = max(stats.importance_ratio_max, measured["ratio_max"])
             stats.forward.add(batch)
         return stats
 
@@ -304,8 +307,10 @@ class Learner:
             outputs = self.policy.outputs(batch)
             part = loss_of(outputs, batch)
             part.backward()  # type: ignore[no-untyped-call]
-            loss += part.item()
-            stats.entropy += (batch.weight_N * outputs.entropy_N.detach()).sum().item()
+            entropy = (batch.weight_N * outputs.entropy_N.detach()).sum()
+            measured = numbers_of({"loss": part.detach(), "entropy": entropy})
+            loss += measured["loss"]
+            stats.entropy += measured["entropy"]
             stats.tokens += len(outputs.logp_N)
             stats.forward.add(batch)
         stats.merge(self.ranks.all_gather(stats))
@@ -389,6 +394,7 @@ class Learner:
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         loss_N, clipped_N = algorithm.loss(logp_N, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
+        sums: dict[str, Tensor] = {}
         seen = {
             "entropy": entropy_N.detach(),
             "logprob_difference_mean": gap_N,
@@ -398,14 +404,13 @@ class Learner:
         if kl_weight:
             kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch))
             loss_N = loss_N + kl_weight * kl_N
-            stats.kl += kl_N.detach().sum().item()
             seen["kl"] = kl_N.detach()
         if entropy_weight:
             loss_N = loss_N - entropy_weight * entropy_N
         loss = shares.scale * (batch.weight_N * loss_N).sum()
         if self.value is not None:
             value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / shares.decisions
-            stats.value_loss += value_loss.item()
+            sums["value_loss"] = value_loss.detach()
             weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
             assert outputs.state_ND is not None
@@ -414,20 +419,27 @@ class Learner:
             self._value_targets.append((outputs.state_ND[at_M], old_value_M, return_M))
         loss.backward()  # type: ignore[no-untyped-call]
 
-        stats.entropy += entropy_N.detach().sum().item()
-        stats.logprob_difference_mean += gap_N.sum().item() / shares.tokens
-        stats.logprob_difference_max = max(stats.logprob_difference_max, gap_N.abs().max().item())
-        stats.importance_ratio_max = max(stats.importance_ratio_max, gap_N.max().exp().item())
-        stats.importance_ratio_mean += gap_N.exp().sum().item()
-        stats.clipped_low += seen["clipped_low"].sum().item()
-        stats.clipped_high += seen["clipped_high"].sum().item()
-        stats.tokens += len(logp_N)
-        stats.forward.add(batch)
+        ratio_N = gap_N.exp()
+        sums |= {name: value_N.sum() for name, value_N in seen.items()}
+        sums |= {"importance_ratio_mean": ratio_N.sum(), "importance_ratio_max": ratio_N.max()}
+        sums |= {"logprob_difference_max": gap_N.abs().max(), "loss": loss.detach()}
         for role, number in shares.roles.items():
             mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
-            sums: dict[str, Any] = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
-            stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(int(mine_N.sum()), **sums)
-        return loss.item()
+            sums |= {f"{role}/{name}": (value_N * mine_N).sum() for name, value_N in seen.items()}
+            sums[f"{role}/tokens"] = mine_N.sum()
+        measured = numbers_of(sums)
+        for name in ("entropy", "kl", "importance_ratio_mean", "clipped_low", "clipped_high", "value_loss"):
+            setattr(stats, name, getattr(stats, name) + measured.get(name, 0.0))
+        stats.logprob_difference_mean += measured["logprob_difference_mean"] / shares.tokens
+        for name in ("logprob_difference_max", "importance_ratio_max"):
+            setattr(stats, name, max(getattr(stats, name), measured[name]))
+        stats.tokens += len(logp_N)
+        stats.forward.add(batch)
+        for role in shares.roles:
+            own: dict[str, Any] = {name: measured[f"{role}/{name}"] for name in seen}
+            own["tokens"] = int(measured[f"{role}/tokens"])
+            stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(**own)
+        return measured["loss"]
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
         """Take additional steps of the value head alone, on the states of the passes over the batch."""
@@ -483,6 +495,11 @@ class Learner:
                 f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
+
+
+def numbers_of(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return scalar tensors as numbers, in one transfer: each one makes the CPU wait for the GPU."""
+    return dict(zip(tensors, torch.stack([tensor.double() for tensor in tensors.values()]).tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

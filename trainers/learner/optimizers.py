@@ -56,7 +56,8 @@ def make_optimizer(
     if warning := rate_warning(model, config):
         _log.warning("%s", warning)
     if config.name == "adamw":
-        return torch.optim.AdamW(groups, **options)
+        on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
+        return torch.optim.AdamW(groups, **options, fused=on_gpu or None)
     check_library(config)
     import bitsandbytes.optim
 

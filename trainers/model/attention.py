@@ -247,11 +247,16 @@ AttentionMaskInterface.register(TREE_ATTENTION, sdpa_mask)
 
 
 @torch.no_grad()
-def enable_tree_attention(model: Any, device: torch.device) -> bool:
+def enable_tree_attention(model: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> bool:
     """Install tree attention in a model and test it: packed continuations of a prompt against each one alone.
 
     Models with sliding windows, recurrent states, attention sinks, soft caps or custom positions would compute
-    different results; they keep their original attention.
+    different results; they keep their original attention, as does a GPU that cannot run the kernels.
+
+    Args:
+        model: The model.
+        device: Its device.
+        dtype: Data type that attention is computed in.
 
     Returns:
         Whether sequences may be packed as a tree.
@@ -277,4 +282,31 @@ def enable_tree_attention(model: Any, device: torch.device) -> bool:
     if not gap <= tolerance * alone_TD.abs().max():
         model.set_attn_implementation("sdpa")
         return False
+    if device.type == "cuda" and (failure := _backward_error(model.config.get_text_config(), device, dtype)):
+        _log.warning("sequences are padded instead of packed, since FlexAttention fails on this GPU: %s", failure)
+        model.set_attn_implementation("sdpa")
+        return False
     return True
+
+
+@torch.enable_grad()
+def _backward_error(config: Any, device: torch.device, dtype: torch.dtype) -> Exception | None:
+    """Return the error of a forward and backward pass of FlexAttention with a model's heads, or ``None``. Its backward
+    kernel needs more shared memory than some GPUs have.
+    """
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    keys = getattr(config, "num_key_value_heads", None) or heads
+    query, key, value = (
+        torch.zeros(1, count, 256, size, device=device, dtype=dtype, requires_grad=True)
+        for count in (heads, keys, keys)
+    )
+    tree = tree_of(torch.full((1, 256), 256, device=device))
+    try:
+        out, _ = _attention(None, query, key, value, None, tree=tree)
+        torch.autograd.backward(out.sum())
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    except Exception as error:  # the compiler's errors have no common base
+        return error
+    return None
