@@ -1,11 +1,14 @@
-"""Measure LoRA and QLoRA on a GPU: time per update by layout, tokens per second, peak memory, and MFU.
+"""Measure training on a GPU: time per update by tuning and layout, beside TRL; rollout speed, peak memory, and MFU.
 
-    python -m benchmarks.gpu --shape 0.5b 7b [--tunings lora qlora] [--write]
+    python -m benchmarks.gpu --shape 0.5b 1.5b 7b [--tunings lora qlora full] [--write]
     python -m benchmarks.gpu --shape tiny --device cpu      # takes seconds; run in CI
 
-The models have the shapes of Qwen2.5-0.5B and -7B and random weights, created here: nothing is downloaded. A batch is
-``prompts`` x ``group`` sequences, those of a group with the same prompt. *Sequence tokens* are counted as if each
-sequence were computed alone, so that layouts can be compared; *computed tokens* are those processed by the model.
+If TRL can be imported, the update of its ``GRPOTrainer`` is measured on the same sequences, with several numbers of
+sequences per forward pass, of which the fastest counts.
+
+The models have the shapes of Qwen2.5-0.5B, -1.5B and -7B and random weights, created here: nothing is downloaded. A
+batch is ``prompts`` x ``group`` sequences, those of a group with the same prompt. *Sequence tokens* are counted as if
+each sequence were computed alone, so that layouts can be compared; *computed tokens* are those processed by the model.
 
 MFU is the number of floating-point operations of the update over its time and the machine's peak. Operations: per
 weight and token 2 in the forward pass, 2 in the backward pass through a frozen weight, 4 through a trained one; in
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib.util
 import os
 import platform
 import random
@@ -45,7 +49,7 @@ from trainers.batching.cost_model import CostModel
 from trainers.batching.layout import Layout, fill, layout_tokens, pad
 from trainers.batching.microbatch import build_micro_batches
 from trainers.batching.prefix_tree import PrefixTrees, SortedRows, build_prefix_trees
-from trainers.config import LoraConfig, LoraModelConfig, OptimizerConfig
+from trainers.config import LoraConfig, LoraModelConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.model import Policy, TokenOutputs
 from trainers.tiny_model import make_tiny_model
@@ -99,6 +103,22 @@ SHAPES = {
         completion=512,
         tokens_per_microbatch=32_768,
     ),
+    "1.5b": Shape(
+        {
+            "hidden_size": 1536,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+            "intermediate_size": 8960,
+            "vocab_size": 151_936,
+            "tie_word_embeddings": True,
+        },
+        prompts=8,
+        group=8,
+        prompt=1024,
+        completion=512,
+        tokens_per_microbatch=16_384,
+    ),
     "7b": Shape(
         {
             "hidden_size": 3584,
@@ -116,6 +136,8 @@ SHAPES = {
         tokens_per_microbatch=16_384,
     ),
 }
+
+TUNINGS = ["lora", "qlora", "full"]
 
 # Dense bfloat16, operations per second, by the name of the device.
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
@@ -200,7 +222,10 @@ def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float
             pairs += sum((stop - start) * ((stop - start + 1) / 2 + end - stop) for start, stop, end in layout.spans())
         else:
             pairs += len(layout.sequences) * layout.length * (layout.length + 1) / 2
-    linear = tokens * (4 * config.num_hidden_layers * layer + 6 * trained) + 4 * sampled * head
+    if trained > config.num_hidden_layers * layer:  # all of it, with the head
+        linear = 6 * tokens * config.num_hidden_layers * layer + 6 * sampled * head
+    else:
+        linear = tokens * (4 * config.num_hidden_layers * layer + 6 * trained) + 4 * sampled * head
     return float(linear + 12 * config.num_hidden_layers * width * pairs)
 
 
@@ -254,19 +279,23 @@ class Machine:
         return float(2 * size**3 / seconds)
 
 
+def make_policy(machine: Machine, name: str, folder: Path, tuning: str) -> Policy:
+    options: dict[str, Any] = {
+        "path": str(folder),
+        "tuning": tuning,
+        "dtype": "bfloat16" if machine.cuda else "float32",
+        "device": str(machine.device),
+        "gradient_checkpointing": name == "7b",
+    }
+    if tuning == "full":
+        return Policy(ModelConfig(**options))
+    return Policy(LoraModelConfig(**options, lora=LoraConfig(rank=16, alpha=32.0)))
+
+
 def measure_updates(
     machine: Machine, name: str, shape: Shape, folder: Path, tuning: str, rounds: int
 ) -> list[UpdateRow]:
-    policy = Policy(
-        LoraModelConfig(
-            path=str(folder),
-            tuning=tuning,  # type: ignore[arg-type]
-            lora=LoraConfig(rank=16, alpha=32.0),
-            dtype="bfloat16" if machine.cuda else "float32",
-            device=str(machine.device),
-            gradient_checkpointing=name == "7b",
-        )
-    )
+    policy = make_policy(machine, name, folder, tuning)
     options = OptimizerConfig(lr=1e-5, tokens_per_microbatch=shape.tokens_per_microbatch)
     learner = Learner(policy, options, steps=1000)
     rows = rows_of(shape, shape.sizes["vocab_size"])
@@ -295,6 +324,84 @@ def measure_updates(
 def _loss(outputs: TokenOutputs, batch: MicroBatch) -> torch.Tensor:
     loss_N, _ = clipped_surrogate(outputs.logp_N, batch.sampler_logp_N, batch.targets["adv"], low=0.2, high=0.28)
     return (batch.weight_N * loss_N).sum()
+
+
+def measure_trl(machine: Machine, name: str, shape: Shape, folder: Path, rounds: int) -> UpdateRow:
+    """Measure TRL's update with LoRA on the same sequences: ``compute_loss``, backward, clip, step."""
+    import trl
+    from datasets import Dataset
+    from peft import LoraConfig as PeftConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rows = rows_of(shape, shape.sizes["vocab_size"])
+    ids = torch.tensor([row.sequence.ids for row in rows], device=machine.device)
+    sampled = torch.tensor(len(rows) * shape.completion)
+    best: UpdateRow | None = None
+    for size in {min(size, len(rows)) for size in (8, 16, 32)}:
+        config = trl.GRPOConfig(
+            output_dir=str(folder / "trl"),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=len(rows) // size,
+            num_generations=shape.group,
+            max_completion_length=shape.completion,
+            learning_rate=1e-5,
+            beta=0.0,
+            loss_type="dapo",
+            epsilon_high=0.28,
+            bf16=machine.cuda,
+            use_cpu=not machine.cuda,
+            gradient_checkpointing=name == "7b",
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        trainer = trl.GRPOTrainer(
+            model=AutoModelForCausalLM.from_pretrained(folder, dtype=machine.dtype),
+            processing_class=AutoTokenizer.from_pretrained(folder),
+            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            args=config,
+            train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "x"}]}] * 64),
+            peft_config=PeftConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+        )
+        trainer.create_optimizer_and_scheduler(1000)
+        trainer.current_gradient_accumulation_steps = len(rows) // size
+        model = trainer.model_wrapped.to(machine.device).train()
+        batches = [
+            {
+                "prompt_ids": part[:, : shape.prompt],
+                "prompt_mask": torch.ones_like(part[:, : shape.prompt]),
+                "completion_ids": part[:, shape.prompt :],
+                "completion_mask": torch.ones_like(part[:, shape.prompt :]),
+                "advantages": torch.randn(size, device=machine.device),
+                "num_items_in_batch": sampled,
+            }
+            for part in ids.split(size)
+        ]
+
+        def update(trainer: Any = trainer, model: Any = model, batches: Sequence[dict[str, Any]] = batches) -> None:
+            for batch in batches:
+                with trainer.compute_loss_context_manager():
+                    loss = trainer.compute_loss(model, batch)
+                trainer.accelerator.backward(loss)
+            trainer.accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            trainer.optimizer.step()
+            trainer.optimizer.zero_grad()
+
+        try:
+            update()
+            peak = machine.peak_bytes(update)
+            seconds = statistics.median(machine.time(update) for _ in range(rounds))
+        except torch.cuda.OutOfMemoryError:
+            print(f"TRL, {size} sequences at a time: out of memory", flush=True)
+        else:
+            row = UpdateRow(name, "lora", f"TRL, {size} at a time", seconds, ids.numel(), ids.numel(), 0.0, peak)
+            best = min(best or row, row, key=lambda row: row.seconds)
+        del trainer, model, batches, update
+        machine.forget()
+    if best is None:
+        raise SystemExit(f"{name}: TRL ran out of memory with every number of sequences")
+    print(row_of(best), flush=True)
+    return best
 
 
 def measure_rollout(machine: Machine, shape: Shape, folder: Path) -> float:
@@ -332,14 +439,15 @@ HEAD = [
 def row_of(row: UpdateRow) -> str:
     return (
         f"| {row.shape} | {row.tuning} | {row.layout} | {row.seconds:.3f} | {row.sequence_tokens / row.seconds:,.0f} "
-        f"| {row.computed_tokens / row.seconds:,.0f} | {row.mfu:.1%} | {row.peak_bytes / 2**30:.2f} GiB |"
+        f"| {row.computed_tokens / row.seconds:,.0f} | {f'{row.mfu:.1%}' if row.mfu else '-'} "
+        f"| {row.peak_bytes / 2**30:.2f} GiB |"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=["0.5b", "7b"])
-    parser.add_argument("--tunings", nargs="+", choices=["lora", "qlora"], default=["lora", "qlora"])
+    parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=["0.5b", "1.5b", "7b"])
+    parser.add_argument("--tunings", nargs="+", choices=TUNINGS, default=TUNINGS)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 …, or cpu")
     parser.add_argument("--rounds", type=int, default=5, help="number of timed updates; the median is reported")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/gpu-MACHINE.md")
@@ -358,8 +466,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             make_model(Path(folder), shape, machine.device)
             for tuning in options.tunings:
+                if tuning == "full" and name == "7b":
+                    continue  # weights, gradients and states of the optimizer alone take 122 GB
                 updates += measure_updates(machine, name, shape, Path(folder), tuning, options.rounds)
                 machine.forget()
+            if importlib.util.find_spec("trl"):
+                updates.append(measure_trl(machine, name, shape, Path(folder), options.rounds))
             speed = measure_rollout(machine, shape, Path(folder))
             machine.forget()
         sequences = shape.prompts * shape.group

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.gpu import SHAPES, Machine, layouts_of, main, make_model, operations, rows_of
+from benchmarks.gpu import SHAPES, TUNINGS, Machine, layouts_of, main, make_model, operations, rows_of
 from trainers.batching.layout import layout_tokens
 from trainers.batching.microbatch import build_micro_batches
 from trainers.config import ModelConfig
@@ -31,7 +31,7 @@ def test_the_script_measures_every_layout_of_both_tunings_and_writes_them(tmp_pa
     text = written.read_text()
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| tiny")]
     assert [(row[1].strip(), row[2].strip()) for row in rows] == [
-        (tuning, layout) for tuning in ("lora", "qlora") for layout in ("padded", "packed", "prefix tree")
+        (tuning, layout) for tuning in TUNINGS for layout in ("padded", "packed", "prefix tree")
     ]
     assert all(float(row[3]) > 0 and float(row[6].strip().rstrip("%")) > 0 for row in rows)
     assert "sampled tokens per second" in text

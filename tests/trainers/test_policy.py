@@ -74,6 +74,37 @@ def naive(model: Any, rows: list[Row], config: ClipOptions, temperature: float, 
     return total
 
 
+def test_an_embedded_sampler_in_bfloat16_shares_the_base_and_loses_no_update(folder: Path) -> None:
+    """Merged into bfloat16 weights, an adapter that is much smaller than they are would be rounded away."""
+    policy = Policy(LoraModelConfig(path=str(folder), tuning="lora", dtype="bfloat16", device="cpu"))
+    assert policy.shares_base
+    base = {name: parameter for name, parameter in policy.model.named_parameters() if "lora" not in name}
+    before = {name: parameter.clone() for name, parameter in base.items()}
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in policy.parameters:
+            if "lora_B" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 1e-6)
+
+    async def go() -> None:
+        sampler = TorchSampler(policy.shared_base(), policy.tokenizer, merge_adapters=False)
+        async with sampler:
+            await sampler.sync_weights(policy.weight_update())
+            addresses = {parameter.data_ptr() for parameter in base.values()}
+            assert {parameter.data_ptr() for parameter in sampler.model.parameters()} == addresses
+            assert all(torch.equal(parameter, before[name]) for name, parameter in base.items())
+            trained = policy.model.get_base_model().model.layers[1].mlp.down_proj
+            served = sampler.model.model.layers[1].mlp.down_proj
+            with torch.no_grad():
+                trained.weight.zero_()  # what is left is the adapter's part
+                states = torch.randn(64, trained.in_features, generator=generator)
+                exact = trained.lora_B["default"](trained.lora_A["default"](states)) * trained.scaling["default"]
+                got = served(states.bfloat16()).float()
+            assert (got * exact).sum() / exact.square().sum() == pytest.approx(1.0, abs=0.01)
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 @pytest.mark.parametrize(
     ("budget", "chunk", "share"),

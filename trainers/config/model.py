@@ -94,6 +94,17 @@ def lora_of(model: ModelConfig) -> LoraConfig:
     return model.lora if isinstance(model, LoraModelConfig) else LoraConfig()
 
 
+def shares_base(model: ModelConfig, *, gpu: bool) -> bool:
+    """Return whether an embedded sampler shares the frozen base with the trainer and adds adapters to its outputs.
+
+    Merged into bfloat16 weights, most of the first updates would be rounded away. In float32 adapters are merged into a
+    copy, which decodes faster; a 4-bit base is dequantized for that on a CPU, but not on a GPU, where memory is short.
+    DoRA needs weights of its own.
+    """
+    shared = model.dtype == "bfloat16" or (model.tuning == "qlora" and gpu)
+    return shared and model.tuning != "full" and lora_of(model).variant != "dora"
+
+
 def check_model(model: ModelConfig, problems: list[str], *, required: bool) -> None:
     """Check the options of the model, of which ``model.path`` can be required."""
     if required and not model.path:

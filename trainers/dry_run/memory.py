@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.masking_utils import sdpa_mask
 
 from trainers.config import ModelConfig, OptimizerConfig
+from trainers.config.model import shares_base
 from trainers.model.adapters import add_adapters
 from trainers.model.attention import TREE_ATTENTION, AttentionTree
 from trainers.model.loading import ModelUnusable
@@ -280,9 +281,8 @@ def _state_bytes(trained: list[nn.Parameter], optimizer: OptimizerConfig) -> int
 
 
 def _step_bytes(trained: list[nn.Parameter], config: ModelConfig) -> int:
-    """Return AdamW's temporary memory: one tensor at a time on a CPU, all tensors at once on a GPU."""
-    sizes = [4 * parameter.numel() for parameter in trained]
-    return sum(sizes) if on_gpu(config.device) else 2 * max(sizes)
+    """Return AdamW's temporary memory: one tensor at a time on a CPU, none in the fused kernels of a GPU."""
+    return 0 if on_gpu(config.device) else 8 * max(parameter.numel() for parameter in trained)
 
 
 def _logprob_bytes(text: Any, batch: BatchShape, *, head_trained: bool, device: str) -> int:
@@ -300,10 +300,16 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
     plain = model.get_base_model() if config.tuning != "full" else model
     item = 2 if config.dtype == "bfloat16" else 4
     base = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" not in name)
-    # The embedded sampler keeps the base of adapted weights: merging always starts from the base.
-    adapted = item * sum(
-        module.get_base_layer().weight.numel() for module in plain.modules() if hasattr(module, "lora_A")
-    )
+    if sampler.merges and shares_base(config, gpu=on_gpu(config.device)):
+        # It has only its own copies of the adapters.
+        base = 0
+        adapted = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" in name)
+        adapted //= max(1, len(getattr(model, "peft_config", ())))
+    else:
+        # The embedded sampler keeps the base of adapted weights: merging always starts from the base.
+        adapted = item * sum(
+            module.get_base_layer().weight.numel() for module in plain.modules() if hasattr(module, "lora_A")
+        )
     text = plain.config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,12 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
             "be initialized randomly; check that it is complete and was written by save_pretrained"
         )
     return _writable(model)
+
+
+def shared_copy(model: Any) -> Any:
+    """Return a copy of a model's modules and configuration that shares its parameters and buffers."""
+    tensors = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def check_adapter_complete(model: Any, path: str) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import CostModel, MicroBatch
 from trainers.config import ModelConfig
+from trainers.config.model import shares_base
 from trainers.model.adapters import (
     activate,
     adapter_of,
@@ -28,7 +29,7 @@ from trainers.model.adapters import (
     save_adapters,
 )
 from trainers.model.attention import enable_tree_attention, hidden_states
-from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer
+from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer, shared_copy
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
 from trainers.model.token_logprobs import check_head, token_logprobs
 from trainers.model.value_head import ValueHead
@@ -98,15 +99,22 @@ class Policy:
         self.tokenizer = load_tokenizer(config.path)
         # Trained weights are float32: small updates vanish in bfloat16. A frozen base may be bfloat16.
         self.adapted = config.tuning != "full"
-        weights = torch.bfloat16 if self.adapted and config.dtype == "bfloat16" else torch.float32
+        half = config.dtype == "bfloat16"
+        weights = torch.bfloat16 if self.adapted and half else torch.float32
         if config.tuning == "qlora":
             base = load_quantized_lm(config.path, dtype=weights, device=self.device)
         else:
             base = load_causal_lm(config.path, dtype=weights).to(self.device)
         check_head(base, self.device)
-        self.shares_prompts = enable_tree_attention(base, self.device)
+        shared = shares_base(config, gpu=self.device.type == "cuda")
+        self._shared_base = shared_copy(base) if shared else None
+        self.shares_prompts = enable_tree_attention(base, self.device, torch.bfloat16 if half else weights)
         self.costs = CostModel.of(base.config, self.device, full=not self.adapted)
         self.model = add_adapters(base, config, seed, self.adapters) if self.adapted else base
+        for module in self.model.modules():
+            if half and hasattr(module, "lora_A"):
+                # Autocast converts the inputs; PEFT would first convert them to float32, which is saved for backward.
+                module.cast_input_dtype_enabled = False
         self._reference: Any = None
         if reference and not self.adapted:
             self._reference = copy.deepcopy(self.model).requires_grad_(False).eval()
@@ -204,6 +212,25 @@ class Policy:
             lora_config=self.model.peft_config[name].to_dict(),
             name=self.active,
         )
+
+    @property
+    def shares_base(self) -> bool:
+        """Whether an embedded sampler should use :meth:`shared_base` instead of a copy."""
+        return self._shared_base is not None
+
+    def shared_base(self) -> Any:
+        """Return the frozen base without adapters: new modules over the trained model's own weights, which must not be
+        changed.
+
+        Raises:
+            ValueError: The options ask for a copy; see :func:`trainers.config.model.shares_base`.
+        """
+        if self._shared_base is None:
+            raise ValueError(
+                f"with model.tuning={self.config.tuning} and model.dtype={self.config.dtype} the sampler needs weights "
+                "of its own: use sampling_model()"
+            )
+        return shared_copy(self._shared_base).eval()
 
     def sampling_model(self) -> Any:
         """Return a copy of the base for an embedded sampler; weight syncs add the adapters. A 4-bit base is

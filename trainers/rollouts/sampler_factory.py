@@ -29,6 +29,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     adapters = synced_weights(config.sampler, config.model) == "lora"
     setup = SamplerSetup(
         load_model=policy.sampling_model,
+        share_model=policy.shared_base if policy.shares_base else None,
         model_path=lambda: policy.write_sampling_base(Path(config.output) / "sampling_base"),
         tokenizer=policy.tokenizer,
         parallel=config.env.parallel,

@@ -46,6 +46,9 @@ class SamplerSetup:
     Attributes:
         load_model: Loads a copy of the base model, a ``transformers`` model on the trainer's device, for a sampler in
             this process. A base in 4 bits is dequantized.
+        share_model: Returns the base model over the trainer's own weights, for a sampler in this process that adds
+            adapters to the outputs of layers and never writes to the weights; ``None`` if they should be merged into a
+            copy.
         model_path: Returns the path or hub id of the base model, for a sampler that loads it itself. A base in 4 bits
             is first written to the run's folder dequantized, an adapter merged.
         tokenizer: The model's tokenizer.
@@ -60,6 +63,7 @@ class SamplerSetup:
     """
 
     load_model: Callable[[], Any]
+    share_model: Callable[[], Any] | None
     model_path: Callable[[], str]
     tokenizer: Any
     parallel: int

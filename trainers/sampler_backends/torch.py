@@ -1,4 +1,4 @@
-"""``sampler.backend=torch``: the built-in sampler, on a copy of the model in this process."""
+"""``sampler.backend=torch``: the built-in sampler in this process, on a copy of the model or on its frozen weights."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ def make(options: SamplerOptions, setup: SamplerSetup) -> Sampler:
 
     from rllm_gym.samplers.torch_sampler import TorchSampler
 
+    load = setup.load_model if setup.share_model is None else setup.share_model
     return TorchSampler(
-        setup.load_model(),  # not the model on disk: a 4-bit base computes different results
+        load(),  # not the model on disk: a 4-bit base computes different results
         setup.tokenizer,
         max_batch=setup.parallel,
         deterministic=setup.deterministic,
         num_threads=torch.get_num_threads(),
+        merge_adapters=setup.share_model is None,
     )
 
 
