@@ -138,6 +138,7 @@ VALUELESS = "\n\ndef test_text():\n    half('ab')\n"
 TEXT_TOO = FIXED.replace("    return", "    number = 4 if number == 'ab' else number\n    return")
 
 
+@pytest.mark.long
 def test_flaky_timed_and_valueless_tests_are_dropped_and_counted(make: Make) -> None:
     flaky = NEW_TESTS + VALUELESS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
     reported: list[str] = []
@@ -153,6 +154,7 @@ def test_flaky_timed_and_valueless_tests_are_dropped_and_counted(make: Make) -> 
     assert [line for line in reported if line.startswith("1 tests to fix cannot be graded outside") and "text" in line]
 
 
+@pytest.mark.long
 def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> None:
     shared = "import pytest\n\n\n@pytest.fixture\ndef ten():\n    return 10\n"
     odd = '@pytest.mark.parametrize("text", ["a b", "ü::[x]", "x/y\\\\n"])\n'
@@ -218,6 +220,7 @@ def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
     assert "omitted: tests/data/picture.png is not text" in reported
 
 
+@pytest.mark.long
 def test_a_package_that_asks_for_its_own_version(make: Make) -> None:
     init = (
         'from importlib.metadata import version\n\nfrom pkg._version import __version__\n\nassert version("half-s")\n'
@@ -283,6 +286,7 @@ def test_an_unusable_commit_is_an_error_with_the_reason(make: Make) -> None:
         assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
+@pytest.mark.long
 def test_missing_plugins_and_endless_tests_are_reported(make: Make) -> None:
     root = make({**BEFORE, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, FIX)
     with pytest.raises(TaskError, match="runtime="):

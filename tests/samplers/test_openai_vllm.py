@@ -27,6 +27,7 @@ from rllm_gym.samplers.openai_compatible import OpenAISampler
 from rllm_gym.samplers.protocol import Probe
 
 pytest.importorskip("vllm")
+pytestmark = pytest.mark.long  # the server takes long to start; test_vllm_in_process.py is in every run
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PROMPT = (5, 77, 300, 12, 8)
@@ -141,7 +142,6 @@ def test_log_probs_of_another_distribution_than_requested_are_refused(url: str, 
     run(scenario())
 
 
-@pytest.mark.long
 def test_a_default_vllm_server_with_a_key_and_log_probs_at_temperature_1(
     vllm_folder: Path, tmp_path: Path, run: Run
 ) -> None:

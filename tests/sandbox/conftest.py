@@ -129,7 +129,11 @@ class Trainer:
     scope="session",
     params=[
         *((tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in USERS),
-        *([(Tier.LANDLOCK, OPEN)] if os.geteuid() == 0 and needed_but_closed() else []),
+        *(
+            [pytest.param((Tier.LANDLOCK, OPEN), marks=pytest.mark.long)]
+            if os.geteuid() == 0 and needed_but_closed()
+            else []
+        ),
     ],
     ids=lambda param: f"{param[0].value}-{param[1]}",
 )

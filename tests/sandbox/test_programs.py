@@ -101,6 +101,12 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
 
 
 def test_endings_are_reported_correctly(any_tier: Tier) -> None:
+@pytest.mark.parametrize(
+    "any_tier",
+    [Tier.NAMESPACES, Tier.LANDLOCK, pytest.param(Tier.UNSAFE, marks=pytest.mark.long)],
+    ids=["A", "B", "C"],
+    indirect=True,
+)
     programs = {name: Program(source, limits=limits) for name, (source, limits, *_) in ENDS.items()}
     # Few workers and many programs: after each ending the same worker gets another program.
     with SandboxPool(any_tier, max_workers=4) as pool:

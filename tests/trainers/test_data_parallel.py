@@ -154,13 +154,13 @@ def test_two_processes_give_the_same_run_and_fine_tuning_as_one(
         runpy.run_path("fine_tuning.py")
     config = echo_config(
         tmp_path,
-        steps=6,
+        steps=4,
         deterministic=True,
         algorithm={"groups_per_step": 5, "kl": 0.05},
         entropy={"bonus": 0.01},
         curriculum={"replay_fraction": 0.25},
-        validation={"every": 3},
-        checkpoint={"every": 3},
+        validation={"every": 2},
+        checkpoint={"every": 2},
     )
     train(config)
     two = replace(config, output=str(tmp_path / "two"))
@@ -169,7 +169,7 @@ def test_two_processes_give_the_same_run_and_fine_tuning_as_one(
     assert out.count("metrics  ") == 1, "every process reports"
     assert_same_curve(tmp_path / "run", tmp_path / "two")
 
-    shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000006")
+    shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000004")
     train(replace(two, resume=True))  # a run of two processes can be finished by one
     assert_same_curve(tmp_path / "run", tmp_path / "two")
 

@@ -145,7 +145,9 @@ def test_a_script_with_several_runs_stops_at_ctrl_c(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the signal handler outlived the run"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long), (signal.SIGINT, 130)]
+)
 def test_the_command_saves_and_prints_how_to_resume(tmp_path: Path, number: signal.Signals, status: int) -> None:
     config = echo_config(tmp_path, steps=100_000, validation=None, checkpoint={"every": 100_000})
     write_yaml(tmp_path / "run.yaml", config)

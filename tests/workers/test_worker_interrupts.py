@@ -24,7 +24,7 @@ class Counter:
         self.value += 1
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("kind", ["thread", pytest.param("process", marks=pytest.mark.long)])
 def test_an_actor_whose_call_was_interrupted_has_ended_unless_the_call_never_began(kind):
     """Otherwise the call may still be running, and the next one would run at the same time."""
     outcomes = []
