@@ -33,7 +33,8 @@ from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
-from tests.browser.polling import command_line, until
+from tests.browser.polling import command_line
+from tests.waiting import until
 
 NUMBER = {"type": "number", "value": 5}
 
@@ -589,7 +590,7 @@ def test_a_server_that_is_killed_between_two_calls_starts_again(program):
     below = psutil.Process().children(recursive=True)
     (pid,) = [child.pid for child in below if str(env.workspace) in command_line(child)]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: connection.broken)
+    assert until(lambda: connection.broken)
     assert "what it kept in memory is lost" in env.step(call("where"))[0]
     assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace"
     assert env.step("5")[1] == 1.0

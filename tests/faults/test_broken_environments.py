@@ -19,7 +19,7 @@ from broken_env import BreaksIn, BrokenEnv, check_episodes
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentExecutionEngine, Deadlines
 from rllm_gym.samplers import ScriptedSampler
-from tests.sandbox.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("clock_without_stalls")
 

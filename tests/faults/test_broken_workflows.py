@@ -15,7 +15,7 @@ from rllm_gym.core import Episode
 from rllm_gym.engine import AgentWorkflowEngine, Deadlines
 from rllm_gym.engine.workflows import SolverJudge
 from rllm_gym.samplers import ScriptedSampler
-from tests.sandbox.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("clock_without_stalls")
 

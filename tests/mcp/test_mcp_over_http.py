@@ -20,7 +20,7 @@ from rllm_gym.mcp import (
     ToolResult,
     shared_pool,
 )
-from tests.browser.polling import until
+from tests.waiting import until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
 
@@ -94,7 +94,7 @@ def running(application) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until(lambda: server.started)
+    assert until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
     finally:

@@ -25,7 +25,8 @@ from rllm_gym.mcp import (
     shared_pool,
     tools_json,
 )
-from tests.browser.polling import auntil, lives, until
+from tests.browser.polling import auntil, lives
+from tests.waiting import until
 
 COUNTING = Path(__file__).parent / "counting_server.py"
 
@@ -129,7 +130,7 @@ def test_episodes_do_not_share_state(tmp_path: Path, episodes: int) -> None:
     ended = run_scenario(scenario)
     assert [total for total, _ in ended] == [str(5 * number) for number in range(episodes)]
     assert len({pid for _, pid in ended}) == episodes
-    until(lambda: not any(lives(pid) for _, pid in ended))
+    assert until(lambda: not any(lives(pid) for _, pid in ended))
 
 
 def test_calls_run_concurrently_and_from_any_event_loop(tmp_path: Path) -> None:
@@ -453,7 +454,7 @@ def test_closing_ends_all_processes_of_a_server(tmp_path: Path) -> None:
         return pids
 
     pids = run_scenario(scenario)
-    until(lambda: not any(map(lives, pids)))
+    assert until(lambda: not any(map(lives, pids)))
 
 
 TRAINER = """
@@ -486,8 +487,8 @@ def test_servers_and_workspaces_end_with_the_trainer() -> None:
         trainer.send_signal(number)
         trainer.wait(120)
         trainer.stdout.close()
-        until(lambda pids=pids: not any(lives(pid) for pid in pids))
-        until(lambda folder=workspace.parent: not folder.exists())
+        assert until(lambda pids=pids: not any(lives(pid) for pid in pids))
+        assert until(lambda folder=workspace.parent: not folder.exists())
 
 
 KILLED = """
@@ -623,7 +624,7 @@ def test_a_prestarted_server_waits_in_the_workspace_of_its_episode() -> None:
     assert len(waiting) == 2
     pool.close()
     assert not any(path.exists() for path in waiting)
-    until(lambda: not any(map(lives, pids)))
+    assert until(lambda: not any(map(lives, pids)))
 
 
 def test_a_prestarted_server_that_has_ended_is_replaced() -> None:
@@ -675,7 +676,7 @@ def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path
         assert not before & after
     finally:
         pool.close()
-    until(lambda: not any(map(lives, before | after)))
+    assert until(lambda: not any(map(lives, before | after)))
 
 
 def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
@@ -688,7 +689,7 @@ def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
     session, pid = run_scenario(scenario)
     pool.close()
     pool.close()
-    until(lambda: not lives(pid))
+    assert until(lambda: not lives(pid))
     run_scenario(session.close)
 
 

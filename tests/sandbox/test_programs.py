@@ -25,7 +25,8 @@ from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, SandboxFault
 from tests.sandbox.honest_programs import HONEST
 from tests.sandbox.program_endings import ENDS, SLEEP, SPIN
 from tests.sandbox.users import needs
-from tests.sandbox.waiting import alive, processes_below, until
+from tests.sandbox.waiting import alive, processes_below
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +101,13 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
 # Endings
 
 
-def test_endings_are_reported_correctly(any_tier: Tier) -> None:
 @pytest.mark.parametrize(
     "any_tier",
     [Tier.NAMESPACES, Tier.LANDLOCK, pytest.param(Tier.UNSAFE, marks=pytest.mark.long)],
     ids=["A", "B", "C"],
     indirect=True,
 )
+def test_endings_are_reported_correctly(any_tier: Tier) -> None:
     programs = {name: Program(source, limits=limits) for name, (source, limits, *_) in ENDS.items()}
     # Few workers and many programs: after each ending the same worker gets another program.
     with SandboxPool(any_tier, max_workers=4) as pool:

@@ -21,7 +21,8 @@ from rllm_gym.sandbox import Ended, Runtime, SandboxFault, SandboxPool, SandboxS
 from rllm_gym.sandbox.inside.session import CommandOutput
 from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.users import ROOT, needs
-from tests.sandbox.waiting import mark, running, until
+from tests.sandbox.waiting import mark, running
+from tests.waiting import until
 
 SMALL = SessionLimits(memory_mb=300, processes=40, workspace_mb=64, workspace_files=3000, output_bytes=4000)
 
@@ -541,8 +542,8 @@ class TestLifecycle:
             needs(tier)
         source = """
             import os, tempfile, pathlib
-            from rllm_gym.sandbox import SandboxPool, SessionLimits, TreeFile, session_pool
             from concurrent.futures import ThreadPoolExecutor
+            from rllm_gym.sandbox import SandboxPool, SessionLimits, TreeFile, session_pool
             session_pool.COPIED_ENTRIES = -1
             base = pathlib.Path(tempfile.mkdtemp()) / "closed" / "base"
             base.mkdir(parents=True)

@@ -21,9 +21,9 @@ from echo_config import echo_config
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from samplers.sampler_waiting import until
 from torch.testing import assert_close
 
+from tests.waiting import until
 from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.loop import train
@@ -223,9 +223,9 @@ def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> N
     config = echo_config(tmp_path, steps=100_000, validation=None)
     launcher = begin(config, tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
-    until(
-        lambda: launcher.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
-        "three steps, or the end of the run",
+    # Three steps, or the end of the run.
+    assert until(
+        lambda: launcher.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2)
     )
     ranks = {int(child.environ()["RANK"]): child for child in psutil.Process(launcher.pid).children()}
     ranks[1].send_signal(signal.SIGKILL)

@@ -16,10 +16,10 @@ import pytest
 import torch
 from echo_config import echo_config
 from echo_env import EchoEnv
-from samplers.sampler_waiting import until
 from termination import terminated_at
 
 from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
+from tests.waiting import until
 from trainers import commands
 from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
@@ -157,10 +157,8 @@ def test_the_command_saves_and_prints_how_to_resume(tmp_path: Path, number: sign
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )
     metrics = tmp_path / "run" / "metrics.jsonl"
-    until(
-        lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
-        "three steps, or the end of the run",
-    )
+    # Three steps, or the end of the run.
+    assert until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2))
     process.send_signal(number)
     out, error = process.communicate(timeout=200)
     assert process.returncode == status, error[-2000:]

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interrupts import interrupt
-from worker_waiting import LONG, until
+from worker_waiting import LONG
 
 from rllm_gym.runtime import DeadlineExceeded, WorkerDied, WorkerPool
 from rllm_gym.runtime.request_handler import WorkRequest
 from rllm_gym.runtime.thread_worker import ThreadWorker
 from rllm_gym.runtime.worker_threads import WorkerThreads
+from tests.waiting import until
 
 
 class Counter:
