@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.task_templates import choose_templates, template_tasks
@@ -141,8 +142,8 @@ class WebEnv(PageEnv):
             raise ValueError(f"check_timeout_s={check_timeout_s!r} must be a number of seconds")
         if not low <= check_timeout_s <= high:
             raise ValueError(f"check_timeout_s={check_timeout_s!r} must be a number from {low:g} to {high:g}")
-        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
+        if num_tasks is not None:
+            check_int("num_tasks", num_tasks, otherwise="None for all")
         self._templates = choose_templates(built_in.templates(), WebTaskTemplate, templates, sites, "site")
         if tasks is None:
             source: TaskSource = template_tasks(
