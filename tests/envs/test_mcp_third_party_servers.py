@@ -166,7 +166,7 @@ def _servers_of(workspace: Path) -> list[int]:
 
 @pytest.mark.long
 def test_sixty_four_episodes_with_a_server_process_each_do_not_share_state():
-    server = node("server-filesystem", "{workspace}", timeout_s=120)
+    server = node("server-filesystem", "{workspace}", timeout=120)
 
     async def episode(number: int) -> bool:
         def only_own_file(state: ToolState) -> bool:
