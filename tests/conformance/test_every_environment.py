@@ -34,7 +34,7 @@ ROWS = TABLE | {env_id: row for env_id, row in MINIWOB.items() if "click-checkbo
 IDS = sorted(ROWS)
 BROWSER = [env_id for env_id in IDS if "Web" in env_id or env_id in MINIWOB]
 # A reset of these starts programs or opens pages.
-SLOW_EPISODES = [*BROWSER, *(env_id for env_id in IDS if "SWE" in env_id or "CodeMultiTurn" in env_id)]
+SLOW_EPISODES = [*BROWSER, *(env_id for env_id in IDS if "SWE" in env_id or "Code" in env_id)]
 FUZZ = 2_000
 # Enough of each split for 10,000 tasks together.
 PER_SPLIT = {"train": 7_000, "validation": 1_600, "test": 1_600}

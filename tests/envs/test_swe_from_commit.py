@@ -187,6 +187,7 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
     assert "trace" not in row
 
 
+@pytest.mark.long
 def test_files_that_pytest_does_not_collect_by_itself(make: Make) -> None:
     of_unittest = (
         "import unittest\n\nfrom pkg.core import half\n\n\nclass TestHalf(unittest.TestCase):\n"
@@ -201,6 +202,7 @@ def test_files_that_pytest_does_not_collect_by_itself(make: Make) -> None:
     assert row["pass_to_pass"] == ["checks/test.py::test_zero", "tests/test_core.py::test_zero"]
 
 
+@pytest.mark.long
 def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
     tests = (
         "from pathlib import Path\n\nfrom pkg.core import double\n\n\ndef test_double():\n"

@@ -77,7 +77,7 @@ def test_no_attack_on_tests_of_another_style_is_rewarded(style, part, pool, noth
 
 WAYS = [
     "RETURNS_AN_OBJECT",
-    "RETURNS_IT_INSIDE",
+    pytest.param("RETURNS_IT_INSIDE", marks=pytest.mark.long),
     # Most of these end the run of all weak tests at once, so that each test is run again alone.
     pytest.param("CHANGES_THE_ARGUMENT", marks=pytest.mark.long),
 ]

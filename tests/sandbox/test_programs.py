@@ -101,12 +101,6 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
 # Endings
 
 
-@pytest.mark.parametrize(
-    "any_tier",
-    [Tier.NAMESPACES, Tier.LANDLOCK, pytest.param(Tier.UNSAFE, marks=pytest.mark.long)],
-    ids=["A", "B", "C"],
-    indirect=True,
-)
 def test_endings_are_reported_correctly(any_tier: Tier) -> None:
     programs = {name: Program(source, limits=limits) for name, (source, limits, *_) in ENDS.items()}
     # Few workers and many programs: after each ending the same worker gets another program.

@@ -186,6 +186,12 @@ class TestCommands:
 class TestHostile:
     """Whatever a command does, the next one is answered."""
 
+    @pytest.mark.parametrize(
+        "confined_pool",
+        [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)],
+        ids=["A", "B"],
+        indirect=True,
+    )
     def test_the_session_survives_hostile_commands(self, confined_pool: SandboxPool) -> None:
         marks = {"<60>": mark(60), "<4545>": mark(4545)}
 

@@ -139,6 +139,7 @@ def assert_same_fine_tuning(one: Path, two: Path) -> None:
             assert_close(weights[0][key], weights[1][key], rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.long
 def test_two_processes_give_the_same_run_and_fine_tuning_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_an_outside_algorithm_is_trained_from_the_command_line(tmp_path: Path) -
     assert row["advantages/max"] == pytest.approx(np.abs(adv_N).max())
 
 
+@pytest.mark.long
 def test_an_outside_loss_is_trained_from_the_command_line(tmp_path: Path) -> None:
     # The sampler's probabilities are the trainer's, so that every ratio is 1: above a bound of 0.99, within one of 5.
     row = train_from_the_command_line(tmp_path, "--algorithm.name=icepop:ICEPOP", "--entropy.bonus", "0")
