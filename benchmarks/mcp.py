@@ -289,9 +289,7 @@ async def at_once(client: Any, server: Server, tool: tuple[str, dict[str, Any]],
 def episode_rows() -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Return a task and the calls of its episode for each kind of server."""
     answer = {"prompt": "Answer 7.", "answer": {"type": "number", "value": 7}}
-    domain = StdioServer(
-        "{python}", ("-c", DOMAIN_PROGRAM), env={"PYTHONPATH": str(ROOT)}, prestart=True, timeout_s=120
-    )
+    domain = StdioServer("{python}", ("-c", DOMAIN_PROGRAM), env={"PYTHONPATH": str(ROOT)}, prestart=True, timeout=120)
     counting = StdioServer("{python}", COUNTING, prestart=True)
     query = {"name": "read_query", "arguments": {"query": "select 7"}}
     rows = {

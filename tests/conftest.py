@@ -77,11 +77,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     gpu = any(item.get_closest_marker("gpu") for item in items) and not _has_gpu()
     runnable = [item for item in items if not (gpu and item.get_closest_marker("gpu"))]
     number, parts = config.getoption("--part")
-    # Neighboring tests are often cases of one test, so they are spread evenly over the parts.
-    selected = runnable[number - 1 :: parts]
+    # Neighboring tests are often cases of one test, so they are spread evenly over the parts. Those that share a vLLM
+    # server, which takes most of a minute to start, are in one part.
+    groups: dict[object, list[pytest.Item]] = {}
+    for item in runnable:
+        groups.setdefault("vLLM" if "vllm_shared" in getattr(item, "fixturenames", ()) else item, []).append(item)
+    chosen = {item for group in list(groups.values())[number - 1 :: parts] for item in group}
+    selected = [item for item in runnable if item in chosen]
     if len(selected) < len(items):
-        kept = set(selected)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = selected
 
 

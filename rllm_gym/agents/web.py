@@ -8,6 +8,7 @@ import io
 from typing import Any
 
 from rllm_gym.agents.chat import ChatAgent
+from rllm_gym.argument_checks import check_int
 from rllm_gym.parsing.browser_actions import describe_actions
 
 _WORK = """\
@@ -41,8 +42,8 @@ class WebAgent(ChatAgent):
     """
 
     def __init__(self, system_prompt: str | None = None, *, pages: int | None = None, **arguments: Any) -> None:
-        if pages is not None and (isinstance(pages, bool) or not isinstance(pages, int) or pages < 1):
-            raise ValueError(f"pages={pages!r} must be a whole number of at least 1, or None for all")
+        if pages is not None:
+            check_int("pages", pages, otherwise="None for all")
         self.pages = pages
         default = _WORK + describe_actions()
         super().__init__(default if system_prompt is None else system_prompt, **arguments)

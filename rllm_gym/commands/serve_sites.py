@@ -121,7 +121,7 @@ class SiteServers:
     def _server(self, origin: str, port: int) -> ThreadingHTTPServer:
         sites = self
 
-        class RequestHandler(BaseHTTPRequestHandler):
+        class SiteRequestHandler(BaseHTTPRequestHandler):
             timeout = _IDLE_S
 
             def do_GET(self) -> None:
@@ -132,7 +132,7 @@ class SiteServers:
             def log_message(self, format: str, *args: object) -> None:
                 """Log no requests: the terminal shows only the goal."""
 
-        return ThreadingHTTPServer(("127.0.0.1", port), RequestHandler)
+        return ThreadingHTTPServer(("127.0.0.1", port), SiteRequestHandler)
 
     def _answer(self, request: BaseHTTPRequestHandler, origin: str) -> None:
         # Reject DNS rebinding: a public page could point its own name to this machine.

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from rllm_gym.argument_checks import check_int, check_type
 from rllm_gym.core.errors import TaskError
 from rllm_gym.core.saved_state import SavedState
 from rllm_gym.core.stop_reason import StopReason
@@ -96,8 +97,7 @@ class TextEnv(SavedState, gymnasium.Env[str, str]):
         max_action_chars: int = 1_000_000,
         render_mode: str | None = None,
     ) -> None:
-        if not isinstance(max_turns, int) or isinstance(max_turns, bool) or max_turns < 1:
-            raise ValueError(f"max_turns={max_turns!r} must be a whole number of at least 1")
+        check_int("max_turns", max_turns)
         if len(tasks) == 0:
             raise TaskError("the task set is empty; pass at least one task")
         if not (math.isfinite(invalid_action_penalty) and invalid_action_penalty >= 0):
@@ -258,6 +258,8 @@ class TextEnv(SavedState, gymnasium.Env[str, str]):
         return outcome.observation, float(sum(components.values())), terminated, truncated, info
 
     def _choose_task(self, options: Mapping[str, Any] | None) -> Task:
+        if options is not None:
+            check_type("options", options, Mapping, "a dictionary such as {'task': 0}, or None")
         unknown = sorted(set(options or ()) - {"task"})
         if unknown:
             raise TaskError(f"unknown reset option(s) {unknown}; the only option is 'task'")

@@ -51,6 +51,10 @@ class BaseEngine(ABC):
     """
 
     def __init__(self, *, env_id: str, sampler: Sampler, options: EngineOptions, settle_turns: int = 0) -> None:
+        if not callable(getattr(sampler, "sample", None)):
+            raise TypeError(
+                f"sampler={sampler!r:.80} must be a sampler, such as TorchSampler(path) or ScriptedSampler(function)"
+            )
         self.env_id = env_id
         self.sampler = sampler
         self.options = options

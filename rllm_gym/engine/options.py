@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.engine.spec import Budget, Deadlines
 from rllm_gym.runtime import KINDS, Kind
@@ -90,12 +91,10 @@ class EngineOptions:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        if self.n_parallel < 1:
-            raise ValueError(f"n_parallel={self.n_parallel!r} must be at least 1")
+        check_int("n_parallel", self.n_parallel)
         if self.workers not in KINDS:
             raise ValueError(f"workers={self.workers!r} must be one of {', '.join(map(repr, KINDS))}")
-        if self.retries < 0:
-            raise ValueError(f"retries={self.retries!r} must be 0 or more")
+        check_int("retries", self.retries, 0)
         if self.on_sampler_error not in ("raise", "drop"):
             raise ValueError(f"on_sampler_error={self.on_sampler_error!r} must be 'raise' or 'drop'")
         if self.memory_mb is not None and self.workers == "thread":

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import Task, stream_seed
 from rllm_gym.runtime.env_worker import EnvDeadlines
 
@@ -49,8 +50,7 @@ def group(
     """
     if task is None:
         raise ValueError("task=None: the episodes of a group need the same task; pass an index, an id or a Task")
-    if n < 1:
-        raise ValueError(f"n={n!r} must be at least 1")
+    check_int("n", n)
     specs = [
         EpisodeSpec(task, _seed(seed, group_id, index), group_id, episode_id=f"{group_id}#{index}")
         for index in range(n)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.data.conversion import RowToTask
@@ -98,8 +99,8 @@ def choose_tasks(
         TaskError: The arguments are unusable, alone or together.
         ValueError: ``num_tasks`` is out of range.
     """
-    if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-        raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
+    if num_tasks is not None:
+        check_int("num_tasks", num_tasks, otherwise="None for all")
     if tasks is None:
         return built_in(families=families, difficulty=difficulty, split=split, seed=task_seed, size=num_tasks)
     for argument, value in (("families", families), ("difficulty", difficulty)):

@@ -1,5 +1,7 @@
 """User-written checks: looks up functions by name, restricted to what rows may name, and calls them with a deadline."""
 
+# ruff: noqa: ASYNC109 - the timeout is the contract
+
 from __future__ import annotations
 
 import asyncio
@@ -55,7 +57,7 @@ def find_function(name: str, *parameters: str) -> Callable[..., Any]:
     return function
 
 
-async def run_check(check: Callable[..., Any], *arguments: Any, timeout_s: float) -> bool:
+async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float) -> bool:
     """Return the result of a check, called in a thread. A coroutine function works as well.
 
     Raises:
@@ -63,7 +65,7 @@ async def run_check(check: Callable[..., Any], *arguments: Any, timeout_s: float
     """
     name = getattr(check, "__qualname__", repr(check))
     try:
-        verdict = await run_in_thread(_call_check, check, arguments, timeout_s=timeout_s)
+        verdict = await run_in_thread(_call_check, check, arguments, timeout=timeout)
     except EnvironmentFault:
         raise
     except Exception as error:
@@ -84,7 +86,7 @@ def _call_check(check: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return verdict.item() if type(verdict).__module__ == "numpy" and hasattr(verdict, "item") else verdict
 
 
-async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
     """Run ``function(*arguments)`` in a thread, with a deadline in seconds.
 
     Raises:
@@ -95,7 +97,7 @@ async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout_s
     if _pool is None:
         _pool = WorkerPool("thread", max_workers=_MAX_THREADS, name="checks")
     try:
-        return await _pool.arun(function, *arguments, timeout=timeout_s)
+        return await _pool.arun(function, *arguments, timeout=timeout)
     except DeadlineExceeded as error:
         name = getattr(function, "__qualname__", repr(function))
-        raise EnvironmentFault(f"{name} did not finish within {timeout_s:g} s", kind="check") from error
+        raise EnvironmentFault(f"{name} did not finish within {timeout:g} s", kind="check") from error

@@ -202,8 +202,8 @@ class ServerPool:
         connection = self._connection(server, workspace, home, seed)
         try:
             async with self._slot(server):
-                await within(server.timeout_s, connection, "start", connection.open())
-                connection.raw_tools = await within(server.timeout_s, connection, "list its tools", connection.tools())
+                await within(server.timeout, connection, "start", connection.open())
+                connection.raw_tools = await within(server.timeout, connection, "list its tools", connection.tools())
         except ServerFault as fault:
             await asyncio.shield(connection.close())
             if fault.kind == "server_protocol":

@@ -26,7 +26,7 @@ class StdioServer:
             and ``{seed}`` cannot be used.
         prestart: Start it in the still empty workspace of a future episode: only for servers that read none of their
             files when they start. ``{seed}`` cannot be used.
-        timeout_s: Seconds for its start, and for each call unless the environment sets less.
+        timeout: Seconds for its start, and for each call unless the environment sets less.
 
     Raises:
         ValueError: An argument is invalid.
@@ -39,7 +39,7 @@ class StdioServer:
     name: str = ""
     shared: bool = False
     prestart: bool = False
-    timeout_s: float = 30.0
+    timeout: float = 30.0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -63,7 +63,7 @@ class StdioServer:
                     raise ValueError(f"server {self.command!r}: {placeholder} cannot be used with {option}=True")
 
     def __hash__(self) -> int:
-        return hash((self.command, self.args, tuple(sorted(self.env.items())), self.cwd, self.name, self.timeout_s))
+        return hash((self.command, self.args, tuple(sorted(self.env.items())), self.cwd, self.name, self.timeout))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class HttpServer:
         headers: Sent with every request.
         name: As for :class:`StdioServer`.
         shared: One session for all episodes: only for stateless servers.
-        timeout_s: As for :class:`StdioServer`.
+        timeout: As for :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -85,7 +85,7 @@ class HttpServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     shared: bool = False
-    timeout_s: float = 30.0
+    timeout: float = 30.0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -101,7 +101,7 @@ class HttpServer:
                 raise ValueError(f"header {key!r} of {self.url!r} has spaces at an end of its value; remove them")
 
     def __hash__(self) -> int:
-        return hash((self.url, tuple(sorted(self.headers.items())), self.name, self.timeout_s))
+        return hash((self.url, tuple(sorted(self.headers.items())), self.name, self.timeout))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class InProcessServer:
     Attributes:
         make: ``make(workspace: Path, seed: int) -> mcp.server.MCPServer``.
         name: As for :class:`StdioServer`.
-        timeout_s: As for :class:`StdioServer`.
+        timeout: As for :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -119,7 +119,7 @@ class InProcessServer:
 
     make: Callable[[Path, int], Any]
     name: str = ""
-    timeout_s: float = 30.0
+    timeout: float = 30.0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -133,6 +133,6 @@ Server = StdioServer | HttpServer | InProcessServer
 def _check(server: Server) -> None:
     if not isinstance(server.name, str):
         raise ValueError(f"name={server.name!r} must be a string")
-    timeout = server.timeout_s
+    timeout = server.timeout
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
-        raise ValueError(f"timeout_s={timeout!r} must be a positive, finite number of seconds")
+        raise ValueError(f"timeout={timeout!r} must be a positive, finite number of seconds")

@@ -4,6 +4,8 @@ A server that ends or hangs is no fault, because a model could cause it at will:
 error, and the server starts again for the next one. A server that cannot be started again is a fault.
 """
 
+# ruff: noqa: ASYNC109 - the timeout is the contract
+
 from __future__ import annotations
 
 import asyncio
@@ -96,13 +98,13 @@ class ToolSession:
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
 
-    async def call(self, name: str, arguments: dict[str, Any], *, timeout_s: float | None = None) -> ToolResult:
+    async def call(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> ToolResult:
         """Call a tool.
 
         Args:
             name: One of :attr:`tools`.
             arguments: JSON types. They are sent unchanged; check them against the schema first.
-            timeout_s: Seconds, including those for which the call waits until its server has started again; ``None``
+            timeout: Seconds, including those for which the call waits until its server has started again; ``None``
                 for the server's own.
 
         Returns:
@@ -117,8 +119,8 @@ class ToolSession:
                 f"this ToolSession belongs to process {self._pid}; open a new session after a fork", kind="server_died"
             )
         self._check_open()
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s={timeout_s!r} must be a positive number of seconds")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout={timeout!r} must be a positive number of seconds")
         tool = self._by_name.get(name)
         if tool is None:
             return refusal(f"There is no tool {printable(name)!r}.")
@@ -127,7 +129,7 @@ class ToolSession:
         except ValueError as error:
             return refusal(f"The arguments cannot be sent: {error}.")
         one = self._by_server[tool.server]
-        seconds = one.server.timeout_s if timeout_s is None else timeout_s
+        seconds = one.server.timeout if timeout is None else timeout
         return await self._loop.arun(self._call(one, tool.remote_name, sendable, seconds))
 
     async def close(self) -> None:
@@ -148,15 +150,15 @@ class ToolSession:
 
     # Called on the pool's loop
 
-    async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+    async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout: float) -> ToolResult:
         self._check_open()  # again: a restart that begins now would outlive the session
-        seconds = timeout_s
+        seconds = timeout
         if one.connection.broken:
             if one.connection is not one.lost and not one.shared:
                 return self._lost(one, one.connection, _BEFORE_THE_CALL)
             began = time.monotonic()
             restart = one.restart = one.restart or asyncio.create_task(self._restart(one))
-            await asyncio.wait([restart], timeout=timeout_s)
+            await asyncio.wait([restart], timeout=timeout)
             self._check_open()
             if restart.done():
                 restart.result()
@@ -172,7 +174,7 @@ class ToolSession:
             if self._ending is not None:
                 raise
             _logger.warning("%s", fault)
-            if fault.kind == "server_deadline" and not await _responds(connection, timeout_s):
+            if fault.kind == "server_deadline" and not await _responds(connection, timeout):
                 await connection.close()
             words = _IN_A_CALL[fault.kind]
             return self._lost(one, connection, words) if connection.broken else refusal(words)
@@ -201,26 +203,26 @@ class ToolSession:
         await self._on_close()
 
 
-async def _responds(connection: ServerConnection, timeout_s: float) -> bool:
+async def _responds(connection: ServerConnection, timeout: float) -> bool:
     """Return whether a server that did not answer a call in time answers another request."""
     try:
-        await within(min(timeout_s, _PROBE_S), connection, "list its tools", connection.tools())
+        await within(min(timeout, _PROBE_S), connection, "list its tools", connection.tools())
     except (JsonRpcError, ServerFault):
         return False
     return True
 
 
-async def within(timeout_s: float, connection: ServerConnection, what: str, operation: Awaitable[T]) -> T:
+async def within(timeout: float, connection: ServerConnection, what: str, operation: Awaitable[T]) -> T:
     """Await something with a deadline.
 
     Raises:
-        ServerFault: It took more than ``timeout_s`` seconds.
+        ServerFault: It took more than ``timeout`` seconds.
     """
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout):
             return await operation
     except TimeoutError:
-        words = f"{connection.label} did not {what} within {timeout_s:g} s{connection.error_context()}"
+        words = f"{connection.label} did not {what} within {timeout:g} s{connection.error_context()}"
         raise ServerFault(words, kind="server_deadline") from None
 
 

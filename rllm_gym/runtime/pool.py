@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.runtime.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.runtime.process_worker import ForkServerClient, PendingCall, ProcessWorker
 from rllm_gym.runtime.ray_workers import RayWorker, connect
@@ -93,12 +94,11 @@ class WorkerPool:
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, KINDS))}")
-        if max_workers < 1:
-            raise ValueError(f"max_workers={max_workers!r} must be at least 1")
-        if memory_mb is not None and (kind == "thread" or memory_mb < 1):
-            raise ValueError(
-                f"memory_mb={memory_mb!r} needs kind='process' or 'ray' and at least 1 MB; threads share memory"
-            )
+        check_int("max_workers", max_workers)
+        if memory_mb is not None:
+            check_int("memory_mb", memory_mb, otherwise="None for no limit")
+            if kind == "thread":
+                raise ValueError(f"memory_mb={memory_mb!r} needs kind='process' or 'ray'; threads share memory")
         if own_threads and kind != "thread":
             raise ValueError(f"own_threads=True needs kind='thread', not {kind!r}")
         if hash_seed is not None and (kind != "process" or not 0 <= hash_seed < 2**32):

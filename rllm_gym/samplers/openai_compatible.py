@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from rllm_gym.argument_checks import check_int, check_number
 from rllm_gym.samplers import openai_responses as responses
 from rllm_gym.samplers.client_loop import ClientLoop
 from rllm_gym.samplers.openai_adapters import ServedAdapters
@@ -105,16 +106,17 @@ class OpenAISampler:
         parallel: int = 64,
         max_reply_bytes: int = 64 * 2**20,
     ) -> None:
-        _check_positive(
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            silence_timeout=timeout if silence_timeout is None else silence_timeout,
-            parallel=parallel,
-            max_reply_bytes=max_reply_bytes,
-            probe_tolerance=probe_tolerance,
-        )
-        if retries < 0 or max_pause < 0:
-            raise ValueError(f"retries={retries!r} and max_pause={max_pause!r} must be 0 or more")
+        for name, value in (
+            ("timeout", timeout),
+            ("connect_timeout", connect_timeout),
+            ("silence_timeout", timeout if silence_timeout is None else silence_timeout),
+            ("probe_tolerance", probe_tolerance),
+        ):
+            check_number(name, value, above=0.0)
+        check_int("parallel", parallel)
+        check_int("max_reply_bytes", max_reply_bytes)
+        check_int("retries", retries, 0)
+        check_number("max_pause", max_pause, least=0.0)
         if not model:
             raise ValueError("model='' is empty; give one of the names that the endpoint's /models lists")
         if adapter_folder is not None and token_ids is not True:
@@ -535,9 +537,3 @@ def _load_tokenizer(tokenizer: Any) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(tokenizer)
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name}={value!r} must be above 0")

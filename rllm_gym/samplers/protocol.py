@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from rllm_gym.argument_checks import check_int, check_number
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -35,14 +37,11 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature={self.temperature!r} must be 0 (greedy) or more")
-        if not 0 < self.top_p <= 1:
+        check_number("temperature", self.temperature, least=0.0)
+        if not 0 < check_number("top_p", self.top_p) <= 1:
             raise ValueError(f"top_p={self.top_p!r} must be in (0, 1]")
-        if self.top_k < 0:
-            raise ValueError(f"top_k={self.top_k!r} must be 0 (all) or more")
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens={self.max_tokens!r} must be at least 1")
+        check_int("top_k", self.top_k, 0)
+        check_int("max_tokens", self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.samplers.decode_batch import DecodeBatch, DecodeJob
 from rllm_gym.samplers.decode_loop import DecodeLoop, WeightDrop, WeightSync
 from rllm_gym.samplers.fixed_shape_batch import FixedShapeDecodeBatch
@@ -77,8 +78,7 @@ class TorchSampler:
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if max_batch < 1:
-            raise ValueError(f"max_batch={max_batch!r} must be at least 1")
+        check_int("max_batch", max_batch)
         if isinstance(model, str | Path):
             model, tokenizer = _load(model, tokenizer, device, dtype)
         elif device is not None or dtype is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.docker import Containers, ContainerScheduler
 from rllm_gym.sandbox.errors import SandboxUnavailable
@@ -52,8 +53,8 @@ class SandboxPool:
     """
 
     def __init__(self, sandbox: str | Tier = "auto", *, max_workers: int | None = None) -> None:
-        if max_workers is not None and max_workers < 1:
-            raise ValueError(f"max_workers={max_workers!r} must be at least 1")
+        if max_workers is not None:
+            check_int("max_workers", max_workers, otherwise="None for a number that suits the machine")
         self.tier: Tier = probe.choose(sandbox)
         self.max_workers = max_workers or max(16, 8 * (os.cpu_count() or 1))
         self._pid = os.getpid()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rllm_gym.argument_checks import check_type
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -59,6 +61,15 @@ class Program:
     library: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        check_type("source", self.source, str, "the text of a Python program")
+        check_type("stdin", self.stdin, bytes, "bytes, such as b'1 2'")
+        check_type("args", self.args, tuple, "a tuple of strings")
+        check_type("files", self.files, Mapping, "a mapping from relative paths to bytes")
+        check_type("library", self.library, Mapping, "a mapping from names of modules to their source code")
+        check_type("preload", self.preload, tuple, "a tuple of names of packages")
+        check_type("limits", self.limits, Limits, "a Limits, such as Limits(cpu_s=2)")
 
 
 class Ended(StrEnum):

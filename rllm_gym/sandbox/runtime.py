@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -80,6 +81,19 @@ def require_pytest() -> None:
         raise ModuleNotFoundError(
             "the tests of this task are run by pytest, which is not installed: pip install 'rllm-gym[swe]'",
             name="pytest",
+        )
+
+
+def require_regex() -> None:
+    """Check that the graders of repositories can match patterns with a time limit.
+
+    Raises:
+        ModuleNotFoundError: ``regex`` is not installed; the message names the extra.
+    """
+    if importlib.util.find_spec("regex") is None:
+        raise ModuleNotFoundError(
+            "patterns of hidden tests are matched by regex, which is not installed: pip install 'rllm-gym[swe]'",
+            name="regex",
         )
 
 

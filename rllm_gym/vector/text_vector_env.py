@@ -19,6 +19,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.runtime.env_building import Env, EnvBuildSpec, resolve
 from rllm_gym.runtime.env_host import EnvDescription, StepResult
 from rllm_gym.runtime.env_worker import EnvDeadlines
@@ -139,8 +140,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         autoreset_mode: str | AutoresetMode,
         deadlines: EnvDeadlines,
     ) -> None:
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
-            raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
+        check_int("num_envs", num_envs)
         self._mode = AutoresetMode(autoreset_mode)
         self._disabled = self._mode is AutoresetMode.DISABLED
         self.num_envs = int(num_envs)
@@ -380,8 +380,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise AlreadyPendingCallError(
                 f"`recv` while `{self._pending}_async` waits for `{self._pending}_wait`", self._pending
             )
-        if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
-            raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
+        check_int("min_envs", min_envs)
         self._assert_only_reader("recv")
         with self._receiving:
             in_progress = sum(1 for slot in self._states if slot.busy)

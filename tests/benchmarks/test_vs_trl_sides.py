@@ -14,6 +14,7 @@ from benchmarks.vs_trl import Case, Measured, Side, main, row, write_data
 CASE = Case("small", "update", 24, (4, 8), 4, 2, 1.0)
 
 
+@pytest.mark.long
 def test_our_side_reports_update_gradient_and_memory_and_exits_when_closed(tmp_path: Path) -> None:
     data = str(write_data(CASE, tmp_path))
     side = Side("ours", sys.executable, tmp_path)

@@ -15,14 +15,6 @@ DEADLINE_S = 120.0
 _PAUSE_S = 0.02
 
 
-def until(true: Callable[[], Any]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, f"the condition did not hold within {DEADLINE_S:g} s"
-        time.sleep(_PAUSE_S)
-
-
 async def auntil(true: Callable[[], Any]) -> None:
     """Wait until a condition holds, without blocking the event loop."""
     deadline = time.monotonic() + DEADLINE_S

@@ -16,7 +16,8 @@ import pytest
 
 from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
 from rllm_gym.envs.web.sites.http import Request, Response
-from tests.browser.polling import browsers, command_line, lives, until
+from tests.browser.polling import browsers, command_line, lives
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -171,7 +172,7 @@ def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium:
                 assert await next_one.evaluate("document.title") == "hello", victim
                 for session in (*sessions, next_one):
                     await session.close()
-                until(lambda: len(set(browsers()) - others) == 1)
+                assert until(lambda: len(set(browsers()) - others) == 1)
 
     asyncio.run(scenario())
 
@@ -185,7 +186,7 @@ def test_repeated_crashes_of_the_gpu_process_end_no_episode(chromium: str) -> No
             for _ in range(8):
                 await session.goto("http://a.test/")
                 assert "hello" in (await session.observe()).text  # it draws, so there is one
-                until(lambda: gpu_processes())
+                assert until(lambda: gpu_processes())
                 for process in gpu_processes():
                     process.kill()
             await session.close()
@@ -206,8 +207,8 @@ def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir())
     pool.close()
     pool.close()
-    until(lambda: not lives(ours[0].pid))
-    until(lambda: not list(tmp_path.iterdir()))
+    assert until(lambda: not lives(ours[0].pid))
+    assert until(lambda: not list(tmp_path.iterdir()))
     with pytest.raises(RuntimeError, match="closed"):
         asyncio.run(pool.open())
     with pytest.raises(BrowserFault, match="closed"):
@@ -225,10 +226,10 @@ def test_an_unreferenced_session_and_pool_are_closed(chromium: str) -> None:
     assert started is not None
     del session
     gc.collect()
-    until(lambda: not contexts._out and not len(started.contexts))
+    assert until(lambda: not contexts._out and not len(started.contexts))
     del pool
     gc.collect()
-    until(lambda: started.dead)
+    assert until(lambda: started.dead)
 
 
 def test_a_cancelled_open_leaves_no_context(chromium: str) -> None:
@@ -242,7 +243,7 @@ def test_a_cancelled_open_leaves_no_context(chromium: str) -> None:
             chromium_of_pool = pool._contexts._chromium
             assert chromium_of_pool is not None
             last = await pool.open()
-            until(lambda: len(pool._contexts._out) == 1 and len(chromium_of_pool.contexts) == 1)
+            assert until(lambda: len(pool._contexts._out) == 1 and len(chromium_of_pool.contexts) == 1)
             await last.close()
 
     asyncio.run(scenario())
@@ -319,11 +320,11 @@ def test_killing_the_trainer_ends_its_browser_and_removes_its_folder(
         trainer.send_signal(sign)
         trainer.wait(120)
         trainer.stdout.close()
-        until(lambda browser=browser: not command_line(browser))
-        until(
+        assert until(lambda browser=browser: not command_line(browser))
+        assert until(
             lambda all=everyone, its=str(folder): not any(its in command_line(process) for process in all)
         )  # driver too
         for process in everyone:  # the waiting fork
             if process.is_running():
                 process.kill()
-        until(lambda folder=folder: not list(folder.iterdir()))
+        assert until(lambda folder=folder: not list(folder.iterdir()))

@@ -41,6 +41,7 @@ def clone(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_a_commit_is_added_to_a_usable_task_file(clone: Path, tmp_path: Path) -> None:
     out = tmp_path / "tasks.jsonl"
     result = rllm_gym("swe", "from-commit", str(clone), "HEAD", "--output", str(out), "--repeats", "1", "--bundle")

@@ -34,7 +34,7 @@ ROWS = TABLE | {env_id: row for env_id, row in MINIWOB.items() if "click-checkbo
 IDS = sorted(ROWS)
 BROWSER = [env_id for env_id in IDS if "Web" in env_id or env_id in MINIWOB]
 # A reset of these starts programs or opens pages.
-SLOW = [*BROWSER, *(env_id for env_id in IDS if "SWE" in env_id)]
+SLOW_EPISODES = [*BROWSER, *(env_id for env_id in IDS if "SWE" in env_id or "Code" in env_id)]
 FUZZ = 2_000
 # Enough of each split for 10,000 tasks together.
 PER_SPLIT = {"train": 7_000, "validation": 1_600, "test": 1_600}
@@ -84,24 +84,11 @@ def test_gymnasiums_env_checker_passes(env_id):
     assert [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)] == []
 
 
-@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in MINIWOB])
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(env_id, marks=pytest.mark.long if env_id in SLOW_EPISODES else ()) for env_id in IDS]
+)
 def test_the_contract(env_id):
-    """With an oracle where episodes are cheap, and with few turns where a turn is slow."""
-
-    def factory(render_mode=None):
-        turns = {"max_turns": 4} if env_id in SLOW else {}
-        return gymnasium.make(env_id, render_mode=render_mode, disable_env_checker=True, **turns)
-
-    oracle = None if env_id in SLOW or "CodeMultiTurn" in env_id else oracle_of(env_id)
     # Few arbitrary replies here: another test below uses two thousand.
-    report = check_text_env(factory, oracle=oracle, fuzz=20)
-    assert report.ok, report
-    assert set(report.skipped) <= {"torch", "state", *(["oracle"] if oracle is None else [])}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("env_id", [*SLOW, "rllm/CodeMultiTurn-v0"])
-def test_the_whole_contract(env_id):
     report = check_text_env(env_id, oracle=oracle_of(env_id), fuzz=20)
     assert report.ok, report
     assert set(report.skipped) <= {"torch", "state", *(["oracle"] if oracle_of(env_id) is None else [])}

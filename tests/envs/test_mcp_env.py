@@ -33,7 +33,8 @@ from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
-from tests.browser.polling import command_line, until
+from tests.browser.polling import command_line
+from tests.waiting import until
 
 NUMBER = {"type": "number", "value": 5}
 
@@ -448,7 +449,7 @@ def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
         ("silent", 120.0, "None"),
         ("hangs", 0.3, "0.3 s"),
     ):
-        env = make_env({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=seconds)
+        env = make_env({"answer": None, "check": f"my_checks:{name}"}, check_timeout=seconds)
         env.reset()
         with pytest.raises(EnvironmentFault, match=output) as caught:
             env.step("done")
@@ -558,13 +559,13 @@ def test_a_model_that_breaks_a_server_gets_an_error_and_its_reward(program):
         ("hang", "did not answer in time", 0.5),
         ("nonsense", "is invalid or too large", 120.0),
     ):
-        env = make_env(servers=program, call_timeout_s=seconds)
+        env = make_env(servers=program, call_timeout=seconds)
         env.reset(seed=0)
         observation, reward, *_, info = env.step(call("where") + call(tool))
         assert words in observation, tool
         assert "what it kept in memory is lost" in observation, tool
         assert (reward, info["invalid_action"]) == (0.0, False), tool
-        env.unwrapped.call_timeout_s = 120.0  # the next call waits for the restart
+        env.unwrapped.call_timeout = 120.0  # the next call waits for the restart
         assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace", tool
         assert env.step("5")[1] == 1.0, tool
         env.close()
@@ -589,7 +590,7 @@ def test_a_server_that_is_killed_between_two_calls_starts_again(program):
     below = psutil.Process().children(recursive=True)
     (pid,) = [child.pid for child in below if str(env.workspace) in command_line(child)]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: connection.broken)
+    assert until(lambda: connection.broken)
     assert "what it kept in memory is lost" in env.step(call("where"))[0]
     assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace"
     assert env.step("5")[1] == 1.0
@@ -787,12 +788,12 @@ WRONG_OPTIONS = (
     ({"max_calls": 33}, "max_calls=33"),
     ({"max_result_chars": 10}, "max_result_chars=10"),
     ({"max_observation_chars": 100}, "max_observation_chars=100"),
-    ({"call_timeout_s": 0}, "call_timeout_s=0"),
-    ({"call_timeout_s": "5"}, "call_timeout_s='5'"),
-    ({"call_timeout_s": True}, "call_timeout_s=True"),
+    ({"call_timeout": 0}, "call_timeout=0"),
+    ({"call_timeout": "5"}, "call_timeout='5'"),
+    ({"call_timeout": True}, "call_timeout=True"),
     ({"num_tasks": 0}, "num_tasks=0"),
     ({"pool": 5}, "pool=5"),
-    ({"check_timeout_s": -1}, "check_timeout_s=-1"),
+    ({"check_timeout": -1}, "check_timeout=-1"),
     ({"tools_in_prompt": "yes"}, "tools_in_prompt='yes'"),
 )
 

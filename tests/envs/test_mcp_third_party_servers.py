@@ -15,7 +15,7 @@ import pytest
 
 from rllm_gym.envs.mcp import MCPEnv, ToolState
 from rllm_gym.mcp import HttpServer, StdioServer
-from tests.browser.polling import until
+from tests.waiting import until
 
 SERVERS = Path(__file__).resolve().parents[2] / ".mcp-servers"
 NODE = SERVERS / "node" / "node_modules" / "@modelcontextprotocol"
@@ -142,7 +142,7 @@ def test_a_killed_server_starts_again_and_others_go_on():
     os.kill(pid, signal.SIGKILL)
     assert envs[0]._session is not None
     connection = envs[0]._session._connections[0].connection
-    until(lambda: connection.broken)
+    assert until(lambda: connection.broken)
     assert "The server ended before this call" in envs[0].step(call("list_directory", path="."))[0]
     for env in envs:
         assert "Result, list_directory:" in env.step(call("list_directory", path="."))[0]
@@ -166,7 +166,7 @@ def _servers_of(workspace: Path) -> list[int]:
 
 @pytest.mark.long
 def test_sixty_four_episodes_with_a_server_process_each_do_not_share_state():
-    server = node("server-filesystem", "{workspace}", timeout_s=120)
+    server = node("server-filesystem", "{workspace}", timeout=120)
 
     async def episode(number: int) -> bool:
         def only_own_file(state: ToolState) -> bool:

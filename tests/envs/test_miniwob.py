@@ -165,12 +165,12 @@ async def visit_all(tasks: Sequence[str], resets: Callable[[int], int]) -> list[
 
 
 def test_tasks_start_and_take_actions_and_a_seed_is_reproducible() -> None:
-    """Every fourth task; the long test covers all of them."""
+    """Every eighth task; the long test covers all of them."""
     assert len(miniwob_tasks()) == 130
     assert set(MINIWOB) == {f"rllm/MiniWoB-{task}-v0" for task in miniwob_tasks()}
-    visited = asyncio.run(visit_all(miniwob_tasks()[::4], lambda number: 2 if number % 6 == 0 else 1))
+    visited = asyncio.run(visit_all(miniwob_tasks()[::8], lambda number: 2 if number % 6 == 0 else 1))
     assert all(goal for goal, _ in visited)
-    assert len({goal for goal, _ in visited}) > 25
+    assert len({goal for goal, _ in visited}) > 12
 
 
 @pytest.mark.long

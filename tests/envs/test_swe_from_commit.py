@@ -138,6 +138,7 @@ VALUELESS = "\n\ndef test_text():\n    half('ab')\n"
 TEXT_TOO = FIXED.replace("    return", "    number = 4 if number == 'ab' else number\n    return")
 
 
+@pytest.mark.long
 def test_flaky_timed_and_valueless_tests_are_dropped_and_counted(make: Make) -> None:
     flaky = NEW_TESTS + VALUELESS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
     reported: list[str] = []
@@ -153,6 +154,7 @@ def test_flaky_timed_and_valueless_tests_are_dropped_and_counted(make: Make) -> 
     assert [line for line in reported if line.startswith("1 tests to fix cannot be graded outside") and "text" in line]
 
 
+@pytest.mark.long
 def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> None:
     shared = "import pytest\n\n\n@pytest.fixture\ndef ten():\n    return 10\n"
     odd = '@pytest.mark.parametrize("text", ["a b", "ü::[x]", "x/y\\\\n"])\n'
@@ -185,6 +187,7 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
     assert "trace" not in row
 
 
+@pytest.mark.long
 def test_files_that_pytest_does_not_collect_by_itself(make: Make) -> None:
     of_unittest = (
         "import unittest\n\nfrom pkg.core import half\n\n\nclass TestHalf(unittest.TestCase):\n"
@@ -199,6 +202,7 @@ def test_files_that_pytest_does_not_collect_by_itself(make: Make) -> None:
     assert row["pass_to_pass"] == ["checks/test.py::test_zero", "tests/test_core.py::test_zero"]
 
 
+@pytest.mark.long
 def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
     tests = (
         "from pathlib import Path\n\nfrom pkg.core import double\n\n\ndef test_double():\n"
@@ -218,6 +222,7 @@ def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
     assert "omitted: tests/data/picture.png is not text" in reported
 
 
+@pytest.mark.long
 def test_a_package_that_asks_for_its_own_version(make: Make) -> None:
     init = (
         'from importlib.metadata import version\n\nfrom pkg._version import __version__\n\nassert version("half-s")\n'
@@ -283,6 +288,7 @@ def test_an_unusable_commit_is_an_error_with_the_reason(make: Make) -> None:
         assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
+@pytest.mark.long
 def test_missing_plugins_and_endless_tests_are_reported(make: Make) -> None:
     root = make({**BEFORE, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, FIX)
     with pytest.raises(TaskError, match="runtime="):

@@ -67,7 +67,8 @@ def test_the_agent_has_a_directory_for_temporary_files(pool: SandboxPool) -> Non
     env.close()
 
 
-@pytest.mark.parametrize("place", ["src", pytest.param(".", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("place", ["src", "."])
 def test_strict_warnings_left_out_tests_and_child_processes(pool: SandboxPool, tmp_path: Path, place: str) -> None:
     config = STRICT + "addopts = -m 'not slow'\nmarkers =\n    slow: takes minutes\n"
     tests = (

@@ -311,7 +311,7 @@ def test_a_check_that_breaks_is_a_fault_and_no_reward(
     server: str, checks: str, check: str, says: str, seconds: float
 ) -> None:
     async def run_check() -> None:
-        env = WebEnv(tasks=[{"url": server, "goal": "x", "check": f"{checks}:{check}"}], check_timeout_s=seconds)
+        env = WebEnv(tasks=[{"url": server, "goal": "x", "check": f"{checks}:{check}"}], check_timeout=seconds)
         try:
             await env.async_reset()
             with pytest.raises(EnvironmentFault, match=says) as fault:
@@ -453,7 +453,7 @@ def test_invalid_arguments_are_errors_with_their_name() -> None:
         ({"viewport": (0, 100)}, "viewport"),
         ({"viewport": "large"}, "large"),
         ({"executable": "/no/such/chromium"}, "no/such/chromium"),
-        ({"check_timeout_s": 0}, "check_timeout_s"),
+        ({"check_timeout": 0}, "check_timeout"),
         ({"num_tasks": 0}, "num_tasks"),
         ({"sites": "shop", "tasks": [{"url": "http://a.test", "goal": "x", "infeasible": True}]}, "sites"),
     ]

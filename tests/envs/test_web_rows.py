@@ -78,7 +78,7 @@ def test_a_row_cannot_name_an_arbitrary_function() -> None:
         ("shutil:nothing", "not a function"),
     ):
         with pytest.raises(TaskError, match=says):
-            PageTaskInstance(read_row(PAGE | {"check": name}), check_timeout_s=1)
+            PageTaskInstance(read_row(PAGE | {"check": name}), check_timeout=1)
 
 
 def test_tasks_are_sampled_without_building_sites() -> None:

@@ -18,7 +18,6 @@ REPORTED_AS = {
     "garbage": ("invalid_result",),
     "die": ("worker_died",),
 }
-EPISODES = 1000
 
 FOREVER = threading.Event()
 """Hanging calls wait for this event; a test in the same process sets it at its end, so that no thread outlives it."""
@@ -43,8 +42,12 @@ def kind_of(task: int, kinds: tuple[str, ...] = KINDS) -> str | None:
 
 
 def check_episodes(engine: Any, episodes: list[Any], kinds: tuple[str, ...], retries: int, *, turns: int) -> int:
-    """Assert that each fault was counted under its kind and none is trained on; return how often each kind occurred."""
-    assert [episode.task_id for episode in episodes] == [str(task) for task in range(EPISODES)]
+    """Assert that each fault was counted under its kind and none is trained on; return how often each kind occurred.
+
+    The number of episodes is a multiple of 5 times the number of kinds.
+    """
+    count = len(episodes)
+    assert [episode.task_id for episode in episodes] == [str(task) for task in range(count)]
     for task, episode in enumerate(episodes):
         if kind_of(task, kinds) is None:
             assert (episode.stop_reason, episode.trainable) == (StopReason.SUCCESS, True)
@@ -53,12 +56,13 @@ def check_episodes(engine: Any, episodes: list[Any], kinds: tuple[str, ...], ret
             assert (episode.stop_reason, episode.attempts) == (StopReason.FAULT, 1 + retries)
             assert episode.fault
             assert (episode.reward, episode.success, episode.trainable) == (0.0, False, False)
-    stats, each = engine.stats, 200 // len(kinds) * (1 + retries)
+    stats, broken = engine.stats, count // 5
+    each = broken // len(kinds) * (1 + retries)
     counted = {kind: sum(stats.faults[name] for name in REPORTED_AS[kind]) for kind in kinds}
     assert counted == dict.fromkeys(kinds, each)
-    assert sum(stats.faults.values()) == 200 * (1 + retries)
-    assert stats.stop_reasons == {"success": 800, "fault": 200}
-    assert (stats.dropped, stats.retries, stats.rewards) == (200, 200 * retries, 800.0)
+    assert sum(stats.faults.values()) == broken * (1 + retries)
+    assert stats.stop_reasons == {"success": count - broken, "fault": broken}
+    assert (stats.dropped, stats.retries, stats.rewards) == (broken, broken * retries, count - broken)
     return each
 
 

@@ -14,7 +14,8 @@ from attack_runs import AT_A_TIME
 
 from rllm_gym.sandbox import Program, SandboxPool, Tier
 from tests.sandbox.users import needs, ordinary_user
-from tests.sandbox.waiting import alive, processes_below, until
+from tests.sandbox.waiting import alive, processes_below
+from tests.waiting import until
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -19,7 +19,7 @@ raise SystemExit(pytest.main(options))
 @pytest.mark.parametrize(
     ("file", "which"),
     [
-        ("stdio", "limits and (B-processes or A-disk)"),
+        ("stdio", "limits and B-processes"),
         ("function", "channel"),
         ("swe", "host"),
         pytest.param("stdio", "limits or eight", marks=pytest.mark.long),

@@ -14,19 +14,21 @@ from pathlib import Path
 import broken_env
 import psutil
 import pytest
-from broken_env import EPISODES, BreaksIn, BrokenEnv, check_episodes
+from broken_env import BreaksIn, BrokenEnv, check_episodes
 
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentExecutionEngine, Deadlines
 from rllm_gym.samplers import ScriptedSampler
-from tests.sandbox.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("clock_without_stalls")
 
-# Long enough that working episodes are never late. As many episodes run concurrently as hang in total, so that all of
-# these time out at the same time.
-DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
-AT_A_TIME = 100
+# The number of episodes, how many of them run concurrently, and the deadline of a step and of close. More run at once
+# than hang in total, so that all of these time out at the same time, and a deadline is so long that none that works is
+# late: the more at once, the longer each waits for its turn on the processor.
+few_and_a_thousand = pytest.mark.parametrize(
+    ("count", "parallel", "seconds"), [(300, 40, 5.0), pytest.param(1000, 100, 12.5, marks=pytest.mark.long)]
+)
 
 
 @pytest.fixture
@@ -41,22 +43,25 @@ def processes() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentExecutionEngine, list[Episode]]:
+def run(
+    workers: str, kinds: tuple[str, ...], retries: int, count: int, parallel: int, seconds: float
+) -> tuple[AgentExecutionEngine, list[Episode]]:
     engine = AgentExecutionEngine(
         env=BrokenEnv,
         env_kwargs={"kinds": kinds},
         sampler=ScriptedSampler(lambda request: "go on"),
-        n_parallel=AT_A_TIME,
+        n_parallel=parallel,
         workers=workers,
         retries=retries,
-        deadlines=DEADLINES,
+        deadlines=Deadlines(make=100, reset=100, step=seconds, close=seconds, episode=600),
     )
-    return engine, engine.run_sync(range(EPISODES))
+    return engine, engine.run_sync(range(count))
 
 
-def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
+@few_and_a_thousand
+def test_episodes_in_processes_with_every_kind_of_fault(count: int, parallel: int, seconds: float) -> None:
     threads, before = set(threading.enumerate()), processes()
-    engine, episodes = run("process", broken_env.KINDS, retries=1)
+    engine, episodes = run("process", broken_env.KINDS, 1, count, parallel, seconds)
     each = check_episodes(engine, episodes, broken_env.KINDS, retries=1, turns=3)
     assert engine.stats.killed_processes == 3 * each  # it hangs in step() or close(), or dies
 
@@ -65,11 +70,14 @@ def test_a_thousand_episodes_in_processes_with_every_kind_of_fault() -> None:
 
 
 @pytest.mark.usefixtures("forever")
-def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+@few_and_a_thousand
+def test_a_thread_that_hangs_is_abandoned_counted_and_reported(
+    caplog: pytest.LogCaptureFixture, count: int, parallel: int, seconds: float
+) -> None:
     kinds = ("raise", "hang_step", "hang_close", "garbage")
-    engine, episodes = run("thread", kinds, retries=0)
-    check_episodes(engine, episodes, kinds, retries=0, turns=3)
-    assert engine.stats.abandoned_threads == 100
+    engine, episodes = run("thread", kinds, 0, count, parallel, seconds)
+    each = check_episodes(engine, episodes, kinds, retries=0, turns=3)
+    assert engine.stats.abandoned_threads == 2 * each
     assert "were abandoned" in caplog.text
     assert "fault (step_deadline)" in caplog.text
 
@@ -86,13 +94,13 @@ PHASES = {
 
 
 @pytest.mark.usefixtures("forever")
-@pytest.mark.parametrize("workers", ["thread", "process"])
-def test_every_phase_has_its_deadline_and_its_kind(workers: str) -> None:
+def test_every_phase_has_its_deadline_and_its_kind() -> None:
     """Each in a separate engine, all concurrently: most of the time is spent waiting for deadlines."""
     before = processes()
+    expected = {(workers, *case): kind for workers in ("thread", "process") for case, kind in PHASES.items()}
 
-    def run(case: tuple[str, str]) -> object:
-        phase, how = case
+    def run(case: tuple[str, str, str]) -> object:
+        workers, phase, how = case
         engine = AgentExecutionEngine(
             env=BreaksIn,
             env_kwargs={"phase": phase, "how": how},
@@ -106,9 +114,9 @@ def test_every_phase_has_its_deadline_and_its_kind(workers: str) -> None:
         well, broken = engine.run_sync(["well", "broken"])
         return well.trainable, broken.stop_reason, broken.trainable, engine.stats.faults
 
-    with ThreadPoolExecutor(len(PHASES)) as threads:
-        found = dict(zip(PHASES, threads.map(run, PHASES), strict=True))
-    assert found == {case: (True, StopReason.FAULT, False, {kind: 1}) for case, kind in PHASES.items()}
+    with ThreadPoolExecutor(len(expected)) as threads:
+        found = dict(zip(expected, threads.map(run, expected), strict=True))
+    assert found == {case: (True, StopReason.FAULT, False, {kind: 1}) for case, kind in expected.items()}
     assert until(lambda: processes() <= before)
 
 

@@ -27,7 +27,12 @@ def _tests(test: str, limits: Limits = LIMITS) -> FunctionTests:
     return FunctionTests("solve", _secret(test), "check", limits=limits)
 
 
+ONLY_A = [Tier.NAMESPACES]
+A_AND_LONG_B = [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)]
+
+
 @pytest.mark.parametrize("kind", function_attacks.CHEATS)
+@pytest.mark.parametrize("pool", A_AND_LONG_B, ids=["A", "B"], indirect=True)
 def test_no_attack_on_function_tests_is_rewarded(kind, pool, nothing_left):
     attacks = function_attacks.CHEATS[kind]
     limits = SHORT if kind == "without end" else LIMITS
@@ -43,10 +48,6 @@ def test_no_attack_on_function_tests_is_rewarded(kind, pool, nothing_left):
     assert not not_correct(after)
 
 
-ONLY_A = [Tier.NAMESPACES]
-A_AND_LONG_B = [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)]
-
-
 EVEN, ODD, ALL = slice(0, None, 2), slice(1, None, 2), slice(None)
 
 
@@ -54,7 +55,7 @@ EVEN, ODD, ALL = slice(0, None, 2), slice(1, None, 2), slice(None)
     ("style", "part"),
     [
         pytest.param("unittest", EVEN, id="unittest"),
-        pytest.param("pytest", ODD, id="pytest"),
+        pytest.param("pytest", ODD, id="pytest", marks=pytest.mark.long),
         pytest.param("unittest", ODD, id="unittest, the others", marks=pytest.mark.long),
         pytest.param("pytest", EVEN, id="pytest, the others", marks=pytest.mark.long),
         pytest.param("assert", ALL, id="assert", marks=pytest.mark.long),
@@ -74,7 +75,12 @@ def test_no_attack_on_tests_of_another_style_is_rewarded(style, part, pool, noth
     assert not rewarded(graded(names, grade, AT_A_TIME // 2))
 
 
-WAYS = ("RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT")
+WAYS = [
+    "RETURNS_AN_OBJECT",
+    pytest.param("RETURNS_IT_INSIDE", marks=pytest.mark.long),
+    # Most of these end the run of all weak tests at once, so that each test is run again alone.
+    pytest.param("CHANGES_THE_ARGUMENT", marks=pytest.mark.long),
+]
 
 
 def _passed(pool: SandboxPool, solution: str, weak_tests: dict[str, str]) -> list[str]:

@@ -19,6 +19,9 @@ LIMITS = Limits(cpu_s=1, wall_s=3)
 SHORT_ONES = dict.fromkeys(stdio_attacks.RESOURCES["time"], Limits(cpu_s=0.2, wall_s=1))
 
 
+A_AND_LONG_B = [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)]
+
+
 def _sum(limits: Limits) -> StdioTests:
     return StdioTests((StdioTest("19 23\n", "42\n"),), limits=limits)
 
@@ -54,6 +57,7 @@ def test_no_program_exceeds_its_time_limit(pool, nothing_left):
     _check(pool, {name: source for name, source in attacks.items() if name in SHORT_ONES}, {})
 
 
+@pytest.mark.parametrize("pool", A_AND_LONG_B, ids=["A", "B"], indirect=True)
 def test_no_program_that_cheats_is_rewarded(pool, nothing_left):
     def grade(name: str) -> CodeVerdict:
         words = [f"word-{secrets.token_hex(16)}" for _ in range(2)]
@@ -89,7 +93,7 @@ def test_honest_programs_are_rewarded(pool, nothing_left):
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)], ids=["eight", "sixteen"])
-@pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+@pytest.mark.parametrize("tier", A_AND_LONG_B, ids=["A", "B"])
 def test_hostile_programs_at_once_do_not_disturb_an_honest_one(tier, times):
     """Eight attacks, one of each kind, or sixteen."""
     needs(tier)

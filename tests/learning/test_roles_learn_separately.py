@@ -51,6 +51,7 @@ def rewards(result: TrainResult, role: str) -> tuple[float, float]:
     return sum(per_turn[:2]) / 2, sum(per_turn[-3:]) / 3
 
 
+@pytest.mark.long
 def test_with_one_adapter_per_role_each_role_learns_its_own_reward(tmp_path: Path) -> None:
     """Words of the first half of the alphabet for solvers, of the second for the judge: weights that ignore the role
     cannot do both.

@@ -27,8 +27,8 @@ from tests.browser.polling import auntil
 COUNTING = Path(__file__).parent / "counting_server.py"
 
 
-def counting(*args: str, timeout_s: float = 120.0, **options) -> StdioServer:
-    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout_s=timeout_s, **options)
+def counting(*args: str, timeout: float = 120.0, **options) -> StdioServer:
+    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout=timeout, **options)
 
 
 def server_running(code: str) -> StdioServer:
@@ -44,7 +44,7 @@ def server_running(code: str) -> StdioServer:
         "    method, id = m.get('method'), m.get('id')\n"
     )
     body = "".join(f"    {line}\n" for line in code.strip().splitlines())
-    return StdioServer("{python}", ("-S", "-c", head + body), timeout_s=120.0)
+    return StdioServer("{python}", ("-S", "-c", head + body), timeout=120.0)
 
 
 STARTS = """
@@ -102,7 +102,7 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
     async def results(tool: str, arguments: dict, limit: float | None) -> list[tuple[bool, str]]:
         session = await shared_pool().open([counting()], workspace=tmp_path)
         try:
-            broken = await session.call(tool, arguments, timeout_s=limit)
+            broken = await session.call(tool, arguments, timeout=limit)
             answers = [broken, await session.call("add", {"n": 5}), await session.call("total", {})]
         finally:
             await session.close()
@@ -183,7 +183,7 @@ def test_a_call_waits_for_a_restart_until_its_own_deadline(tmp_path: Path) -> No
     async def scenario() -> list[str]:
         session = await shared_pool().open([server], workspace=tmp_path)
         try:
-            answers = [await session.call("go", {}), await session.call("go", {}, timeout_s=0.3)]
+            answers = [await session.call("go", {}), await session.call("go", {}, timeout=0.3)]
             (tmp_path / "mute").unlink()
             answers.append(await session.call("go", {}))  # sent: the restart went on
         finally:
@@ -262,7 +262,7 @@ def test_a_server_that_hangs_blocks_no_other(tmp_path: Path) -> None:
         try:
             started = tmp_path / "begun"
             held = {"begun": str(started), "until": str(tmp_path / "never")}
-            call = asyncio.create_task(hanging.call("hold", held, timeout_s=600))
+            call = asyncio.create_task(hanging.call("hold", held, timeout=600))
             await auntil(started.exists)
             assert (await neighbour.call("add", {"n": 1})).text == "1"
             assert not call.done()
@@ -283,7 +283,7 @@ def test_a_server_killed_in_a_call_is_reported_at_once(tmp_path: Path) -> None:
         try:
             pid = json.loads((await session.call("where", {})).text)["pid"]
             held = {"begun": str(started), "until": str(end)}
-            call = asyncio.create_task(session.call("hold", held, timeout_s=600))
+            call = asyncio.create_task(session.call("hold", held, timeout=600))
             await auntil(started.exists)
             if number % 2:
                 end.touch()
@@ -304,7 +304,7 @@ START_FAILURES = (
     (StdioServer("{python}", cwd="/no/such/folder"), "server_start", "/no/such/folder"),
     (StdioServer("/etc/passwd"), "server_start", "Permission denied"),
     (counting("exit"), "server_start", "no configuration"),
-    (counting("mute", timeout_s=0.5), "server_start", "did not start within 0.5 s"),
+    (counting("mute", timeout=0.5), "server_start", "did not start within 0.5 s"),
     (StdioServer("cat"), "server_protocol", "rejects the MCP handshake"),
     (StdioServer("yes"), "server_protocol", "is not an MCP server"),
     (StdioServer("sh", ("-c", "exec >&-; sleep 600")), "server_start", "closed its output"),
@@ -443,7 +443,7 @@ def test_the_answer_of_a_cancelled_call_is_not_taken_for_the_next_one(tmp_path: 
         session = await shared_pool().open([counting()], workspace=tmp_path)
         held = {"begun": str(tmp_path / "begun"), "until": str(tmp_path / "until")}
         try:
-            call = asyncio.create_task(session.call("hold", held, timeout_s=600))
+            call = asyncio.create_task(session.call("hold", held, timeout=600))
             await auntil((tmp_path / "begun").exists)
             call.cancel()
             (tmp_path / "until").touch()  # it answers now

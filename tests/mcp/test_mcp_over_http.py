@@ -20,7 +20,7 @@ from rllm_gym.mcp import (
     ToolResult,
     shared_pool,
 )
-from tests.browser.polling import until
+from tests.waiting import until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
 
@@ -94,7 +94,7 @@ def running(application) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until(lambda: server.started)
+    assert until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
     finally:
@@ -350,7 +350,7 @@ def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostil
         server = HttpServer(f"{hostile}/{mode}", headers={"authorization": "Bearer key"}, name=mode)
         session = await shared_pool().open([server], workspace=tmp_path)
         try:
-            return await session.call("go", {}, timeout_s=0.3 if mode == "hangs" else 120.0)
+            return await session.call("go", {}, timeout=0.3 if mode == "hangs" else 120.0)
         finally:
             await session.close()
 
@@ -374,7 +374,8 @@ def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostil
     ] == []
     # The server hears that the call was cancelled, before the end of the session.
     asked = [command for command, path, _ in _Hostile.seen if path == "/hangs"]
-    assert asked == ["POST"] * 6 + ["DELETE"]  # after the call: the notice, and the list of tools
+    # After the call: the notice and the list of tools, and another notice if a busy machine is too late with the list.
+    assert asked in (["POST"] * 6 + ["DELETE"], ["POST"] * 7 + ["DELETE"])
 
 
 def test_a_server_that_ended_the_session_gets_a_new_one(tmp_path: Path, hostile: str) -> None:

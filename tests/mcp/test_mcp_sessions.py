@@ -25,13 +25,14 @@ from rllm_gym.mcp import (
     shared_pool,
     tools_json,
 )
-from tests.browser.polling import auntil, lives, until
+from tests.browser.polling import auntil, lives
+from tests.waiting import until
 
 COUNTING = Path(__file__).parent / "counting_server.py"
 
 
-def counting(*args: str, timeout_s: float = 120.0, **options) -> StdioServer:
-    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout_s=timeout_s, **options)
+def counting(*args: str, timeout: float = 120.0, **options) -> StdioServer:
+    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout=timeout, **options)
 
 
 def run_scenario(scenario, *args):
@@ -129,7 +130,7 @@ def test_episodes_do_not_share_state(tmp_path: Path, episodes: int) -> None:
     ended = run_scenario(scenario)
     assert [total for total, _ in ended] == [str(5 * number) for number in range(episodes)]
     assert len({pid for _, pid in ended}) == episodes
-    until(lambda: not any(lives(pid) for _, pid in ended))
+    assert until(lambda: not any(lives(pid) for _, pid in ended))
 
 
 def test_calls_run_concurrently_and_from_any_event_loop(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
         (tmp_path / "one.txt").touch()
         blocking_session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path, seed=11)
         other = await shared_pool().open([InProcessServer(make)], workspace=tmp_path, seed=12)
-        blocked = asyncio.create_task(blocking_session.call("block", {}, timeout_s=600))
+        blocked = asyncio.create_task(blocking_session.call("block", {}, timeout=600))
         await auntil(blocks.is_set)
         result = await other.call("seeded", {})
         assert result.structured == {"seed": 12, "files": 1}
@@ -235,7 +236,7 @@ def test_a_server_in_this_process_has_its_own_thread(tmp_path: Path) -> None:
         assert (await other.call("boom", {})).is_error
         assert (await other.call("seeded", {"x": float("nan")})).is_error
         assert not blocked.done()
-        late = await blocking_session.call("seeded", {}, timeout_s=0.2)  # its thread is still blocked
+        late = await blocking_session.call("seeded", {}, timeout=0.2)  # its thread is still blocked
         assert (late.is_error, "did not answer in time" in late.text) == (True, True)
         blocked.cancel()
         assert (await blocking_session.call("seeded", {})).structured["seed"] == 11  # in a new thread
@@ -277,7 +278,7 @@ def test_servers_in_this_process_that_never_end_are_few(tmp_path: Path, monkeypa
         started.clear()
         session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path)
         try:
-            call = asyncio.create_task(session.call("hang", {}, timeout_s=120))
+            call = asyncio.create_task(session.call("hang", {}, timeout=120))
             await auntil(started.is_set)
             if released.is_set():
                 assert not (await call).is_error
@@ -342,7 +343,7 @@ def test_the_hanging_calls_of_a_server_in_this_process_take_few_threads(tmp_path
         session = await shared_pool().open([InProcessServer(make)], workspace=tmp_path)
         try:
             for _ in range(3):
-                results = await asyncio.gather(*(session.call("hang", {}, timeout_s=0.2) for _ in range(30)))
+                results = await asyncio.gather(*(session.call("hang", {}, timeout=0.2) for _ in range(30)))
                 assert all(result.is_error for result in results)
             assert len(own_threads()) - before <= 45
             released.set()
@@ -402,7 +403,7 @@ def test_a_tool_in_this_process_cannot_end_the_session(tmp_path: Path) -> None:
         wrong = []
         try:
             for name, arguments in (("leave", {}), *(("end", {"how": how}) for how in ENDINGS)):
-                result = await session.call(name, arguments, timeout_s=600)
+                result = await session.call(name, arguments, timeout=600)
                 after = await session.call("seeded", {})
                 if not result.is_error or after.structured != {"result": 12}:
                     wrong.append(f"{name} {arguments}: {result}, then {after}")
@@ -453,7 +454,7 @@ def test_closing_ends_all_processes_of_a_server(tmp_path: Path) -> None:
         return pids
 
     pids = run_scenario(scenario)
-    until(lambda: not any(map(lives, pids)))
+    assert until(lambda: not any(map(lives, pids)))
 
 
 TRAINER = """
@@ -467,7 +468,7 @@ async def main():
     print((await session.call("spawn", {})).text, flush=True)
     import json
     print(json.loads((await session.call("where", {})).text)["pid"], flush=True)
-    await session.call("sleep", {"s": 600}, timeout_s=600)
+    await session.call("sleep", {"s": 600}, timeout=600)
 asyncio.run(main())
 """
 
@@ -486,8 +487,8 @@ def test_servers_and_workspaces_end_with_the_trainer() -> None:
         trainer.send_signal(number)
         trainer.wait(120)
         trainer.stdout.close()
-        until(lambda pids=pids: not any(lives(pid) for pid in pids))
-        until(lambda folder=workspace.parent: not folder.exists())
+        assert until(lambda pids=pids: not any(lives(pid) for pid in pids))
+        assert until(lambda folder=workspace.parent: not folder.exists())
 
 
 KILLED = """
@@ -623,7 +624,7 @@ def test_a_prestarted_server_waits_in_the_workspace_of_its_episode() -> None:
     assert len(waiting) == 2
     pool.close()
     assert not any(path.exists() for path in waiting)
-    until(lambda: not any(map(lives, pids)))
+    assert until(lambda: not any(map(lives, pids)))
 
 
 def test_a_prestarted_server_that_has_ended_is_replaced() -> None:
@@ -675,7 +676,7 @@ def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path
         assert not before & after
     finally:
         pool.close()
-    until(lambda: not any(map(lives, before | after)))
+    assert until(lambda: not any(map(lives, before | after)))
 
 
 def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
@@ -688,7 +689,7 @@ def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
     session, pid = run_scenario(scenario)
     pool.close()
     pool.close()
-    until(lambda: not lives(pid))
+    assert until(lambda: not lives(pid))
     run_scenario(session.close)
 
 
@@ -697,7 +698,7 @@ def test_an_invalid_server_is_refused() -> None:
         ({"command": ""}, "command"),
         ({"command": "x", "args": "a b"}, "args"),
         ({"command": "x\0"}, "NUL"),
-        ({"command": "x", "timeout_s": 0}, "timeout_s"),
+        ({"command": "x", "timeout": 0}, "timeout"),
         ({"command": "x", "args": ("{workspace}",), "shared": True}, "shared"),
         ({"command": "x", "args": ("{seed}",), "prestart": True}, "prestart"),
     ):

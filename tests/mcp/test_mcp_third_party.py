@@ -171,7 +171,7 @@ def test_a_server_at_a_url_that_cannot_be_reached_again_is_a_fault(everything_ov
     async def scenario():
         session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         operation = {"duration": 600, "steps": 3}
-        call = asyncio.create_task(session.call("trigger-long-running-operation", operation, timeout_s=600))
+        call = asyncio.create_task(session.call("trigger-long-running-operation", operation, timeout=600))
         assert (await session.call("echo", {"message": "x"})).text == "Echo: x"  # the call before it has been sent
         process.kill()
         result = await call
@@ -191,7 +191,7 @@ def test_filesystem_servers_do_not_share_files(tmp_path: Path) -> None:
     async def episode(number: int) -> list[str]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
-        session = await shared_pool().open([from_npm("filesystem", "{workspace}", timeout_s=120)], workspace=workspace)
+        session = await shared_pool().open([from_npm("filesystem", "{workspace}", timeout=120)], workspace=workspace)
         try:
             path = str(workspace / f"{number}.txt")
             assert not (await session.call("write_file", {"path": path, "content": str(number)})).is_error

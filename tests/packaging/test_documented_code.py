@@ -54,6 +54,7 @@ def check_readme(shown: str, folder: Path) -> None:
     assert (folder / "runs" / "vowels" / "model" / "config.json").is_file()
 
 
+@pytest.mark.long
 def test_the_python_code_of_each_page_runs(tmp_path: Path) -> None:
     """In one process, because importing torch takes longer than most pages; the README's training uses fewer steps."""
     pages = {page: python_of(page) for page in PAGES}

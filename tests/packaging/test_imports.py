@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = (
     "rllm_gym.version",
     "rllm_gym.trainer_package",
+    "rllm_gym.argument_checks",
     "rllm_gym.core",
     "rllm_gym.runtime",
     "rllm_gym.parsing",

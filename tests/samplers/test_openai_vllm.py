@@ -18,15 +18,16 @@ import pytest
 import torch
 import vllm_models
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
-from samplers.sampler_waiting import until
 from samplers.vllm_server import OPTIONS, relay
 
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, VLLMServerSampler, WeightUpdate
 from rllm_gym.samplers.openai_compatible import OpenAISampler
 from rllm_gym.samplers.protocol import Probe
+from tests.waiting import until
 
 pytest.importorskip("vllm")
+pytestmark = pytest.mark.long  # the server takes long to start; test_vllm_in_process.py is in every run
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PROMPT = (5, 77, 300, 12, 8)
@@ -141,7 +142,6 @@ def test_log_probs_of_another_distribution_than_requested_are_refused(url: str, 
     run(scenario())
 
 
-@pytest.mark.long
 def test_a_default_vllm_server_with_a_key_and_log_probs_at_temperature_1(
     vllm_folder: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -196,7 +196,7 @@ def plain_server(folder: Path, log: Path) -> Iterator[str]:
             command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **settings}, start_new_session=True
         )
     try:
-        until(answers, "an answer of vLLM's server", 240)
+        assert until(answers, 240), "no answer of vLLM's server"
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         # The whole session: the engine is a separate process.

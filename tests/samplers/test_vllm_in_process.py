@@ -315,6 +315,7 @@ def test_unsupported_machines_and_processes_are_reported(
             VLLMSampler(folder, **option)
 
 
+@pytest.mark.long
 def test_an_engine_that_dies_is_reported_at_once_and_can_be_replaced(
     sampler: VLLMSampler, folder: Path, base: Any, run: Callable[..., Any]
 ) -> None:

@@ -51,6 +51,7 @@ def check_run(folder: Path) -> None:
     assert max(row["sampling/logprob_difference/max"] for row in rows) < 1e-4, "a step was sampled with other weights"
 
 
+@pytest.mark.long
 def test_every_step_is_sampled_with_the_weights_that_are_trained(
     vllm_server: VLLMServerSampler,
     vllm_folder: Path,

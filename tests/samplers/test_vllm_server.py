@@ -29,6 +29,7 @@ from vllm_models import adapted, full_update, largest_gap, lora_update, moved, p
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, VLLMServerSampler
 
 pytest.importorskip("vllm")
+pytestmark = pytest.mark.long  # the server takes long to start; test_vllm_in_process.py is in every run
 
 Run = Callable[..., Any]
 
@@ -175,7 +176,6 @@ def test_closing_leaves_nothing_behind(vllm_shared: SharedServer, run_vllm: Run)
     assert not log.exists()
 
 
-@pytest.mark.long
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(vllm_folder: Path, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     with pytest.raises(SamplerError, match=r"no-such-option[^$]*|unrecognized arguments") as raised:
@@ -185,7 +185,6 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(vllm_folder: Path
         VLLMServerSampler(vllm_folder, start_timeout=1, log=log, **OPTIONS)
 
 
-@pytest.mark.long
 def test_a_killed_owner_leaves_no_server_or_engine(vllm_folder: Path) -> None:
     code = (
         "import sys; from rllm_gym.samplers import VLLMServerSampler; "

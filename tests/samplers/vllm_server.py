@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 import vllm_models as models
-from samplers.sampler_waiting import until
 
 from rllm_gym.samplers import VLLMServerSampler
+from tests.waiting import until
 
 OPTIONS: dict[str, Any] = {
     "context_length": 512,
@@ -176,7 +176,7 @@ def session_of(leader: int) -> list[psutil.Process]:
 
 def check_gone(processes: list[psutil.Process]) -> None:
     """Assert that none of them runs any more, or that they end soon."""
-    until(lambda: not any(map(_runs, processes)), f"the end of {processes}")
+    assert until(lambda: not any(map(_runs, processes))), processes
 
 
 def _runs(process: psutil.Process) -> bool:

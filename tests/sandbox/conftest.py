@@ -32,7 +32,9 @@ def confined_tier(request: pytest.FixtureRequest) -> Tier:
     return request.param
 
 
-@pytest.fixture(params=[Tier.NAMESPACES, Tier.LANDLOCK, Tier.UNSAFE], ids=["A", "B", "C"])
+@pytest.fixture(
+    params=[Tier.NAMESPACES, Tier.LANDLOCK, pytest.param(Tier.UNSAFE, marks=pytest.mark.long)], ids=["A", "B", "C"]
+)
 def any_tier(request: pytest.FixtureRequest) -> Tier:
     """Each tier without Docker, as one test each."""
     needs(request.param)
@@ -125,11 +127,22 @@ class Trainer:
                 stream.close()
 
 
+def _users_of(tier: Tier) -> list[Any]:
+    """Return each user of a tier; in every run, root uses tier A and an ordinary user tier B."""
+    always = USERS[0] if tier is Tier.NAMESPACES else USERS[-1]
+    return [pytest.param((tier, user), marks=() if user == always else pytest.mark.long) for user in USERS]
+
+
 @pytest.fixture(
     scope="session",
     params=[
-        *((tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in USERS),
-        *([(Tier.LANDLOCK, OPEN)] if os.geteuid() == 0 and needed_but_closed() else []),
+        *_users_of(Tier.NAMESPACES),
+        *_users_of(Tier.LANDLOCK),
+        *(
+            [pytest.param((Tier.LANDLOCK, OPEN), marks=pytest.mark.long)]
+            if os.geteuid() == 0 and needed_but_closed()
+            else []
+        ),
     ],
     ids=lambda param: f"{param[0].value}-{param[1]}",
 )

@@ -24,7 +24,8 @@ from rllm_gym.sandbox.docker import ask, command_line, orphans, owner, remove_or
 from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.directories import read_directory
 from tests.sandbox.users import ROOT
-from tests.sandbox.waiting import mark, running, until
+from tests.sandbox.waiting import mark, running
+from tests.waiting import until
 
 FAKE_DOCKER = """#!{python}
 import json, os, sys, time

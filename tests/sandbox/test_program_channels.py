@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxFault, SandboxPool, Tier
 from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.running_program import MAX_FRAME
-from tests.sandbox.waiting import mark, running, until
+from tests.sandbox.waiting import mark, running
+from tests.waiting import until
 
 _CHANNEL = """
 import os, struct, sys

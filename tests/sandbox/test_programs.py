@@ -25,7 +25,8 @@ from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, SandboxFault
 from tests.sandbox.honest_programs import HONEST
 from tests.sandbox.program_endings import ENDS, SLEEP, SPIN
 from tests.sandbox.users import needs
-from tests.sandbox.waiting import alive, processes_below, until
+from tests.sandbox.waiting import alive, processes_below
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

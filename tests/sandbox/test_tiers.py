@@ -13,7 +13,8 @@ import psutil
 from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.conftest import Trainer
 from tests.sandbox.users import ROOT
-from tests.sandbox.waiting import alive, until
+from tests.sandbox.waiting import alive
+from tests.waiting import until
 
 TRY = """
 import contextlib, ctypes, errno, fcntl, gc, glob, json, os, resource, signal, socket, subprocess, sys, threading, time

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-
-
-def until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
-    """Poll until the condition holds and return whether it does; the limit is for failures, not for slow machines."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def processes_below(pid: int) -> list[psutil.Process]:

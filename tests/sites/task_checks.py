@@ -14,7 +14,6 @@ from rllm_gym.envs.web.sites.moves import Answer, Fill, Move, ReportInfeasible
 from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from tests.sites.html_walker import SiteDriver, rewarded
 
-FEW_SEEDS = (0, 4)  # the first and the fifth level
 MANY_SEEDS = range(25)
 STEPS = {"forum": 60}
 """Turn limits of episodes by site, where it is not the default of 30."""

@@ -18,7 +18,7 @@ from rllm_gym.envs.web.sites.markup import h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, paginate, render, sort_heading, suggest_field, text_area
 from rllm_gym.envs.web.sites.site import MAX_POSTS, Redirect, Site, Visit
 from tests.sites.html_walker import SiteDriver, parse
-from tests.sites.task_checks import FEW_SEEDS, MANY_SEEDS, check_tasks
+from tests.sites.task_checks import MANY_SEEDS, check_tasks
 
 FIRST_OF_SITE = {name.partition("/")[0]: name for name in reversed(TEMPLATES)}
 
@@ -155,7 +155,7 @@ def test_every_field_of_a_page_has_a_label() -> None:
 
 @pytest.mark.parametrize("site", SITES)
 def test_the_solution_is_rewarded_and_a_near_miss_is_not(site: str) -> None:
-    check_tasks(site, FEW_SEEDS)
+    check_tasks(site, [4])  # the fifth level
 
 
 @pytest.mark.long

@@ -16,10 +16,10 @@ import pytest
 import torch
 from echo_config import echo_config
 from echo_env import EchoEnv
-from samplers.sampler_waiting import until
 from termination import terminated_at
 
 from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
+from tests.waiting import until
 from trainers import commands
 from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
@@ -145,7 +145,9 @@ def test_a_script_with_several_runs_stops_at_ctrl_c(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the signal handler outlived the run"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long), (signal.SIGINT, 130)]
+)
 def test_the_command_saves_and_prints_how_to_resume(tmp_path: Path, number: signal.Signals, status: int) -> None:
     config = echo_config(tmp_path, steps=100_000, validation=None, checkpoint={"every": 100_000})
     write_yaml(tmp_path / "run.yaml", config)
@@ -155,10 +157,8 @@ def test_the_command_saves_and_prints_how_to_resume(tmp_path: Path, number: sign
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )
     metrics = tmp_path / "run" / "metrics.jsonl"
-    until(
-        lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
-        "three steps, or the end of the run",
-    )
+    # Three steps, or the end of the run.
+    assert until(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2))
     process.send_signal(number)
     out, error = process.communicate(timeout=200)
     assert process.returncode == status, error[-2000:]

@@ -76,6 +76,7 @@ def test_the_next_step_is_rolled_out_while_this_one_trains(
     assert played_meanwhile == ([True, True, True, False] if steps_ahead else [False] * 4)
 
 
+@pytest.mark.long
 def test_the_run_learns_and_every_token_is_one_policy_version_old(tmp_path: Path) -> None:
     config = echo_config(
         tmp_path,

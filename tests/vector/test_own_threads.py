@@ -6,10 +6,10 @@ import sqlite3
 import threading
 
 import gymnasium
-from vector_environments import until
 
 from rllm_gym.core import Text
 from rllm_gym.vector import MultiTaskVectorEnv, TextVectorEnv, WeightedEnv
+from tests.waiting import until
 
 
 class Ledger(gymnasium.Env):

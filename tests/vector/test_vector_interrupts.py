@@ -33,6 +33,7 @@ SEND_RECV = (
     lambda envs: envs.recv(min_envs=2, timeout=LONG),
 )
 CALL = (lambda envs: envs.call("count"), lambda envs: None)
+PROCESS = pytest.param("process", *STEP, marks=pytest.mark.long)
 
 
 def opened(kind):
@@ -46,8 +47,8 @@ def opened(kind):
 
 @pytest.mark.parametrize(
     ("kind", "call", "finish"),
-    [("thread", *STEP), ("thread", *SEND_RECV), ("thread", *CALL), ("process", *STEP), ("asyncio", *STEP)],
-    ids=["thread", "thread-recv", "thread-call", "process", "asyncio"],
+    [("thread", *STEP), ("thread", *SEND_RECV), ("thread", *CALL), ("asyncio", *STEP), PROCESS],
+    ids=["thread", "thread-recv", "thread-call", "asyncio", "process"],
 )
 def test_a_call_interrupted_at_any_instant_is_finished_or_refused_later(kind, call, finish, fast_start):
     outcomes = []

@@ -14,10 +14,11 @@ import gymnasium
 import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
-from vector_environments import LONG, AsyncEcho, ClosesSlowly, Counting, Gate, until
+from vector_environments import LONG, AsyncEcho, ClosesSlowly, Counting, Gate
 
 from rllm_gym.vector import TextVectorEnv
 from tests.browser.polling import lives
+from tests.waiting import until
 
 HERE = Path(__file__).parent
 

@@ -18,14 +18,6 @@ LONG = 120.0
 """Seconds; everything that ends at all ends earlier, even on a busy machine."""
 
 
-def until(condition: Callable[[], object]) -> bool:
-    """Wait until the condition holds; return whether it does."""
-    deadline = time.perf_counter() + LONG
-    while not (holds := condition()) and time.perf_counter() < deadline:
-        time.sleep(0.01)
-    return bool(holds)
-
-
 def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
     """Return what the call raises; ``None`` if it raises nothing."""
     try:

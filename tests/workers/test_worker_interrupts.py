@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interrupts import interrupt
-from worker_waiting import LONG, until
+from worker_waiting import LONG
 
 from rllm_gym.runtime import DeadlineExceeded, WorkerDied, WorkerPool
 from rllm_gym.runtime.request_handler import WorkRequest
 from rllm_gym.runtime.thread_worker import ThreadWorker
 from rllm_gym.runtime.worker_threads import WorkerThreads
+from tests.waiting import until
 
 
 class Counter:
@@ -24,7 +25,7 @@ class Counter:
         self.value += 1
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("kind", ["thread", pytest.param("process", marks=pytest.mark.long)])
 def test_an_actor_whose_call_was_interrupted_has_ended_unless_the_call_never_began(kind):
     """Otherwise the call may still be running, and the next one would run at the same time."""
     outcomes = []

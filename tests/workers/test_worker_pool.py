@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import gymnasium
 import psutil
 import pytest
-from worker_waiting import LONG, gone, until
+from worker_waiting import LONG, gone
 
 from rllm_gym.core import EnvironmentFault, InvalidAction
 from rllm_gym.runtime import (
@@ -27,6 +27,7 @@ from rllm_gym.runtime import (
     WorkerStartFailed,
     process_worker,
 )
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

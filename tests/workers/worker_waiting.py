@@ -6,21 +6,14 @@ Processes that the code under test should end would otherwise run for longer tha
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import psutil
 
+from tests.waiting import until
+
 LONG = 120.0
 """Seconds; on an idle machine no test needs a hundredth of them."""
-
-
-def until(condition: Callable[[], object]) -> bool:
-    """Wait until the condition holds; return whether it does."""
-    deadline = time.monotonic() + LONG
-    while not (holds := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)  # yield the processor to the processes waited for
-    return bool(holds)
 
 
 def is_alive(pid: int) -> bool:

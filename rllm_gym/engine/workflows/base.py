@@ -83,14 +83,3 @@ async def act_until_done(
         session.add_info(info)
     session.observe(observation, info, done=True)
     return EnvAttempt("\n\n".join(replies), env.reward, env.success, env.stop_reason, info)
-
-
-def check_int(name: str, value: int, least: int = 1) -> int:
-    """Check that ``value`` is a whole number of at least ``least``, and return it.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
-    return value

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import Episode, InvalidAction, StopReason
 from rllm_gym.engine.agent_session import check_finite
 from rllm_gym.engine.token_budget import Truncated
 from rllm_gym.engine.workflow import WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
-from rllm_gym.engine.workflows.base import Agents, EnvAttempt, RoleWorkflow, act_until_done, check_int
+from rllm_gym.engine.workflows.base import Agents, EnvAttempt, RoleWorkflow, act_until_done
 from rllm_gym.multiagent.quoting import quoted
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 from rllm_gym.parsing.choices import parse_choice

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import Episode
 from rllm_gym.engine.agent_session import AgentSession
 from rllm_gym.engine.handles import EnvironmentHandle
 from rllm_gym.engine.workflow import WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
-from rllm_gym.engine.workflows.base import Agents, RoleWorkflow, act_until_done, check_int
+from rllm_gym.engine.workflows.base import Agents, RoleWorkflow, act_until_done
 from rllm_gym.engine.workflows.candidates import final_answer, format_observation
 from rllm_gym.multiagent.quoting import quoted
 

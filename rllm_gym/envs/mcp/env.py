@@ -118,8 +118,8 @@ class MCPEnv(AsyncTextEnv):
             share one.
         tools_in_prompt: Whether the first observation lists the tools. Not needed if the agent's chat template renders
             ``info["tools"]``.
-        call_timeout_s: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout_s: Time limit in seconds for a check; exceeding it is an environment fault.
+        call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
+        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
@@ -155,8 +155,8 @@ class MCPEnv(AsyncTextEnv):
         tools: Sequence[str] | None = None,
         pool: ServerPool | None = None,
         tools_in_prompt: bool = True,
-        call_timeout_s: float | None = None,
-        check_timeout_s: float = 30.0,
+        call_timeout: float | None = None,
+        check_timeout: float = 30.0,
         max_calls: int = 16,
         max_result_chars: int = 8_000,
         max_turns: int = 40,
@@ -171,9 +171,9 @@ class MCPEnv(AsyncTextEnv):
         _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         if not isinstance(tools_in_prompt, bool):
             raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
-        _check_seconds("check_timeout_s", check_timeout_s)
-        if call_timeout_s is not None:
-            _check_seconds("call_timeout_s", call_timeout_s)
+        _check_seconds("check_timeout", check_timeout)
+        if call_timeout is not None:
+            _check_seconds("call_timeout", call_timeout)
         if num_tasks is not None:
             _check_count("num_tasks", num_tasks, 1)
         if pool is not None and not isinstance(pool, ServerPool):
@@ -198,7 +198,7 @@ class MCPEnv(AsyncTextEnv):
         )
         self._pool = pool
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
-        self.call_timeout_s, self.check_timeout_s = call_timeout_s, check_timeout_s
+        self.call_timeout, self.check_timeout = call_timeout, check_timeout
         self._session: ToolSession | None = None
         self._instance: ToolTaskInstance | None = None
         self._available_tools: dict[str, MCPTool] = {}
@@ -231,7 +231,7 @@ class MCPEnv(AsyncTextEnv):
         row = read_task(task, self._defaults)
         if not isinstance(row, TemplateTaskRow):
             self._template = ""
-            return ServerTaskInstance(row, check_timeout_s=self.check_timeout_s)
+            return ServerTaskInstance(row, check_timeout=self.check_timeout)
         self._template = row.template
         template = self._templates.get(row.template) or TEMPLATES.get(row.template)
         if template is None:
@@ -341,7 +341,7 @@ class MCPEnv(AsyncTextEnv):
 
     async def _call(self, tool: MCPTool, arguments: dict[str, Any]) -> ToolResult:
         assert self._session is not None
-        return await self._session.call(tool.name, self._name.real(arguments), timeout_s=self.call_timeout_s)
+        return await self._session.call(tool.name, self._name.real(arguments), timeout=self.call_timeout)
 
     async def _end(self, end: ToolEpisodeEnd) -> Outcome:
         assert self._instance is not None

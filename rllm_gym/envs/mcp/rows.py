@@ -23,9 +23,9 @@ _ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "wor
 _RUNS_CODE = ("servers", "check")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SERVER_KEYS: dict[str, tuple[str, ...]] = {
-    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "timeout_s"),
-    "url": ("url", "headers", "name", "shared", "timeout_s"),
-    "in_process": ("in_process", "name", "timeout_s"),
+    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "timeout"),
+    "url": ("url", "headers", "name", "shared", "timeout"),
+    "in_process": ("in_process", "name", "timeout"),
 }
 
 

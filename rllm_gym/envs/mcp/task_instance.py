@@ -147,16 +147,16 @@ class BuiltinTaskInstance:
     @classmethod
     async def make(cls, template: ToolTaskTemplate, row: TemplateTaskRow) -> BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
-        return await run_in_thread(cls, template, row, timeout_s=STATE_DEADLINE_S)  # type: ignore[no-any-return]
+        return await run_in_thread(cls, template, row, timeout=STATE_DEADLINE_S)  # type: ignore[no-any-return]
 
     async def prepare(self, workspace: Path) -> Sequence[InProcessServer]:
-        await run_in_thread(self.state.prepare, workspace, timeout_s=STATE_DEADLINE_S)
+        await run_in_thread(self.state.prepare, workspace, timeout=STATE_DEADLINE_S)
         return self.state.servers(workspace)
 
     async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
         if not _answered_correctly(self.task.infeasible, self.task.answer, end):
             return False
-        return await run_check(self._has_expected_state, session.workspace, timeout_s=STATE_DEADLINE_S)
+        return await run_check(self._has_expected_state, session.workspace, timeout=STATE_DEADLINE_S)
 
     def _has_expected_state(self, workspace: Path) -> bool:
         row = self._row
@@ -168,14 +168,14 @@ class BuiltinTaskInstance:
 class ServerTaskInstance:
     """A row with its own servers, graded by a function, a typed answer, or both."""
 
-    def __init__(self, row: ServerTaskRow, *, check_timeout_s: float) -> None:
-        self._row, self._timeout_s = row, check_timeout_s
+    def __init__(self, row: ServerTaskRow, *, check_timeout: float) -> None:
+        self._row, self._timeout = row, check_timeout
         self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
         self.seed: int | None = None
 
     async def prepare(self, workspace: Path) -> Sequence[Server]:
         if self._row.workspace:
-            await run_in_thread(self._write, workspace, timeout_s=STATE_DEADLINE_S)
+            await run_in_thread(self._write, workspace, timeout=STATE_DEADLINE_S)
         return self.servers
 
     def _write(self, workspace: Path) -> None:
@@ -194,6 +194,6 @@ class ServerTaskInstance:
         if row.check is None:
             return True
         state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
-        passed = await run_check(row.check, state, timeout_s=self._timeout_s)
+        passed = await run_check(row.check, state, timeout=self._timeout)
         # Otherwise a model could make a server forget what the check looks for, also during the check.
         return passed and not session.lost_memory

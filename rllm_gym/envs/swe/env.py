@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.swe.actions import TOOLS, Bash, Submit, parse_action
@@ -26,7 +27,7 @@ from rllm_gym.grading.swe.change_filter import allowed_changes
 from rllm_gym.grading.swe.suspicious import special_cases
 from rllm_gym.grading.swe.test_run import runs_our_pytest
 from rllm_gym.sandbox import SandboxPool, Tier, shared_pool
-from rllm_gym.sandbox.runtime import Runtime, require_pytest
+from rllm_gym.sandbox.runtime import Runtime, require_pytest, require_regex
 from rllm_gym.sandbox.session import ExecResult, SandboxSession, SessionLimits
 from rllm_gym.sandbox.session_process import WORKDIR
 from rllm_gym.sandbox.tree import Changes, TreeTooLarge
@@ -130,8 +131,8 @@ class SWEEnv(AsyncTextEnv):
     Raises:
         TaskError: The tasks are unusable; the message names the file, the row and a solution. ``reset`` raises it for
             an unusable repository.
-        ModuleNotFoundError: By ``reset``, of a task whose tests run with the pytest of this interpreter, which is
-            missing: ``pip install 'rllm-gym[swe]'``.
+        ModuleNotFoundError: By ``reset``: pytest, which runs the tests, or regex, which matches their patterns, is not
+            installed: ``pip install 'rllm-gym[swe]'``.
         SandboxUnavailable: This machine has no such sandbox.
         ValueError: Another argument is out of range.
 
@@ -203,6 +204,7 @@ class SWEEnv(AsyncTextEnv):
                 f"task {task.task_id!r} has a statement of {len(task.content)} characters, but at most {limit} fit; "
                 "increase max_observation_chars"
             )
+        require_regex()
         # The first use of a repository writes its files to disk, which must not block the event loop.
         checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, image, self.grading_timeout)
         if runtime is None and self._pool.tier is not Tier.DOCKER and runs_our_pytest(tests):
@@ -514,8 +516,8 @@ def _file_patch(path: str, changes: Changes, checkout: Checkout) -> str:
 
 
 def _choose_tasks(tasks: Any, repositories: Any, split: str | None, seed: int, num_tasks: int | None) -> TaskSource:
-    if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-        raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
+    if num_tasks is not None:
+        check_int("num_tasks", num_tasks, otherwise="None for all")
     if tasks is None:
         if isinstance(repositories, Mapping):
             raise TaskError(

@@ -6,12 +6,10 @@ will run when the task is graded. Nothing of the repository runs outside of the 
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import os
 import re
 import shlex
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from rllm_gym.grading.swe.hidden_run import HiddenRun
 from rllm_gym.grading.swe.observed_grading import observe_solution
 from rllm_gym.grading.swe.test_run import TestRun, TestRunner, runs_our_pytest
 from rllm_gym.grading.swe.test_source import function_key
+from rllm_gym.runtime.run_coroutine import run_coroutine
 from rllm_gym.sandbox import SandboxPool, shared_pool
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tree import Changes
@@ -127,7 +126,7 @@ def task_from_commit(
         raise TaskError(f"runtime={os.fspath(runtime)!r} cannot be used: {error}") from error  # type: ignore[arg-type]
     pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
     builder = _TaskBuilder(fix, os.fspath(repo), test_command, seen_python, pool, repeats, timeout, report)
-    found = _wait_for(builder.build())
+    found = run_coroutine(builder.build())
     row: dict[str, Any] = {
         "id": f"{fix.name}-{fix.commit[:12]}",
         "statement": task_statement,
@@ -540,12 +539,3 @@ def _counted(run: TestRun) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def _wait_for(work: Coroutine[Any, Any, _TestGroups]) -> _TestGroups:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        return executor.submit(asyncio.run, work).result()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.core import Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.task_templates import choose_templates, template_tasks
@@ -99,7 +100,7 @@ class WebEnv(PageEnv):
         observation_mode: ``"text"``, ``"screenshot"`` or ``"both"``.
         viewport: Width and height of the page in pixels.
         executable: The Chromium to use; ``None`` searches for one.
-        check_timeout_s: Time limit in seconds for a check, 0.1 to 600; exceeding it is an environment fault.
+        check_timeout: Time limit in seconds for a check, 0.1 to 600; exceeding it is an environment fault.
         invalid_action_penalty: Subtracted from the reward if a reply contains no action.
         max_observation_chars: Bound of the observation's text; a longer page is cut.
         max_action_chars: Longest accepted reply.
@@ -130,19 +131,19 @@ class WebEnv(PageEnv):
         observation_mode: ObservationMode = "text",
         viewport: Sequence[int] = (1280, 720),
         executable: str | os.PathLike[str] | None = None,
-        check_timeout_s: float = 30.0,
+        check_timeout: float = 30.0,
         invalid_action_penalty: float = 0.0,
         max_observation_chars: int = MAX_CHARS,
         max_action_chars: int = 1_000_000,
         render_mode: str | None = None,
     ) -> None:
         low, high = CHECK_TIMEOUTS_S
-        if isinstance(check_timeout_s, bool) or not isinstance(check_timeout_s, int | float):
-            raise ValueError(f"check_timeout_s={check_timeout_s!r} must be a number of seconds")
-        if not low <= check_timeout_s <= high:
-            raise ValueError(f"check_timeout_s={check_timeout_s!r} must be a number from {low:g} to {high:g}")
-        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
-            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
+        if isinstance(check_timeout, bool) or not isinstance(check_timeout, int | float):
+            raise ValueError(f"check_timeout={check_timeout!r} must be a number of seconds")
+        if not low <= check_timeout <= high:
+            raise ValueError(f"check_timeout={check_timeout!r} must be a number from {low:g} to {high:g}")
+        if num_tasks is not None:
+            check_int("num_tasks", num_tasks, otherwise="None for all")
         self._templates = choose_templates(built_in.templates(), WebTaskTemplate, templates, sites, "site")
         if tasks is None:
             source: TaskSource = template_tasks(
@@ -166,7 +167,7 @@ class WebEnv(PageEnv):
             max_action_chars=max_action_chars,
             render_mode=render_mode,
         )
-        self.check_timeout_s = float(check_timeout_s)
+        self.check_timeout = float(check_timeout)
         self._instance: WebTaskInstance | None = None
 
     @property
@@ -183,7 +184,7 @@ class WebEnv(PageEnv):
         try:
             row = read_row(task.data)
             if isinstance(row, PageRow):
-                return PageTaskInstance(row, check_timeout_s=self.check_timeout_s)
+                return PageTaskInstance(row, check_timeout=self.check_timeout)
             template = self._templates.get(row.template)
             if template is None:
                 raise TaskError(f"unknown template {row.template!r}; choose from {', '.join(self._templates)}")

@@ -96,7 +96,7 @@ class SiteTaskInstance:
 
     async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
         try:
-            return bool(await run_in_thread(self.is_solved, end, timeout_s=SITE_DEADLINE_S))
+            return bool(await run_in_thread(self.is_solved, end, timeout=SITE_DEADLINE_S))
         except Exception as error:
             raise _fault(f"the site state of the task {self.task.goal!r:.200} cannot be compared", error) from error
 
@@ -119,7 +119,7 @@ async def make_site_task_instance(template: WebTaskTemplate, row: TemplateTaskRo
         EnvironmentFault: The template's own functions raise or take too long; kind ``"check"``.
     """
     try:
-        return await run_in_thread(SiteTaskInstance, template, row, timeout_s=SITE_DEADLINE_S)  # type: ignore[no-any-return]
+        return await run_in_thread(SiteTaskInstance, template, row, timeout=SITE_DEADLINE_S)  # type: ignore[no-any-return]
     except TaskError:
         raise
     except Exception as error:
@@ -142,8 +142,8 @@ class PageTaskInstance:
         TaskError: The function was not found, or is not a check.
     """
 
-    def __init__(self, row: PageRow, *, check_timeout_s: float) -> None:
-        self._row, self._timeout_s = row, check_timeout_s
+    def __init__(self, row: PageRow, *, check_timeout: float) -> None:
+        self._row, self._timeout = row, check_timeout
         self._check = None if row.check is None else find_function(row.check, "state", "answer")
         self.goal, self.start, self.origins = row.goal, row.url, row.origins
         self.sites: Mapping[str, Handler] = {}
@@ -156,4 +156,4 @@ class PageTaskInstance:
             return False
         if self._check is None:
             return True
-        return await run_check(self._check, await state(), end.answer, timeout_s=self._timeout_s)
+        return await run_check(self._check, await state(), end.answer, timeout=self._timeout)

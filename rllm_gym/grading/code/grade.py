@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from rllm_gym.grading.code.function import grade_function
 from rllm_gym.grading.code.stdio import grade_stdio
 from rllm_gym.grading.code.verdict import CodeVerdict, FunctionTests, StdioTests
+from rllm_gym.runtime.run_coroutine import run_coroutine
 from rllm_gym.sandbox import SandboxPool
 
 MAX_SOURCE = 1_000_000
 """Maximum length of a program in characters."""
-
-T = TypeVar("T")
 
 
 async def grade_program(
@@ -65,7 +61,7 @@ def grade_program_sync(
     show_expected: bool = False,
 ) -> CodeVerdict:
     """Run :func:`grade_program` from synchronous code, even if an event loop is already running."""
-    return _run_coroutine(
+    return run_coroutine(
         grade_program(pool, source, tests, stop_at_first_failure=stop_at_first_failure, show_expected=show_expected)
     )
 
@@ -82,26 +78,3 @@ async def validate(pool: SandboxPool, tests: StdioTests | FunctionTests, referen
     if verdict.unsupported:
         message = f"{message}\nNot supported by this grader: {'; '.join(verdict.unsupported)}"
     return f"the reference solution fails its own tests: {message}"
-
-
-def _run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append((True, asyncio.run(coroutine)))
-        except BaseException as error:
-            outcome.append((False, error))
-
-    thread = threading.Thread(target=run, name="rllm-gym grading")
-    thread.start()
-    thread.join()
-    succeeded, value = outcome[0]
-    if not succeeded:
-        raise value
-    result: T = value
-    return result

@@ -12,8 +12,6 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import regex
-
 from rllm_gym.grading.swe.observed_values import ClassRef
 
 MAX_STEPS = 200_000
@@ -135,6 +133,8 @@ def searches(pattern: Any, text: Any) -> bool:
 
     ``regex`` rather than ``re``, which has no time limit: a text can be made to take hours with ``.*a.*b``.
     """
+    import regex  # of the extra swe: rllm_gym.sandbox.runtime.require_regex
+
     if not isinstance(pattern, str) or not isinstance(text, str) or len(text) > MAX_MATCHED_TEXT:
         raise Unsupported
     try:

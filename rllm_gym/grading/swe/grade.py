@@ -16,7 +16,6 @@ run several times, each in a fresh session over a fresh base. From inside, these
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import random
 import secrets
 from collections.abc import Coroutine
@@ -33,6 +32,7 @@ from rllm_gym.grading.swe.test_run import HiddenTestOutcome, TestRun, TestRunner
 from rllm_gym.grading.swe.trace import ObservedFiles, Trace
 from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
 from rllm_gym.grading.swe.withheld_values import OPAQUE, RIGHT, WRONG, check_answers
+from rllm_gym.runtime.run_coroutine import run_coroutine
 from rllm_gym.sandbox.tree import Changes
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def grade_repository_sync(
     pool: SandboxPool, base: Path, changes: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
 ) -> RepositoryVerdict:
     """Run :func:`grade_repository` from synchronous code, even if an event loop is running."""
-    return _wait_for(grade_repository(pool, base, changes, tests, runtime=runtime))
+    return run_coroutine(grade_repository(pool, base, changes, tests, runtime=runtime))
 
 
 async def check_repository_task(
@@ -127,14 +127,14 @@ def check_repository_task_sync(
     pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
 ) -> list[str]:
     """Run :func:`check_repository_task` from synchronous code."""
-    return _wait_for(check_repository_task(pool, base, gold, tests, runtime=runtime))
+    return run_coroutine(check_repository_task(pool, base, gold, tests, runtime=runtime))
 
 
 def record_trace_sync(
     pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
 ) -> str:
     """Run :func:`record_trace` from synchronous code."""
-    return _wait_for(record_trace(pool, base, gold, tests, runtime=runtime))
+    return run_coroutine(record_trace(pool, base, gold, tests, runtime=runtime))
 
 
 class _Grading:
@@ -415,12 +415,3 @@ async def _gather_all(*work: Coroutine[Any, Any, _T]) -> list[_T]:
     except ExceptionGroup as several:
         raise several.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-def _wait_for(work: Coroutine[Any, Any, _T]) -> _T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        return executor.submit(asyncio.run, work).result()

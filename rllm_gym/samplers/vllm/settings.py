@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.argument_checks import check_int
 from rllm_gym.samplers.protocol import WeightUpdate
 from rllm_gym.samplers.vllm.adapter import max_rank
 from rllm_gym.samplers.vllm.weight_probe import TOLERANCES
@@ -36,12 +37,9 @@ class EngineSettings:
     engine_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.max_batch < 1:
-            raise ValueError(f"max_batch={self.max_batch!r} must be at least 1")
-        if self.lora_rank < 0:
-            raise ValueError(f"lora_rank={self.lora_rank!r} must be 0 (no adapters) or more")
-        if self.max_adapters < 1:
-            raise ValueError(f"max_adapters={self.max_adapters!r} must be at least 1")
+        check_int("max_batch", self.max_batch)
+        check_int("lora_rank", self.lora_rank, 0)
+        check_int("max_adapters", self.max_adapters)
         if self.max_adapters > 1 and not self.lora_rank:
             raise ValueError(
                 f"max_adapters={self.max_adapters} has no effect without lora_rank: no adapter can be loaded"

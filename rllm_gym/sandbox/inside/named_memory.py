@@ -50,6 +50,8 @@ def install() -> None:
         def path(name: str) -> str:
             return path(f"sem.{name.lstrip('/')}")
 
+    # multiprocessing gets its primitives from these two extension modules, and the folder of its heap from an attribute
+    # of a class; no public function replaces them.
     names: dict[str, Any] = {"SemLock": Placed, "sem_unlink": lambda name: os.unlink(Placed.path(name))}
     for name, replacement in names.items():
         setattr(importlib.import_module("_multiprocessing"), name, replacement)

@@ -55,8 +55,8 @@ def test_the_suite_has_enough_cases_of_each_class() -> None:
 
 
 def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool: SandboxPool) -> None:
-    assert paid(pool, sample(ATTACKS, 21)) == set()
-    assert paid(pool, sample(RIGHT, 29)) == set(sample(RIGHT, 29))
+    assert paid(pool, sample(ATTACKS, 42)) == set()
+    assert paid(pool, sample(RIGHT, 58)) == set(sample(RIGHT, 58))
 
 
 @pytest.mark.long

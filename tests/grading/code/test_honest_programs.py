@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from grade_many import grade_many
 
 from rllm_gym.grading.code import FunctionTests, TestStyle
-from rllm_gym.sandbox import Limits, SandboxPool
+from rllm_gym.sandbox import Limits, SandboxPool, Tier
 
 LIMITS = Limits(cpu_s=10, wall_s=100)
 
@@ -579,6 +580,12 @@ assert f(deep) is deep
 }
 
 
+@pytest.mark.parametrize(
+    "confined_pool",
+    [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)],
+    ids=["A", "B"],
+    indirect=True,
+)
 def test_honest_programs_pass_their_tests(confined_pool: SandboxPool) -> None:
     programs = [
         (source, FunctionTests(entry, test, style, limits=LIMITS)) for entry, style, source, test in HONEST.values()

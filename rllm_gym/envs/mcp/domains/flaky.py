@@ -296,7 +296,7 @@ PLACES = words("attic boiler cellar garage garden hall kitchen office roof stair
 
 
 @dataclass(frozen=True)
-class Page:
+class ReadingsPage:
     """Some readings, and where the next ones begin."""
 
     sensor: str
@@ -322,7 +322,7 @@ class Sensors(DomainState):
         """The names of all sensors."""
         return sorted(self.readings)
 
-    def get_readings(self, sensor: str, start: int = 0) -> Page:
+    def get_readings(self, sensor: str, start: int = 0) -> ReadingsPage:
         """Twelve hourly readings of a sensor at a time, in tenths of a degree.
 
         Args:
@@ -337,7 +337,7 @@ class Sensors(DomainState):
             raise Refusal(f"{name} has readings 0 to {len(values) - 1}; {start} is none of them.")
         if self.failures.next():
             raise Refusal("502 Bad gateway: the line broke down. Please read again.")
-        return Page(name, values[start : start + 12], start + 12 if start + 12 < len(values) else None)
+        return ReadingsPage(name, values[start : start + 12], start + 12 if start + 12 < len(values) else None)
 
 
 def sensors(seed: int, difficulty: int) -> Sensors:

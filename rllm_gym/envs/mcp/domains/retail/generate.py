@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from random import Random
 
-from rllm_gym.envs.mcp.domains.retail.store import Customer, Order, Policy, Store, Variant
+from rllm_gym.envs.mcp.domains.retail.store import Customer, Order, Store, StorePolicy, Variant
 from rllm_gym.envs.mcp.wording import CITIES, STREETS, a_day, a_today, email_of, people, words
 
 PRODUCTS = words("backpack bicycle blanket camera headset jacket keyboard lamp speaker suitcase teapot watch")
@@ -35,7 +35,7 @@ def build(seed: int, difficulty: int) -> Store:
         for number, name in enumerate(people(rng, customer_count))
     ]
     final_sale = rng.choice(products)
-    policy = Policy(rng.choice((14, 21, 30)), rng.choice((0, 5, 10, 15)), final_sale, rng.choice((30, 45)))
+    policy = StorePolicy(rng.choice((14, 21, 30)), rng.choice((0, 5, 10, 15)), final_sale, rng.choice((30, 45)))
     usual = [item for item in items if item.product != final_sale]
     last = [item for item in items if item.product == final_sale]
 

@@ -55,7 +55,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Policy:
+class StorePolicy:
     return_days: int
     fee_percent: int
     final_sale: str  # a product that cannot be returned
@@ -90,7 +90,7 @@ class Store(DomainState):
     def __init__(
         self,
         today: date,
-        policy: Policy,
+        policy: StorePolicy,
         customers: Sequence[Customer],
         items: Sequence[Variant],
         orders: Sequence[Order],
