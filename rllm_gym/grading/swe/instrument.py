@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 import enum
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -97,7 +98,13 @@ class Site:
             return False
         if not all(isinstance(kind, ast.Eq | ast.Is) for kind in self.test.ops):
             return False
-        return not any(isinstance(node, ast.Constant) for node in ast.walk(self.test))
+        return not _has_constant(self.test)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _has_constant(test: ast.expr) -> bool:
+    """Return whether an assertion contains a constant; asked for each of the events of a loop."""
+    return any(isinstance(node, ast.Constant) for node in ast.walk(test))
 
 
 @dataclass(slots=True)
