@@ -22,6 +22,7 @@ from rllm_gym.envs.swe.checkout import Checkout, prepare
 from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of, timed_tests
 from rllm_gym.envs.swe.environment import environment_for
 from rllm_gym.envs.swe.git_objects import write_bundle
+from rllm_gym.envs.swe.own_checks import expand_checks
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import (
     RepositoryTests,
@@ -134,7 +135,7 @@ def task_from_commit(
         "statement_from": "commit" if statement is None else "given",
         "repo": str(Path(os.path.realpath(os.path.expanduser(repo)))),
         "base_commit": fix.parent,
-        "hidden_tests": dict(fix.tests),
+        "hidden_tests": dict(builder.tests.hidden_tests),
         "fail_to_pass": found.fail_to_pass,
         "pass_to_pass": found.pass_to_pass,
         "commit": fix.commit,
@@ -494,9 +495,19 @@ class _TaskBuilder:
         Raises:
             TaskError: None can be graded in this way. What mutated tests can grade is too weak for training.
         """
-        trace, problems = await observe_solution(
-            self.pool, self.base.path, self.fix.fix, self._listed(found), runtime=self.runtime
-        )
+        trace, problems = await self._observed(found)
+        if problems and (expanded := self._with_checks()) != self.tests:
+            # Again, with the checks that other files define in the tests themselves: there they can be graded.
+            original, self.tests = self.tests, expanded
+            try:
+                again = await self._observed(found)
+            except TaskError:
+                again = trace, problems
+            if len(again[1]) < len(problems):
+                trace, problems = again
+                self.report("the checks of other files are expanded in the hidden tests")
+            else:
+                self.tests = original
         shown = "; ".join(f"{test}: {problem}" for test, problem in list(problems.items())[:_SHOWN])[:1000]
         found.fail_to_pass = [test for test in found.fail_to_pass if test not in problems]
         if not found.fail_to_pass:
@@ -505,6 +516,20 @@ class _TaskBuilder:
             self.report(f"{len(problems)} tests to fix cannot be graded outside the sandbox, omitted: {shown}")
         self.tests = replace(self.tests, trace=trace)
         self.trace = trace
+
+    async def _observed(self, found: _TestGroups) -> tuple[str, dict[str, str]]:
+        return await observe_solution(
+            self.pool, self.base.path, self.fix.fix, self._listed(found), runtime=self.runtime
+        )
+
+    def _with_checks(self) -> RepositoryTests:
+        """Return the tests with the checks that other files define expanded in those of the commit."""
+        root = prepare(self.repo, self.fix.commit, patch=self.base_patch or None).path
+        hidden = {
+            path: expand_checks(text, path, root) if path.endswith(".py") else text
+            for path, text in self.tests.hidden_tests.items()
+        }
+        return replace(self.tests, hidden_tests=hidden)
 
     async def _check_unsolved(self, found: _TestGroups, tests: RepositoryTests) -> None:
         """Check that an unchanged tree is rejected; omit tests to keep of which the trace asks more than they test."""
