@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TaskError
 from rllm_gym.grading.swe.assertions import Unsupported, evaluate
+from rllm_gym.grading.swe.inside import observer as observers
 from rllm_gym.grading.swe.inside.observer import encode
 from rllm_gym.grading.swe.instrument import Kind, Level, instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
@@ -324,6 +325,18 @@ def test_inputs_of_a_check_of_the_repository_are_no_evidence() -> None:
         one = TestCheck(files, trace, FieldNames(), strict=True)
         assert one.problem([event]) == ""
         assert one.conclusive == conclusive, statement
+
+
+def test_a_test_that_sends_too_much_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values would fill the memory of the sandbox, and are dropped in the end."""
+    monkeypatch.setattr(observers, "MAX_TEST_CHARS", 100_000)
+    observer = observers.Observer()
+    for _ in range(200):
+        observer.operands(0, [list(range(40_000))])
+    assert not observer._events
+    assert observer.take() == ["too large"]
+    observer.operands(0, [[1]])
+    assert observer.take() == [[0, [["l", 1]]]]
 
 
 def shown(name: str, fields: dict[str, Any], view: dict[str, Any] | None = None, bases: list[str] | None = None) -> Any:
