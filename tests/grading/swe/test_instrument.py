@@ -339,6 +339,26 @@ def test_a_test_that_sends_too_much_keeps_nothing(monkeypatch: pytest.MonkeyPatc
     assert observer.take() == [[0, [["l", 1]]]]
 
 
+class Bucket:
+    """Reads its source when it is asked for its items, which has no end."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("it would never end")
+
+
+class Shelf(list[int]):
+    def __iter__(self) -> Any:
+        return iter((5, 6))
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_only_what_has_a_length_is_iterated() -> None:
+    assert sent(Bucket())[0] == "O"
+    assert sent(Shelf())[4] == {"len()": 2, "iter()": ["l", 5, 6]}
+
+
 def shown(name: str, fields: dict[str, Any], view: dict[str, Any] | None = None, bases: list[str] | None = None) -> Any:
     """Return an object of a class of the repository as it is sent."""
     return ["O", f"shop:{name}", fields, view or {}, bases or []]

@@ -191,7 +191,8 @@ class ValueEncoder:
         try:
             if type(length) is types.FunctionType:
                 found["len()"] = self._part(length(value))
-            if type(iterate) is types.FunctionType and "__next__" not in members:
+            # What has no length may be endless, or be used up: a bucket of more-itertools reads on until it is killed.
+            if type(iterate) is type(length) is types.FunctionType and "__next__" not in members:
                 items = list(itertools.islice(iterate(value), MAX_ITEMS + 1))
                 if len(items) <= MAX_ITEMS:
                     found["iter()"] = self._part(items, views=1)
