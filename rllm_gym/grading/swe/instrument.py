@@ -491,10 +491,11 @@ class _Rewriter:
             if isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom):
                 return statement
             call = value.value if isinstance(value, ast.Await) else value
-            if isinstance(call, ast.Call) and name_of(call) in _RAISES and len(call.args) > 1:
+            place = 2 if "Regex" in name_of(call) else 1
+            if isinstance(call, ast.Call) and name_of(call) in _RAISES and len(call.args) > place:
                 number, _ = self._site(Kind.RAISES, statement)
-                called = ast.Call(call.args[1], call.args[2:], call.keywords)
-                expected = [call.args[0]] if self._recording else []
+                called = ast.Call(call.args[place], call.args[place + 1 :], call.keywords)
+                expected = call.args[:place] if self._recording else []
                 return self._guarded(number, self._recorded(number, [called]), expected)
             asserted = _as_assertion(call) if isinstance(call, ast.Call) else None
             if asserted is None:

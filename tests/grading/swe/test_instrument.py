@@ -52,6 +52,7 @@ SECRETS = {
     "def test_a():\n    assert all(part < 4711 for part in price(1))\n": "4711",
     "class TestA:\n    def test_a(self):\n        self.assertAlmostEqual(price(1), 4711, places=2)\n": "4711",
     "class TestA:\n    def test_a(self):\n        self.assertRaises(KeyError, price, 1)\n": "KeyError",
+    "class TestA:\n    def test_a(self):\n        self.assertRaisesRegex(KeyError, '4711', price, 1)\n": "4711",
 }
 
 
