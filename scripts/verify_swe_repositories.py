@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -254,7 +255,8 @@ def _answer(code: str) -> str:
         with contextlib.redirect_stdout(printed):
             exec(compile(ast.Module(before, []), "<example>", "exec"), space)  # noqa: S102 - our own text
             value = eval(compile(ast.Expression(last.value), "<example>", "eval"), space)  # noqa: S307 - likewise
-        return (printed.getvalue() + ("" if value is None else repr(value))).rstrip("\n")
+        shown = re.sub(r" at 0x[0-9a-f]+>", " at 0x...>", "" if value is None else repr(value))  # differs between runs
+        return (printed.getvalue() + shown).rstrip("\n")
     except Exception as error:
         return "Traceback (most recent call last):\n  ...\n" + "".join(traceback.format_exception_only(error)).strip()
 

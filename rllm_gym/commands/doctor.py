@@ -224,6 +224,13 @@ def _sandbox() -> list[DoctorFinding]:
         reason = "".join(f"; tier {higher.tier.value} is not available: {higher.reason}" for higher in refused)
         fix = "; ".join(higher.fix for higher in refused)
         findings.append(DoctorFinding("sandbox", "note" if refused else "ok", detail + reason, fix))
+        if tried.tier is Tier.NAMESPACES and (shared := probe.shared_with_other_programs()):
+            detail = (
+                f"two programs side by side share the locks and watches on files of {', '.join(shared[:5])}"
+                f"{', …' if len(shared) > 5 else ''}: the kernel refuses overlays of them"
+            )
+            fix = "Linux 5.11 or later, and a file system that is not itself an overlay over an overlay"
+            findings.append(DoctorFinding("sandbox files", "note", detail, fix))
     docker = probe.probe_tier(Tier.DOCKER)
     detail = (
         "the Docker daemon is running" if docker.works else f"{docker.reason} Only tasks with an image need Docker."

@@ -24,7 +24,9 @@ from rllm_gym.sandbox.docker import require_engine
 from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.inside import landlock, probe_inside
 from rllm_gym.sandbox.program import Limits, Program, ProgramResult
+from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.scheduler import WorkerScheduler, submit_program
+from rllm_gym.sandbox.session_process import SessionProcess
 from rllm_gym.sandbox.tier import SANDBOXES, Tier
 
 AUTOMATIC = (Tier.NAMESPACES, Tier.LANDLOCK)
@@ -118,6 +120,23 @@ def probe_tier(tier: Tier) -> TierProbe:
         if tier not in _findings:
             _findings[tier] = _probe(tier)
         return _findings[tier]
+
+
+def shared_with_other_programs() -> list[str]:
+    """Return the directories whose files two programs of tier A share, locks and watches included.
+
+    There are none unless the kernel refuses overlays of them. Device files are not among them: only root can close
+    those.
+
+    Raises:
+        SandboxFault: A session of tier A does not start here.
+    """
+    process = SessionProcess(Tier.NAMESPACES, Runtime.default())
+    try:
+        process.wait_until_ready()
+        return [path for path in process.shared if not path.startswith("/dev/")]
+    finally:
+        process.close()
 
 
 def _probe(tier: Tier) -> TierProbe:

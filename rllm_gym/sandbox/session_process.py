@@ -128,6 +128,8 @@ class SessionProcess:
         self._stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
         self._lock = threading.Lock()
         self._closed = False
+        self.shared: list[str] = []
+        """Paths inside whose files are the machine's own, although tier A would give it others; set when ready."""
         self._pid = os.getpid()
         ours, theirs = socket.socketpair()
         self.channel = SessionChannel(ours)
@@ -206,7 +208,8 @@ class SessionProcess:
             SandboxFault: It did not start.
         """
         try:
-            self.channel.receive(time.monotonic() + _START_S)
+            header, _ = self.channel.receive(time.monotonic() + _START_S)
+            self.shared = header["shared"]
         except (OSError, EOFError) as error:
             message = f"a session's process did not start: {error}{self.stderr_tail()}"
             self.close()

@@ -10,8 +10,10 @@ from commands.command_line import rllm_gym, rllm_gym_process
 
 from rllm_gym.commands import doctor
 from rllm_gym.envs import TABLE
+from rllm_gym.sandbox import session_process
 from rllm_gym.sandbox.probe import probe_tier
 from rllm_gym.sandbox.tier import Tier
+from tests.sandbox.users import needs
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +61,17 @@ def test_the_sandbox_tier_is_reported_with_the_reason(findings: dict[str, dict[s
         assert "ier A: " in found["detail"]
         assert found["fix"]
     assert (found["status"] == "ok") == probe_tier(Tier.NAMESPACES).works
+
+
+def test_directories_that_programs_share_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel refuses overlays, tier A still works, but its programs can signal with locks."""
+    needs(Tier.NAMESPACES)
+    sources = session_process.sources
+    monkeypatch.setattr(
+        session_process,
+        "sources",
+        lambda names: [(name, text.replace('target, "overlay"', 'target, "unknown"')) for name, text in sources(names)],
+    )
+    found = next(finding for finding in doctor._sandbox() if finding.subject == "sandbox files")
+    assert found.status == "note"
+    assert "/usr" in found.detail

@@ -197,13 +197,31 @@ def test_an_unusable_source_is_an_error_with_its_name(repo):
     assert_all_raise(TaskError, lambda case: prepare(*case), cases)
 
 
-def test_submodules_are_missing_as_in_a_plain_clone(repo):
-    head = git(repo, "rev-parse", "HEAD").strip()
-    git(repo, "update-index", "--add", "--cacheinfo", f"160000,{head},vendor/lib")
-    git(repo, "commit", "-qm", "a submodule")
-    files = files_in(prepare(repo).path)
-    assert "pkg/core.py" in files
-    assert not [path for path in files if path.startswith("vendor")]
+def test_submodules_have_the_files_that_the_clone_has(repo, tmp_path):
+    """As after ``git clone`` with and without ``--recurse-submodules``; no name leads to a repository elsewhere."""
+    lib = tmp_path / "lib"
+    lib.mkdir()
+    git(lib, "init", "-q")
+    (lib / "cases.json").write_text("[1]")
+    git(lib, "add", ".")
+    git(lib, "commit", "-qm", "cases")
+    pinned = git(lib, "rev-parse", "HEAD").strip()
+    (lib / "cases.json").write_text("[2]")
+    git(lib, "commit", "-qam", "later cases")
+    for name, path in (("data", "tests/data"), ("absent", "absent"), ("../../../lib/.git", "outside")):
+        git(repo, "update-index", "--add", "--cacheinfo", f"160000,{pinned},{path}")
+        with (repo / ".gitmodules").open("a") as file:
+            file.write(f'[submodule "{name}"]\n\turl = https://example.com/x.git\n\tpath = {path}\n')
+    git(repo, "add", ".gitmodules")
+    git(repo, "commit", "-qm", "submodules")
+    without = files_in(prepare(repo, git(repo, "rev-parse", "HEAD").strip()).path)
+    assert "pkg/core.py" in without
+    assert not [path for path in without if path.startswith(("tests/data", "absent", "outside"))]
+    git(repo, "commit", "-qm", "the same tree", "--allow-empty")  # its tree is not in memory yet
+    git(repo, "clone", "-q", "--bare", str(lib), str(repo / ".git/modules/data"))
+    tree = prepare(repo)
+    assert tree.read("tests/data/cases.json") == b"[1]"
+    assert not [path for path in files_in(tree.path) if path.startswith(("absent", "outside"))]
 
 
 def test_a_tree_too_large_is_refused(repo, monkeypatch):

@@ -20,6 +20,7 @@ from rllm_gym.envs.swe.checkout import Checkout, prepare
 from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of, timed_tests
 from rllm_gym.envs.swe.environment import environment_for
 from rllm_gym.envs.swe.git_objects import write_bundle
+from rllm_gym.envs.swe.own_checks import expand_checks
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.grading.swe import (
     RepositoryTests,
@@ -133,7 +134,7 @@ def task_from_commit(
         "statement_from": "commit" if statement is None else "given",
         "repo": str(Path(os.path.realpath(os.path.expanduser(repo)))),
         "base_commit": fix.parent,
-        "hidden_tests": dict(fix.tests),
+        "hidden_tests": dict(builder.tests.hidden_tests),
         "fail_to_pass": found.fail_to_pass,
         "pass_to_pass": found.pass_to_pass,
         "commit": fix.commit,
@@ -493,9 +494,27 @@ class _TaskBuilder:
         Raises:
             TaskError: None can be graded in this way. What mutated tests can grade is too weak for training.
         """
-        trace, problems = await observe_solution(
-            self.pool, self.base.path, self.fix.fix, self._listed(found), runtime=self.runtime
-        )
+        # Checks that other files define can be graded in the tests themselves, if they mean the same there.
+        original, expanded = self.tests, self._with_checks()
+        best: tuple[RepositoryTests, str, dict[str, str]] | None = None
+        for tests in [expanded, original] if expanded != original else [original]:
+            self.tests = tests
+            try:
+                trace, problems = await observe_solution(
+                    self.pool, self.base.path, self.fix.fix, self._listed(found), runtime=self.runtime
+                )
+            except TaskError:
+                if best is None and tests is original:
+                    raise
+                continue
+            if best is None or len(problems) < len(best[2]):
+                best = tests, trace, problems
+            if not problems:
+                break
+        assert best is not None
+        self.tests, trace, problems = best
+        if self.tests is not original:
+            self.report("the checks of other files are expanded in the hidden tests")
         shown = "; ".join(f"{test}: {problem}" for test, problem in list(problems.items())[:_SHOWN])[:1000]
         found.fail_to_pass = [test for test in found.fail_to_pass if test not in problems]
         if not found.fail_to_pass:
@@ -504,6 +523,15 @@ class _TaskBuilder:
             self.report(f"{len(problems)} tests to fix cannot be graded outside the sandbox, omitted: {shown}")
         self.tests = replace(self.tests, trace=trace)
         self.trace = trace
+
+    def _with_checks(self) -> RepositoryTests:
+        """Return the tests with the checks that other files define expanded in those of the commit."""
+        root = prepare(self.repo, self.fix.commit).path
+        hidden = {
+            path: expand_checks(text, path, root) if path.endswith(".py") else text
+            for path, text in self.tests.hidden_tests.items()
+        }
+        return replace(self.tests, hidden_tests=hidden)
 
     async def _check_unsolved(self, found: _TestGroups, tests: RepositoryTests) -> None:
         """Check that an unchanged tree is rejected; omit tests to keep of which the trace asks more than they test."""

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,8 @@ from rllm_gym.runtime.scratch import scratch_directory
 
 _DEADLINE_S = 300.0
 _MAX_OBJECT = 512 << 20
+_MAX_NESTED = 3
+"""Submodules in submodules."""
 _REVISION = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_./@{}^~+-]{0,200}")
 _SAFE = (
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never"),
@@ -119,19 +121,44 @@ class GitSource:
     def entries(self, commit: str) -> Iterator[GitEntry]:
         """Yield everything in the tree of a commit, with its stored content: no filters, no conversion of line ends.
 
-        Submodules are left out.
+        Files of a submodule are included if the clone has its repository (``git clone --recurse-submodules``).
 
         Raises:
             TaskError: The commit is missing, or contains forbidden paths.
         """
-        commit = self.resolve(commit)
+        yield from self._entries(self.resolve(commit), depth=0)
+
+    def _entries(self, commit: str, depth: int) -> Iterator[GitEntry]:
         listing = _git(["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit], self.folder)
         if listing.returncode:
             raise TaskError(f"the tree of {commit} in {self.name!r} cannot be read: {_last_line(listing.stderr)}")
         rows = [_row(row, self.name) for row in listing.stdout.split(b"\0") if row]
-        # A submodule's files are not in the commit; like a plain clone, the tree lacks them.
+        links = [row for row in rows if row[0] == "160000"]
         rows = [row for row in rows if row[0] != "160000"]
         yield from self._contents(rows)
+        for _, pinned, path in links if depth < _MAX_NESTED else ():
+            inner = self._submodule(path, rows)
+            if inner is not None and not _git(["cat-file", "-e", f"{pinned}^{{commit}}"], inner.folder).returncode:
+                for entry in inner._entries(pinned, depth + 1):
+                    yield replace(entry, path=safe_path(f"{path}/{entry.path}"))
+
+    def _submodule(self, path: str, rows: list[tuple[str, str, str]]) -> GitSource | None:
+        """Return the repository of the submodule at ``path``, where ``git submodule`` keeps it, ``None`` if absent."""
+        stated = [row for row in rows if row[2] == ".gitmodules" and row[0] != "120000"]
+        text = next((entry.data.decode("utf-8", "replace") for entry in self._contents(stated)), "")
+        name, section = path, ""
+        for line in text.splitlines():
+            key, _, value = line.strip().partition("=")
+            if line.lstrip().startswith("["):
+                section = line.partition('"')[2].rpartition('"')[0]
+            elif key.rstrip() == "path" and value.strip() == path:
+                name = section
+        # The name is the repository's choice: it must not lead out of the clone.
+        folder = self.folder / "modules" / name
+        inside = self.folder.resolve() / "modules"
+        if not folder.resolve().is_relative_to(inside) or not (folder / "HEAD").is_file():
+            return None
+        return GitSource(folder, f"{self.name}/{path}")
 
     def _contents(self, rows: list[tuple[str, str, str]]) -> Iterator[GitEntry]:
         process = subprocess.Popen(

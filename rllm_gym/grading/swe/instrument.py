@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 import enum
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -97,7 +98,13 @@ class Site:
             return False
         if not all(isinstance(kind, ast.Eq | ast.Is) for kind in self.test.ops):
             return False
-        return not any(isinstance(node, ast.Constant) for node in ast.walk(self.test))
+        return not _has_constant(self.test)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _has_constant(test: ast.expr) -> bool:
+    """Return whether an assertion contains a constant; asked for each of the events of a loop."""
+    return any(isinstance(node, ast.Constant) for node in ast.walk(test))
 
 
 @dataclass(slots=True)
@@ -484,10 +491,11 @@ class _Rewriter:
             if isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom):
                 return statement
             call = value.value if isinstance(value, ast.Await) else value
-            if isinstance(call, ast.Call) and name_of(call) in _RAISES and len(call.args) > 1:
+            place = 2 if "Regex" in name_of(call) else 1
+            if isinstance(call, ast.Call) and name_of(call) in _RAISES and len(call.args) > place:
                 number, _ = self._site(Kind.RAISES, statement)
-                called = ast.Call(call.args[1], call.args[2:], call.keywords)
-                expected = [call.args[0]] if self._recording else []
+                called = ast.Call(call.args[place], call.args[place + 1 :], call.keywords)
+                expected = call.args[:place] if self._recording else []
                 return self._guarded(number, self._recorded(number, [called]), expected)
             asserted = _as_assertion(call) if isinstance(call, ast.Call) else None
             if asserted is None:

@@ -234,6 +234,8 @@ def _object(encoded: Any) -> _Object | None:
             return None
     match more:
         case [dict(view), list(bases)]:
+            if "len()" not in view:  # of an earlier trace: what has no length is not iterated any more
+                view = {key: item for key, item in view.items() if key != "iter()"}
             return _Object(name, content, fields, view, tuple(base for base in bases if isinstance(base, str)))
     return _Object(name, content, fields, {}, ())
 

@@ -230,9 +230,24 @@ def _lstat(name: bytes, directory: int) -> os.stat_result | None:
         return None
 
 
+def _open(name: bytes, flags: int, directory: int) -> int:
+    """Open a name to read it. What was created without the right to read it (``mkdir -m 0``) gets that right."""
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except PermissionError:
+        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            # The descriptor stays with what it was opened for, whatever the name stands for now; a link has no rights.
+            mode = os.fstat(held).st_mode
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | (0o500 if stat.S_ISDIR(mode) else 0o400))
+            return os.open(name, flags, dir_fd=directory)
+        finally:
+            os.close(held)
+
+
 def _content(directory: int, name: bytes, path: str, max_bytes: int) -> bytes:
     # O_NONBLOCK: if a FIFO has replaced the file since the check, opening does not wait for a writer.
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=directory)
+    fd = _open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, directory)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -268,7 +283,7 @@ def _subdirectory(directory: int, name: bytes, path: str) -> Iterator[int]:
         raise FileTooLarge(
             f"the tree is deeper than {MAX_DEPTH} directories or {_PATH_MAX} characters: {path[:60]!r}..."
         )
-    fd = os.open(name, _DIRECTORY, dir_fd=directory)
+    fd = _open(name, _DIRECTORY, directory)
     try:
         yield fd
     finally:

@@ -526,15 +526,16 @@ def main(reading: int, writing: int, owner: int, settings: dict[str, Any]) -> No
     """Serve until the owner closes the connection or ends; the kernel then ends everything in the namespace."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    shared = []
     if settings["view"] is not None:
         from rllm_gym.sandbox.inside import private_files
 
-        private_files.isolate(settings["view"])
+        shared = private_files.isolate(settings["view"])
     syscalls.be_undumpable()
     wire = FrameConnection(reading, writing)
     session = SessionServer(wire, owner, settings)
     try:
-        wire.send({"op": "ready"})
+        wire.send({"op": "ready", "shared": shared})
         session.serve()
     except OwnerGone:
         pass

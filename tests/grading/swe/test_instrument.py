@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TaskError
 from rllm_gym.grading.swe.assertions import Unsupported, evaluate
+from rllm_gym.grading.swe.inside import observer as observers
 from rllm_gym.grading.swe.inside.observer import encode
 from rllm_gym.grading.swe.instrument import Kind, Level, instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
@@ -51,6 +52,7 @@ SECRETS = {
     "def test_a():\n    assert all(part < 4711 for part in price(1))\n": "4711",
     "class TestA:\n    def test_a(self):\n        self.assertAlmostEqual(price(1), 4711, places=2)\n": "4711",
     "class TestA:\n    def test_a(self):\n        self.assertRaises(KeyError, price, 1)\n": "KeyError",
+    "class TestA:\n    def test_a(self):\n        self.assertRaisesRegex(KeyError, '4711', price, 1)\n": "4711",
 }
 
 
@@ -326,6 +328,38 @@ def test_inputs_of_a_check_of_the_repository_are_no_evidence() -> None:
         assert one.conclusive == conclusive, statement
 
 
+def test_a_test_that_sends_too_much_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values would fill the memory of the sandbox, and are dropped in the end."""
+    monkeypatch.setattr(observers, "MAX_TEST_CHARS", 100_000)
+    observer = observers.Observer()
+    for _ in range(200):
+        observer.operands(0, [list(range(40_000))])
+    assert not observer._events
+    assert observer.take() == ["too large"]
+    observer.operands(0, [[1]])
+    assert observer.take() == [[0, [["l", 1]]]]
+
+
+class Bucket:
+    """Reads its source when it is asked for its items, which has no end."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("it would never end")
+
+
+class Shelf(list[int]):
+    def __iter__(self) -> Any:
+        return iter((5, 6))
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_only_what_has_a_length_is_iterated() -> None:
+    assert sent(Bucket())[0] == "O"
+    assert sent(Shelf())[4] == {"len()": 2, "iter()": ["l", 5, 6]}
+
+
 def shown(name: str, fields: dict[str, Any], view: dict[str, Any] | None = None, bases: list[str] | None = None) -> Any:
     """Return an object of a class of the repository as it is sent."""
     return ["O", f"shop:{name}", fields, view or {}, bases or []]
@@ -362,10 +396,12 @@ def test_what_is_only_private_may_be_stored_in_another_way_but_not_left_out() ->
     assert matches(bits, shown("Grid", {"width": 2, "_bits": ["t", 0, 1, 1, 0]}), names)
     for name in ("_cells", "_bits"):
         assert not matches(bits, shown("Grid", {"width": 2, name: ["l", 1, 1, 0, 0]}), names)
-    items = shown("Grid", {"width": 2, "_cells": ["l", 5, 6]}, {"iter()": ["l", 5, 6]})
-    assert matches(items, shown("Grid", {"width": 2, "_low": 5}, {"iter()": ["l", 5, 6]}), names)
-    assert not matches(items, shown("Grid", {"width": 2, "_low": 5}, {"iter()": ["l", 6, 5]}), names)
+    items = shown("Grid", {"width": 2, "_cells": ["l", 5, 6]}, {"len()": 2, "iter()": ["l", 5, 6]})
+    assert matches(items, shown("Grid", {"width": 2, "_low": 5}, {"len()": 2, "iter()": ["l", 5, 6]}), names)
+    assert not matches(items, shown("Grid", {"width": 2, "_low": 5}, {"len()": 2, "iter()": ["l", 6, 5]}), names)
     assert not matches(items, shown("Grid", {"width": 2, "_low": 5}), names)  # its items cannot be seen
+    endless = shown("Grid", {"width": 2}, {"iter()": ["l", 5, 6]})  # in traces of before
+    assert matches(endless, shown("Grid", {"width": 2}), names)
 
 
 def test_an_exception_of_every_class_is_none_of_them() -> None:

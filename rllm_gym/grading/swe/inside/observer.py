@@ -68,6 +68,11 @@ class ValueEncoder:
         self._views = 0
         self._open: list[int] = []
 
+    @property
+    def least(self) -> int:
+        """About the least number of characters that the value has as JSON."""
+        return self._nodes + self._chars
+
     def encode(self, value: Any) -> Any:
         kind = type(value)
         self._nodes += 1
@@ -186,7 +191,8 @@ class ValueEncoder:
         try:
             if type(length) is types.FunctionType:
                 found["len()"] = self._part(length(value))
-            if type(iterate) is types.FunctionType and "__next__" not in members:
+            # What has no length may be endless, or be used up: a bucket of more-itertools reads on until it is killed.
+            if type(iterate) is type(length) is types.FunctionType and "__next__" not in members:
                 items = list(itertools.islice(iterate(value), MAX_ITEMS + 1))
                 if len(items) <= MAX_ITEMS:
                     found["iter()"] = self._part(items, views=1)
@@ -225,10 +231,10 @@ def fields_of(value: Any, kind: type) -> dict[str, Any]:
     return {key: fields[key] for key in sorted(fields)}
 
 
-def encode(value: Any) -> Any:
+def encode(value: Any, encoder: ValueEncoder | None = None) -> Any:
     """Return a value as JSON; ``["!", why]`` if it cannot be encoded."""
     try:
-        return ValueEncoder().encode(value)
+        return (encoder or ValueEncoder()).encode(value)
     except TooLarge:
         return ["!", "too large"]
     except Exception as error:  # a class of the repository may raise anything
@@ -252,10 +258,13 @@ class Observer:
         self._events: list[Any] = []
         self._swallowed = 0
         self._chars = 0
+        self._least = 0
+        """About the least number of characters that the events of this test have."""
 
     def take(self) -> list[Any]:
         events, self._events, self._swallowed = self._events, [], 0
-        chars = len(json.dumps(events))
+        least, self._least = self._least, 0
+        chars = len(json.dumps(events)) if least <= MAX_TEST_CHARS else least
         if chars > MAX_TEST_CHARS or self._chars + chars > MAX_RUN_CHARS:
             return ["too large"]
         self._chars += chars
@@ -263,7 +272,10 @@ class Observer:
 
     def operands(self, site: int, values: list[Any], whole: Callable[[list[Any]], Any] | None = None) -> None:
         """Record the operands of an assertion. ``whole``: evaluates it here, where only the product's classes can."""
-        event: list[Any] = [site, [encode(value) for value in values]]
+        if self._least > MAX_TEST_CHARS:  # what is never sent is not kept: it could be gigabytes
+            self._events.clear()
+            return
+        event: list[Any] = [site, [self._encoded(value) for value in values]]
         if whole is not None:
             try:
                 event.append(encode(bool(whole(values))))
@@ -271,6 +283,13 @@ class Observer:
                 self._events.append(["x", site, encode_error(error)])
                 return
         self._events.append(event)
+
+    def _encoded(self, value: Any) -> Any:
+        encoder = ValueEncoder()
+        encoded = encode(value, encoder)
+        if type(encoded) is not list or encoded[0] != "!":
+            self._least += encoder.least
+        return encoded
 
     def guard(self, site: int, *expected: Any) -> Any:
         return StatementGuard(self, site, expected)
