@@ -93,3 +93,21 @@ def test_a_statement_of_another_file_is_not_that_of_the_test() -> None:
     assert check.problem([[1 << 20, [17]]]) == ""
     assert check.problem([[1 << 20, [True]]])
     assert check.problem([[0, [True]]])  # the same number in the other file, which any value satisfies
+
+
+def test_a_value_of_the_test_that_is_computed_inside_is_that_of_the_reference_solution() -> None:
+    texts = {"t.py": f"{HEAD}    assert price(1) == 4 * 4 + 1 + len(str(2))\n"}
+    recorder = TraceRecorder(texts)
+    files = recorder.files()
+    recorder.keep(files, [[0, [18, 18]]])  # as if what follows depended on its evaluation
+    files = recorder.files()
+    trace = recorder.trace(files, [{"t.py::test_a": [[0, [18, 18]]]}] * 2)
+    graded = ObservedFiles(texts, trace.plans, recording=False)
+    assert graded.files["t.py"].sites[0].sent == [0, 1]
+    check = TestCheck(graded, trace.tests["t.py::test_a"], FieldNames(), strict=True)
+    assert check.problem([[0, [18, 18]]]) == ""
+    assert check.problem([[0, [5, 5]]])
+    # Not where it differs from run to run: then it is not known.
+    trace = recorder.trace(files, [{"t.py::test_a": [[0, [at, at]]]} for at in (18, 19)])
+    check = TestCheck(graded, trace.tests["t.py::test_a"], FieldNames(), strict=True)
+    assert check.problem([[0, [5, 5]]]) == ""
