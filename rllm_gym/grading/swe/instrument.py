@@ -379,9 +379,9 @@ def is_built(node: ast.expr, scope: Scope, own: Collection[str]) -> bool:
     """Return whether a value consists of literals and of objects created from them by classes or the file's helpers."""
     match node:
         case ast.JoinedStr():
-            parts = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-            inner: list[ast.expr] = [part.value for part in parts]
-            inner += [part.format_spec for part in parts if part.format_spec is not None]
+            formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+            inner: list[ast.expr] = [part.value for part in formatted]
+            inner += [part.format_spec for part in formatted if part.format_spec is not None]
             return all(is_built(part, scope, own) for part in inner)
         case ast.BinOp():
             return is_built(node.left, scope, own) and is_built(node.right, scope, own)
