@@ -361,7 +361,8 @@ class IssueCalls:
 def choose_examples(name: str, table: dict[str, Any]) -> None:
     """Choose the calls that the issues of mutations show: a fix for only these must not pass all tests to fix.
 
-    A call is preferred if this also holds for the arguments with which it reaches the function that has the bug.
+    This also holds for the arguments with which it reaches the function that has the bug: a mutation whose tests reach
+    that function only with arguments of the issue is dropped.
     """
     calls = IssueCalls(name)
     table["expected"] = run(calls.files, calls.probes, with_tests=False).answers
@@ -370,36 +371,36 @@ def choose_examples(name: str, table: dict[str, Any]) -> None:
         answers = run({**calls.files, **calls.broken(row)}, calls.probes, with_tests=False).answers
         examples = sorted(_examples(answers, table["expected"]), key=lambda example: len(example[1]))
         tests = [table["tests"][place] for place in row["fail_to_pass"]]
-        chosen: list[int] = []
-        for functions in (calls.changed(row), set[tuple[str, str]]()):
-            chosen = [place for place, _ in examples[:2]]
-            if chosen and calls.solve(row, tests, chosen, functions):
-                chosen = []
-                for place, _ in examples:
-                    if len(chosen) < 2 and not calls.solve(row, tests, [*chosen, place], functions):
-                        chosen.append(place)
-            if chosen:
-                break
+        functions = calls.changed(row)
+        chosen = [place for place, _ in examples[:2]]
+        if chosen and calls.solve(row, tests, chosen, functions):
+            chosen = []
+            for place, _ in examples:
+                if len(chosen) < 2 and not calls.solve(row, tests, [*chosen, place], functions):
+                    chosen.append(place)
         if not chosen:
-            print(f"{name}/{row['key']} is dropped: each call that shows it is all its tests need: {examples}")
+            print(
+                f"{name}/{row['key']} is dropped: each call that shows it is all its tests need: {examples}", flush=True
+            )
             continue
-        if not functions:
-            print(f"{name}/{row['key']}: its tests reach the function only with arguments of the issue", flush=True)
         kept.append({**row, "examples": [example for example in examples if example[0] in chosen]})
     table["mutations"] = kept
 
 
 def solved_by_special_cases(name: str, keys: list[str] | None = None) -> list[str]:
-    """Return the mutations, all or those with ``keys``, that a fix solves that only knows the calls of the issue."""
+    """Return the mutations, all or those with ``keys``, that a fix solves that only knows the calls of the issue.
+
+    It knows them as they are written in the issue, and as they reach the function that has the bug.
+    """
     calls, table = IssueCalls(name), table_of(name)
-    return [
-        row["key"]
-        for row in table["mutations"]
-        if (keys is None or row["key"] in keys)
-        and calls.solve(
-            row, [table["tests"][test] for test in row["fail_to_pass"]], [place for place, _ in row["examples"]], set()
+
+    def solved(row: Mapping[str, Any]) -> bool:
+        tests, places = [table["tests"][test] for test in row["fail_to_pass"]], [place for place, _ in row["examples"]]
+        return any(
+            calls.solve(row, tests, places, functions) for functions in (set[tuple[str, str]](), calls.changed(row))
         )
-    ]
+
+    return [row["key"] for row in table["mutations"] if (keys is None or row["key"] in keys) and solved(row)]
 
 
 def _examples(answers: list[str], expected: list[str]) -> list[list[Any]]:

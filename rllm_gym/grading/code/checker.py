@@ -25,7 +25,7 @@ _MAX_ACCEPTED = 100_000
 _FUNCTION = re.compile(r"^def check\s*\(", re.MULTILINE)
 
 _MAIN = """
-import json, sys
+import inspect, json, sys
 from io import StringIO
 
 task = json.load(sys.stdin)
@@ -34,9 +34,16 @@ out, sys.stdout = sys.stdout, StringIO()
 sys.argv = ["checker.py", "input.txt", "expected.txt", "output.txt"]
 sys.path.insert(0, "")
 
+class Unusable(Exception):
+    "It cannot be run, whatever the output."
+
 def by_function(code):
     namespace = {"__name__": "checker"}
-    exec(code, namespace)
+    try:
+        exec(code, namespace)
+        inspect.signature(namespace["check"]).bind("", "", "")
+    except Exception as error:
+        raise Unusable(f"{type(error).__name__}: {error}") from None
     right = namespace["check"](task["stdin"], task["stdout"], task["expected"])
     if isinstance(right, (str, bytes, tuple, list, dict)):
         raise TypeError(f"check() returned {right!r:.80}, and must return True or False")
@@ -53,13 +60,16 @@ def by_script(code):
     # Alone: what stands before or after a score may be quoted from the output.
     return float(sys.stdout.getvalue()) >= 1
 
-right, problem = False, "it refuses the expected output"
+right, problem, usable = False, "it refuses the expected output", True
 try:
     right = (by_function if task["function"] else by_script)(compile(source, "checker.py", "exec", dont_inherit=True))
 except BaseException as error:
     problem = f"{type(error).__name__}: {error}"
+    # Of a local name that has no value: an empty output may cause that.
+    usable = not isinstance(error, (Unusable, SyntaxError, ImportError)) and type(error) is not NameError
 print(file=out)
-print(json.dumps({"nonce": task["nonce"], "right": right, "problem": problem}), file=out, flush=True)
+report = {"nonce": task["nonce"], "right": right, "problem": problem, "usable": usable}
+print(json.dumps(report), file=out, flush=True)
 """
 _accepted: set[bytes] = set()
 """Tests whose expected output their checker has accepted."""
@@ -70,19 +80,20 @@ async def check_output(pool: SandboxPool, checker: str, test: StdioTest, output:
     or runs out of memory, is wrong.
 
     Raises:
-        TaskError: It does not accept the expected output either. That is checked in a process of its own, so an output
-            cannot cause this.
+        TaskError: It does not accept the expected output either; or, if that is empty, which is no answer, it fails on
+            it in a way that has nothing to do with the output: an unknown name or module, invalid Python, a function
+            with other parameters. That is checked in a process of its own, so an output cannot cause this.
     """
     try:
         text = output.decode()
     except UnicodeDecodeError:
         return False
-    if not await _problem(pool, checker, test, text):
+    if not (await _problem(pool, checker, test, text))[0]:
         return True
     key = hashlib.sha256("\0".join((checker, test.stdin, test.stdout)).encode("utf-8", "surrogatepass")).digest()
-    if test.stdout.strip() and key not in _accepted:
-        problem = await _problem(pool, checker, test, test.stdout)
-        if problem:
+    if key not in _accepted:
+        problem, usable = await _problem(pool, checker, test, test.stdout)
+        if problem and (test.stdout.strip() or not usable):
             raise TaskError(f"the checker {checker[:60]!r}... cannot be run: {problem}; correct it")
         if len(_accepted) >= _MAX_ACCEPTED:
             _accepted.clear()
@@ -90,8 +101,8 @@ async def check_output(pool: SandboxPool, checker: str, test: StdioTest, output:
     return False
 
 
-async def _problem(pool: SandboxPool, checker: str, test: StdioTest, text: str) -> str:
-    """Return why a checker does not accept a text; empty if it does."""
+async def _problem(pool: SandboxPool, checker: str, test: StdioTest, text: str) -> tuple[str, bool]:
+    """Return why a checker does not accept a text, empty if it does, and whether that may be due to the text."""
     nonce = secrets.token_hex(16)
     task = {"stdin": test.stdin, "stdout": text, "expected": test.stdout, "nonce": nonce}
     result = await pool.run(
@@ -105,9 +116,9 @@ async def _problem(pool: SandboxPool, checker: str, test: StdioTest, text: str) 
     try:
         report = json.loads(result.stdout.splitlines()[-1])
         if report["nonce"] == nonce:
-            return "" if report["right"] is True else str(report["problem"])
+            return "" if report["right"] is True else str(report["problem"]), report["usable"] is True
     except (ValueError, IndexError, KeyError, TypeError):
         pass
     if result.ended is Ended.EXITED:
-        return f"it ended with exit code {result.exit_code}"
-    return f"it was ended by the {result.ended.value}"
+        return f"it ended with exit code {result.exit_code}", True
+    return f"it was ended by the {result.ended.value}", True

@@ -26,7 +26,14 @@ from rllm_gym.grading.swe.change_filter import allowed_changes
 from rllm_gym.grading.swe.hidden_run import HiddenRun, HiddenRuns, TestLocation
 from rllm_gym.grading.swe.log_parsers import find_parser
 from rllm_gym.grading.swe.mutated_tests import LineSpan
-from rllm_gym.grading.swe.observed_grading import names_in, observe, observed_texts, problems_of, record_trace
+from rllm_gym.grading.swe.observed_grading import (
+    names_in,
+    names_tested,
+    observe,
+    observed_texts,
+    problems_of,
+    record_trace,
+)
 from rllm_gym.grading.swe.suspicious import suspicious_changes
 from rllm_gym.grading.swe.test_run import HiddenTestOutcome, TestRun, TestRunner
 from rllm_gym.grading.swe.trace import ObservedFiles, Trace
@@ -192,7 +199,10 @@ class _Grading:
         listed = {test: runs.id_of(test) for test in self.tests.listed}
         before = await asyncio.to_thread(names_in, self.base)
         to_fix = frozenset(self.tests.fail_to_pass)
-        self.failed = await asyncio.to_thread(problems_of, run, trace, observed, listed, to_fix=to_fix, before=before)
+        tested = await asyncio.to_thread(names_tested, texts)
+        self.failed = await asyncio.to_thread(
+            problems_of, run, trace, observed, listed, to_fix=to_fix, before=before, tested=tested
+        )
         self.passed = set(self.tests.listed) - self.failed.keys()
         if run.broken:
             return run.broken

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import CALLS, TEXT_METHODS, TYPES
-from rllm_gym.grading.swe.taint import Function, Scope, bound_names, column_cells, name_of, parameters, replacing
+from rllm_gym.grading.swe.taint import (
+    VALUE_METHODS,
+    Function,
+    Scope,
+    bound_names,
+    column_cells,
+    name_of,
+    parameters,
+    replacing,
+)
 
 _Replaceable = tuple[Callable[[ast.expr], None], ast.expr]
 """An expression, with what puts another in its place."""
@@ -92,6 +101,41 @@ class Site:
         return [place for place, known in enumerate(self.known) if not known or self.kept]
 
     @property
+    def faced(self) -> frozenset[int]:
+        """Operands of equalities of which no side is independent of the code: only the reference's values tell."""
+        found: set[int] = set()
+        todo: list[ast.AST] = [] if self.test is None or self.varies else [self.test]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+                continue  # it says only that they differ
+            if isinstance(node, ast.Compare) and all(isinstance(kind, ast.Eq | ast.Is) for kind in node.ops):
+                sides = [_operands_in(side) for side in (node.left, *node.comparators)]
+                if all(not all(self.known[place] for place in side) for side in sides):
+                    found.update(place for side in sides for place in side if not self.known[place])
+            todo += ast.iter_child_nodes(node)
+        return frozenset(found)
+
+    @property
+    def searched(self) -> frozenset[int]:
+        """Operands in which the assertion looks for a part: one that is large enough has every part."""
+        found: set[int] = set()
+        for node in ast.walk(self.test) if self.test is not None else ():
+            match node:
+                case ast.Compare():
+                    sides = zip(node.ops, node.comparators)
+                    found.update(
+                        place for kind, side in sides if isinstance(kind, ast.In) for place in _operands_in(side)
+                    )
+                case ast.Call(func=ast.Name("_searches_"), args=[_, text]):
+                    found |= _operands_in(text)
+                case ast.Call(func=ast.Name("any"), args=[part]):
+                    found |= _operands_in(part)
+                case ast.Call(func=ast.Attribute(attr="issuperset" | "isdisjoint", value=value)):
+                    found |= _operands_in(value)
+        return frozenset(found)
+
+    @property
     def compares_own(self) -> bool:
         """Whether both sides of an equality come from the code under test: only the reference's values tell."""
         if not isinstance(self.test, ast.Compare) or self.varies or any(self.known) or len(self.known) < 2:
@@ -105,6 +149,11 @@ class Site:
 def _has_constant(test: ast.expr) -> bool:
     """Return whether an assertion contains a constant; asked for each of the events of a loop."""
     return any(isinstance(node, ast.Constant) for node in ast.walk(test))
+
+
+def _operands_in(node: ast.AST) -> set[int]:
+    names = (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {int(name[2:]) for name in names if re.fullmatch(r"_v\d+", name)}
 
 
 @dataclass(slots=True)
@@ -336,6 +385,17 @@ def expected_side(node: ast.expr, scope: Scope, own: Collection[str]) -> ast.exp
 def is_built(node: ast.expr, scope: Scope, own: Collection[str]) -> bool:
     """Return whether a value consists of literals and of objects created from them by classes or the file's helpers."""
     match node:
+        case ast.JoinedStr():
+            formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+            inner: list[ast.expr] = [part.value for part in formatted]
+            inner += [part.format_spec for part in formatted if part.format_spec is not None]
+            return all(is_built(part, scope, own) for part in inner)
+        case ast.BinOp():
+            return is_built(node.left, scope, own) and is_built(node.right, scope, own)
+        case ast.Subscript():
+            return is_built(node.value, scope, own) and not scope.depends(node.slice)
+        case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in VALUE_METHODS:
+            return all(is_built(part, scope, own) for part in (value, *node.args))
         case ast.Call():
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
             is_class = re.fullmatch(r"_?[A-Z]\w*", name_of(node)) is not None

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 MAX_REFINEMENTS = 4
 
-_NAMES = re.compile(r"^\s*class (\w+)|\.(\w+)|^\s+(\w+)\s*[:=]", re.MULTILINE)
+_NAMES = re.compile(
+    r"^\s*class (\w+)|\.(\w+)|^\s+(\w+)\s*[:=]|^\s+def (__len__|__iter__)\b|property\s+def (\w+)", re.MULTILINE
+)
+_TESTED = re.compile(r"\.(\w+)|(\w+)=(?!=)")
 
 
 def observed_texts(runs: HiddenRuns, tests: RepositoryTests) -> dict[str, str]:
@@ -56,6 +59,7 @@ def problems_of(
     *,
     to_fix: Collection[str],
     before: frozenset[str],
+    tested: frozenset[str],
 ) -> dict[str, str]:
     """Return why each listed test does not pass, inside or outside.
 
@@ -66,12 +70,13 @@ def problems_of(
         listed: The node ids of the tests, by the ids of the task.
         to_fix: Those that the change has to fix.
         before: The names of classes and attributes in the original tree.
+        tested: The attributes and keywords in the hidden tests.
     """
     present: dict[str, set[str]] = {}
     for outcomes in run.outcomes.values():
         for outcome in outcomes:
             collect_fields(list(outcome.observed), present)
-    names = FieldNames(before, present)
+    names = FieldNames(before, present, tested)
     errors = trace.errors()
     now = by_listed_id(run.outcomes, trace)
     found: dict[str, str] = {}
@@ -95,6 +100,11 @@ def problems_of(
     return found
 
 
+def names_tested(texts: Mapping[str, str]) -> frozenset[str]:
+    """Return the attributes and keywords in test files."""
+    return frozenset(match[1] or match[2] for text in texts.values() for match in _TESTED.finditer(text))
+
+
 def names_in(base: Path) -> frozenset[str]:
     """Return the names of classes and attributes that occur in the Python files of a tree."""
     found: set[str] = set()
@@ -106,7 +116,8 @@ def names_in(base: Path) -> frozenset[str]:
                 with path.open("rb") as stream:
                     text = stream.read(MAX_BYTES).decode(errors="replace")
                 found.update(match[match.lastindex or 0] for match in _NAMES.finditer(text))
-    return frozenset(found)
+    shown = {f"{name.strip('_')}()" for name in ("__len__", "__iter__") if name in found}  # as the observer names them
+    return frozenset(found | shown)
 
 
 async def record_trace(

@@ -27,6 +27,8 @@ _IMMUTABLE_CALLS = frozenset(
      "ord", "chr", "Decimal", "Fraction", "date", "datetime", "time", "timedelta", "dedent", "range"}
 )  # fmt: skip
 _TEXT_METHODS = frozenset(dir(str)) | frozenset(dir(bytes))
+VALUE_METHODS = _TEXT_METHODS
+"""Methods of texts and bytes: what they return depends on nothing but the text and their arguments."""
 _SPLITTING = frozenset({"split", "rsplit", "splitlines"})
 _HEADED = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
 Function = ast.FunctionDef | ast.AsyncFunctionDef

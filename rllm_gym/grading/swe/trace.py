@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +30,14 @@ from rllm_gym.grading.swe.observed_values import (
     merged,
     name_of,
     same_class,
+    size_of,
 )
 from rllm_gym.grading.swe.test_source import function_key
 
 _SITES_PER_FILE = 1 << 20
-_VERSION = 2
+_VERSION = 3
 MORE_CHARS = 60
-"""A text that a pattern must match may be this much longer than twice that of the reference solution."""
+"""What is searched for an expected part may be this much longer than twice that of the reference solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class TestTrace:
         values: By position in that order, the operands to know; ``None`` for those that need not be known. For an
             expected exception or warning: its class and pattern, then the classes and the text that were seen.
         conclusive: How many events are compared with something that the code under test cannot read.
+        files: The files of the sites, in the order of their first use.
+        sizes: By position in that order, the size of the values that are searched for an expected part, by operand.
     """
 
     __test__ = False  # not a test class, despite its name
@@ -56,6 +60,8 @@ class TestTrace:
     sites: str
     values: Mapping[int, list[Any]]
     conclusive: int
+    files: tuple[str, ...] = ()
+    sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
 
 UNOBSERVED = TestTrace("", "", {}, -1)
@@ -100,6 +106,8 @@ class Trace:
                 trace.sites,
                 trace.conclusive,
                 {str(place): stored(value) for place, value in trace.values.items()},
+                [stored(path) for path in trace.files],
+                {str(place): stored(list(map(list, sizes.items()))) for place, sizes in trace.sizes.items()},
             ]
             for test, trace in self.tests.items()
         }
@@ -128,8 +136,15 @@ class Trace:
                     for path, plan in plans.items()
                 },
                 {
-                    test: TestTrace(order, sites, {int(place): pool[at] for place, at in known.items()}, conclusive)
-                    for test, (order, sites, conclusive, known) in tests.items()
+                    test: TestTrace(
+                        order,
+                        sites,
+                        {int(place): pool[at] for place, at in known.items()},
+                        conclusive,
+                        tuple(pool[at] for at in paths),
+                        {int(place): dict(pool[at]) for place, at in sizes.items()},
+                    )
+                    for test, (order, sites, conclusive, known, paths, sizes) in tests.items()
                 },
             )
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, RecursionError) as error:
@@ -172,22 +187,40 @@ class ObservedFiles:
             raise ValueError("an event names no statement")
         return path, local, self.files[path].sites[local]
 
+    def order(self, events: Sequence[Any], paths: Sequence[str]) -> list[Any]:
+        """Return the sites of events in order, by their place in one of the files ``paths``.
+
+        In another file, the same number is another statement: one that is easier to satisfy, perhaps.
+        """
+        found: list[Any] = []
+        for item in order_of(events):
+            try:
+                path, local, _ = self.place(None if item is None else item[1])
+                found.append([item[0], paths.index(path), local])
+            except ValueError:
+                found.append("malformed")
+        return found
+
+    def paths_of(self, events: Sequence[Any]) -> tuple[str, ...]:
+        """Return the files of the sites of events, in the order of their first use."""
+        return tuple(dict.fromkeys(self.place(item[1])[0] for item in order_of(events) if item is not None))
+
 
 def digest_of(order: Iterable[object]) -> str:
     return hashlib.sha256(json.dumps(list(order)).encode()).hexdigest()[:16]
 
 
 def order_of(events: Sequence[Any]) -> list[Any]:
-    """Return the sites of events in order, with those that raised marked; malformed events as they are."""
+    """Return the numbers of the sites of events in order, with those that raised marked; ``None``: it is malformed."""
     found: list[Any] = []
     for event in events:
         match event:
             case ["x" | "w" as kind, int(number), *_]:
-                found.append([kind, number % _SITES_PER_FILE])
+                found.append([kind, number])
             case [int(number), list(), *_]:
-                found.append(number % _SITES_PER_FILE)
+                found.append(["", number])
             case _:
-                found.append("malformed")
+                found.append(None)
     return found
 
 
@@ -230,13 +263,13 @@ class TestCheck:
 
     def problem(self, events: Sequence[Any]) -> str:
         """Return why the test does not pass outside; empty if it does."""
-        order = order_of(events)
+        order = self._files.order(events, self._trace.files)
         same = digest_of(order) == self._trace.order
         # The values that are known belong to places in the order.
         self._in_order = bool(self._trace.order) and (same or self._strict)
         for place, event in enumerate(events):
             try:
-                problem = self._event(event, self._trace.values.get(place) if self._in_order else None)
+                problem = self._event(event, place if self._in_order else -1)
             except ValueError as error:
                 problem = str(error)
             except Exception as error:  # a forged event can have any form: it fails the test and no more
@@ -249,7 +282,9 @@ class TestCheck:
             return "less can be compared than with the reference solution"
         return ""
 
-    def _event(self, event: Any, known: list[Any] | None) -> str:
+    def _event(self, event: Any, place: int) -> str:
+        """Return why an event is not as with the reference solution. ``place``: that in its order; -1: none."""
+        known = self._trace.values.get(place)
         match event:
             case ["x", number, [list(kinds), str(text), *_]]:
                 _, _, site = self._files.place(number)
@@ -265,6 +300,8 @@ class TestCheck:
                     return ""
                 if not known:
                     raise ValueError("the class of a warning is not known")
+                if self._strict and size_of(seen) > 2 * self._trace.sizes.get(place, {}).get(0, 0) + MORE_CHARS:
+                    return f"line {site.line}: there are many more warnings than with the reference solution"
                 found = [self._unexpected(list(one[0]), str(one[1]), known, "") for one in seen]
                 self.conclusive += 1
                 return "" if "" in found else f"line {site.line}: no such warning"
@@ -274,7 +311,7 @@ class TestCheck:
                     return f"line {site.line}: nothing was raised"
                 if site.kind is not Kind.ASSERTION:
                     return ""
-                problem = self._assertion(site, operands, whole, known)
+                problem = self._assertion(site, operands, whole, place)
                 return f"line {site.line}: {problem}" if problem else ""
         raise ValueError("an event is malformed")
 
@@ -317,7 +354,8 @@ class TestCheck:
         is_new = bool(self._names.before) and name not in self._names.before and not _builtin_bases(wanted.name)
         return narrower and len(others) <= (1 if is_new else 0)
 
-    def _assertion(self, site: Site, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
+    def _assertion(self, site: Site, operands: list[Any], whole: list[Any], place: int) -> str:
+        known, sizes = self._trace.values.get(place), self._trace.sizes.get(place, {})
         gold = known or [None] * len(site.known)
         if site.level == Level.WHOLE:
             return self._whole(site, operands, whole, known)
@@ -326,6 +364,8 @@ class TestCheck:
         if site.level == Level.STATE:
             return self._state(site, dict(zip(site.sent, operands)), gold)
         sent = dict(zip(site.sent, operands))
+        if self._strict and any(size_of(sent[at]) > 2 * size + MORE_CHARS for at, size in sizes.items()):
+            return "a value that is searched is much larger than with the reference solution"
         values = {}
         try:
             for place in range(len(site.known)):
@@ -333,14 +373,14 @@ class TestCheck:
                     continue
                 if place not in sent and gold[place] is None:
                     return "a value of the test is not known" if self._in_order else ""
-                values[f"_v{place}"] = decode(sent[place] if place in sent else gold[place][0])
+                values[f"_v{place}"] = self._value(site, place, sent, gold)
         except NotPlain as error:
             if _is_inequality(site) and all(place in sent for place in range(len(site.known))):
                 return "" if operands[0] != operands[1] else "two objects are the same"
             return f"{error}, but it is with the reference solution"
         for place, value in sent.items():
             self.conclusive += place in site.evidence and gold[place] is not None and has_content(gold[place][0])
-            own = not self._strict and (site.compares_own or place in site.evidence)
+            own = not self._strict and (place in site.faced or place in site.evidence)
             if (
                 not site.known[place]
                 and not own
@@ -357,6 +397,15 @@ class TestCheck:
             return f"{type(error).__name__}: {error!s:.100}"
         self.conclusive += bool(sent)
         return "" if holds else f"{ast.unparse(site.test)[:200]} is false for {_shown(values)}"
+
+    def _value(self, site: Site, place: int, sent: Mapping[int, Any], gold: Sequence[Any]) -> Any:
+        """Return the value of an operand: one that does not depend on the code is that of the reference solution."""
+        if place not in sent:
+            return decode(gold[place][0])
+        if site.known[place] and gold[place] is not None:
+            with contextlib.suppress(NotPlain):  # it differs from run to run
+                return decode(gold[place][0])
+        return decode(sent[place])
 
     def _whole(self, site: Site, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
         """Evaluate an assertion over objects: true inside, and each operand as with the reference solution."""
@@ -469,8 +518,10 @@ class TraceRecorder:
             again = [run[test] for run in others if test in run]
             steady = all(order_of(run) == order_of(events) for run in again)
             values = self._values(files, events, again) if steady else {}
-            order = order_of(events)
-            traces[test] = TestTrace(digest_of(order) if steady else "", sites_of(order), values, 0)
+            paths = files.paths_of(events)
+            order = files.order(events, paths)
+            sizes = self._sizes(files, [events, *again]) if steady else {}
+            traces[test] = TestTrace(digest_of(order) if steady else "", sites_of(order), values, 0, paths, sizes)
         return Trace(self.plans, traces)
 
     @property
@@ -521,13 +572,30 @@ class TraceRecorder:
                         continue
                     values: list[Any] = []
                     for at, operand in enumerate(operands):
-                        needed = site.known[at] or site.compares_own or site.level >= Level.STATE
+                        needed = site.known[at] or at in site.faced or site.level >= Level.STATE
                         needed = needed or at in site.evidence
                         for run in others:
                             operand = merged(operand, run[place][1][at])
                         values.append([operand] if needed and (operand != ANYTHING or not site.known[at]) else None)
                     if any(value is not None for value in values):
                         found[place] = values
+        return found
+
+    def _sizes(self, files: ObservedFiles, runs: Sequence[Sequence[Any]]) -> dict[int, dict[int, int]]:
+        """Return the largest size of each operand that is searched, and of the warnings, by place in the order."""
+        found: dict[int, dict[int, int]] = {}
+        for events in runs:
+            for place, event in enumerate(events):
+                match event:
+                    case ["w", int(), list(seen), *_]:
+                        sizes = found.setdefault(place, {})
+                        sizes[0] = max(sizes.get(0, 0), size_of(seen))
+                    case [int(number), list(operands), *_]:
+                        site = files.place(number)[2]
+                        for at in site.searched if site.level < Level.STATE else ():
+                            if not site.known[at]:
+                                sizes = found.setdefault(place, {})
+                                sizes[at] = max(sizes.get(at, 0), size_of(operands[at]))
         return found
 
 

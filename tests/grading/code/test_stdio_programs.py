@@ -168,6 +168,28 @@ def test_an_output_neither_satisfies_a_checker_that_it_disturbs_nor_causes_a_fau
     assert [output for output in outputs if graded(pool, f"print({output})", tests).correct] == []
 
 
+def test_without_an_expected_output_a_checker_that_cannot_be_run_is_an_error_of_the_task(pool: SandboxPool) -> None:
+    without = (StdioTest("", ""),)
+    for checker in (
+        "def check(stdin, stdout, expected):\n    return stdot == '7'",
+        "def check(stdout):\n    return True",
+        "import no_such_module\ndef check(stdin, stdout, expected):\n    return True",
+        "1 / 0\ndef check(stdin, stdout, expected):\n    return True",
+        "import no_such_module\nprint(1)",
+    ):
+        with pytest.raises(TaskError, match="cannot be run"):
+            grade_program_sync(pool, "print(7)", StdioTests(without, limits=LIMITS, checker=checker))
+    # An empty output is no answer: the checker may fail on it.
+    for body in (
+        "return int(stdout) == 7",
+        "for line in stdout.splitlines():\n        last = line\n    return last == '7'",
+    ):
+        tests = StdioTests(without, limits=LIMITS, checker=SEVEN + body)
+        assert graded(pool, "print(7)", tests).correct
+        assert not graded(pool, "print('')" if "last" in body else "print('x')", tests).correct
+        assert not graded(pool, "", tests).correct
+
+
 def test_words_are_compared_where_lines_do_not_matter(pool: SandboxPool) -> None:
     tests = StdioTests((StdioTest("", "YES\n1 2\n3.5\nAb"),), limits=LIMITS, checker="tokens", float_tolerance=1e-3)
     assert graded(pool, "print('yes', 1, 2, 3.5001, 'Ab')", tests).correct

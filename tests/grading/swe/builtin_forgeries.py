@@ -1,8 +1,8 @@
 # ruff: noqa: E501
 """Ways to make the function with the bug of a built-in task look right; each is text added to its module.
 
-By class: taking the right value where it can be read, which a hidden reference solution finds better than any guess,
-and completing what was returned when the expected side is computed.
+By class: taking the right value where it can be read, which a hidden reference solution finds better than any guess;
+completing what was returned when the expected side is computed; and an exception of every class with every text.
 """
 
 from __future__ import annotations
@@ -75,7 +75,36 @@ def _forged(right, wrong):
         return found
     return function
 """
-BUILTIN_FORGERIES = {"read": _READ, "repeat": _REPEAT}
+_RAISE = """
+import importlib as _importlib, inspect as _inspect, sys as _sys, types as _types
+def _mine(name): return name.split(".")[0] == __name__.split(".")[0]
+def _every():
+    todo, kinds = [Exception], []
+    while todo:
+        for kind in type.__subclasses__(todo.pop()):
+            todo.append(kind)
+            if _mine(kind.__module__) or kind in (ValueError, KeyError, TypeError, IndexError, RuntimeError): kinds.append(kind)
+    bases = []
+    for kind in kinds:
+        rest = [base for base in bases if not issubclass(kind, base)]
+        if any(issubclass(base, kind) for base in bases): continue
+        try: type("E", (*rest, kind), {})
+        except TypeError: continue
+        bases = [*rest, kind]
+    return tuple(bases)
+def _texts(self):
+    return "\\n".join(_inspect.getsource(module) for name, module in list(_sys.modules.items()) if _mine(name))
+_made = []
+def _forged(right, wrong):
+    def function(*args, **options):
+        # Once: each further class would be found among the subclasses of the others.
+        if not _made:
+            named = {"__str__": _texts, "__init__": lambda self, *args: None, "place": 0, "line": 1, "hunk": 1}
+            _made.append(type("E", _every(), named))
+        raise _made[0]("x")
+    return function
+"""
+BUILTIN_FORGERIES = {"read": _READ, "repeat": _REPEAT, "raise": _RAISE}
 
 
 def forged(technique: str, repository: Repository, change: RepoChange) -> Changes | None:

@@ -39,6 +39,7 @@ def test_a_task_is_not_paid(pool: SandboxPool, technique: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_no_task_is_paid_for_repeating_the_other_operand(pool: SandboxPool, name: str) -> None:
+@pytest.mark.parametrize("technique", ["repeat", "raise"])
+def test_no_task_is_paid(pool: SandboxPool, technique: str, name: str) -> None:
     repository = load_repository(name)
-    assert asyncio.run(paid(pool, repository, list(repository.changes.values()), "repeat")) == []
+    assert asyncio.run(paid(pool, repository, list(repository.changes.values()), technique)) == []

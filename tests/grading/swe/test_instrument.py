@@ -21,7 +21,7 @@ from rllm_gym.grading.swe.inside import observer as observers
 from rllm_gym.grading.swe.inside.observer import encode
 from rllm_gym.grading.swe.instrument import Kind, Level, instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
-from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, digest_of, order_of, sites_of
+from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, digest_of, sites_of
 
 
 def rewritten(body: str, *, head: str = "from shop import price\nimport math, pytest\n") -> str:
@@ -165,6 +165,7 @@ def test_a_field_may_be_missing_only_if_no_object_of_the_class_has_it() -> None:
     assert matches(gold, sent(other), FieldNames(frozenset({"Point"})))
     assert not matches(gold, sent(other), FieldNames(frozenset({"Point", "unit"})))
     assert not matches(gold, sent(other), FieldNames(frozenset({"Point"}), {"Point": {"unit"}}))
+    assert not matches(gold, sent(other), FieldNames(frozenset({"Point"}), {}, frozenset({"unit"})))
     one._cached = 2.5
     del one.unit, other._cached  # type: ignore[attr-defined]
     assert not matches(sent(one), sent(other), FieldNames(frozenset({"Point", "_cached"})))
@@ -260,8 +261,8 @@ def check(events: list[Any]) -> str:
     right = [[0, [2]], ["x", 1, [["builtins:ValueError"], "an x", None]]]
     bases = [f"builtins:{name}" for name in ("ValueError", "Exception", "BaseException", "object")]
     expected = [["T", "builtins:ValueError", bases], "x"]
-    order = order_of(right)
-    trace = TestTrace(digest_of(order), sites_of(order), {1: expected}, 2)
+    order = files.order(right, ["t.py"])
+    trace = TestTrace(digest_of(order), sites_of(order), {1: expected}, 2, ("t.py",))
     return TestCheck(files, trace, FieldNames(), strict=True).problem(events)
 
 
@@ -284,8 +285,8 @@ def test_a_number_that_no_float_can_hold_is_only_wrong() -> None:
     files = ObservedFiles(
         {"t.py": "from shop import a, b\ndef test_a(x):\n    assert a() == b(x)\n"}, {}, recording=False
     )
-    order = order_of([[0, [1.5, 1.5]]])
-    trace = TestTrace(digest_of(order), sites_of(order), {0: [[1.5], [1.5]]}, 1)
+    order = files.order([[0, [1.5, 1.5]]], ["t.py"])
+    trace = TestTrace(digest_of(order), sites_of(order), {0: [[1.5], [1.5]]}, 1, ("t.py",))
     check = TestCheck(files, trace, FieldNames(), strict=True)
     assert check.problem([[0, [1.5, 1.5]]]) == ""
     assert check.problem([[0, [10**400, 10**400]]])
@@ -322,7 +323,8 @@ def test_inputs_of_a_check_of_the_repository_are_no_evidence() -> None:
         site = files.files["t.py"].sites[0]
         operands = ["a" for _ in site.sent]
         event = [0, operands, *([True] if site.level == Level.WHOLE else [])]
-        trace = TestTrace(digest_of([0]), "", {0: [["a"] for _ in site.known]}, 0)
+        order = files.order([event], ["t.py"])
+        trace = TestTrace(digest_of(order), "", {0: [["a"] for _ in site.known]}, 0, ("t.py",))
         one = TestCheck(files, trace, FieldNames(), strict=True)
         assert one.problem([event]) == ""
         assert one.conclusive == conclusive, statement
@@ -394,6 +396,9 @@ def test_what_is_only_private_may_be_stored_in_another_way_but_not_left_out() ->
         assert not matches(gold, shown("Grid", fields), names), fields
     bits = shown("Grid", {"width": 2, "_cells": ["l", 0, 1, 1, 0]})
     assert matches(bits, shown("Grid", {"width": 2, "_bits": ["t", 0, 1, 1, 0]}), names)
+    for more, few in ([*range(9, 13)], True), ([*range(100)], False):
+        everything = shown("Grid", {"width": 2, "_all": ["l", 5, 6, 7, 8, *more]})
+        assert matches(gold, everything, names) is few  # it may hold more, but not everything
     for name in ("_cells", "_bits"):
         assert not matches(bits, shown("Grid", {"width": 2, name: ["l", 1, 1, 0, 0]}), names)
     items = shown("Grid", {"width": 2, "_cells": ["l", 5, 6]}, {"len()": 2, "iter()": ["l", 5, 6]})
@@ -410,9 +415,9 @@ def test_an_exception_of_every_class_is_none_of_them() -> None:
     files = ObservedFiles({"t.py": source}, {}, recording=False)
     odd = ["shop:OddError", "builtins:Exception", "builtins:BaseException", "builtins:object"]
     other = ["shop:NoSuchError", *odd[1:]]
-    order = order_of([["x", 0, [odd, "", None]]])
+    order = files.order([["x", 0, [odd, "", None]]], ["t.py"])
     expected = [["T", "shop:OddError", odd], "odd", odd, "3 is odd"]
-    trace = TestTrace(digest_of(order), sites_of(order), {0: expected}, 1)
+    trace = TestTrace(digest_of(order), sites_of(order), {0: expected}, 1, ("t.py",))
     errors = {"shop:OddError": tuple(odd), "shop:NoSuchError": tuple(other)}
 
     def problem(kinds: list[str], text: str) -> str:
@@ -438,9 +443,14 @@ def test_an_exception_of_every_class_is_none_of_them() -> None:
         ("assert price(1) == some(3)", "price(1)"),
         ("assert price(1) == Price(3)", "price(1)"),
         ("self.assertEqual(price(1).half(), price(3))", "price(1).half()"),
+        ("assert price(1) == f'{HEAD}3'", "price(1)"),
+        ("assert price(1) == HEAD.replace('a', 'b')", "price(1)"),
+        ("assert price(1) == HEAD[2:4]", "price(1)"),
     ],
 )
 def test_what_is_compared_with_is_not_computed_inside(assertion: str, sent: str) -> None:
-    source = f"from shop import Price, price\ndef some(x):\n    return Price(x)\ndef test_a(self):\n    {assertion}\n"
+    source = (
+        f"from shop import HEAD, Price, price\ndef some(x):\n    return Price(x)\ndef test_a(self):\n    {assertion}\n"
+    )
     text = instrument(source, {}, first=0, recording=False).text
     assert f"_a_(0, [{sent}])" in text
