@@ -53,7 +53,6 @@ _MAX_REACHED = 100_000
 _RAISED = object()
 _MAX_EQUALITIES = 1000
 _OTHER_VALUES = 4
-_REVERSED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _MAX_ORDERS = 20
 _PIPES = frozenset({"or", "ror", "rshift", "rrshift", "lshift", "rlshift", "matmul", "rmatmul"})
 """Operators that no test applies to what it expects, to measure a distance."""
@@ -465,15 +464,16 @@ class GuardedPeer(Peer):
         """Return what the program answers; breaks off if its objects come before and after each other.
 
         Some comparisons of many are checked. The question whether the order holds the other way round is asked before
-        or after, at random: a program cannot tell it from the test's, and cannot agree with all that it is asked.
+        or after, at random, about a new object that is made like the left one: so it does not help a program to agree
+        with what it is asked first, or to order objects as they are made.
         """
         self.orders += 1
         if _random.randrange(self.orders) > _MAX_ORDERS:
             return self.ask(operation, left, right)
         first = _random.random() < 0.5
-        reversed_too = first and self._holds(_REVERSED[operation], left, right)
+        reversed_too = first and self._holds(operation, right, self._made_like(left))
         result = self.ask(operation, left, right)
-        if result is not True or not (reversed_too if first else self._holds(_REVERSED[operation], left, right)):
+        if result is not True or not (reversed_too if first else self._holds(operation, right, self._made_like(left))):
             return result
         if operation in ("lt", "gt"):
             raise self._break(f"two objects of {type(left).__name__} are less than each other")
@@ -487,6 +487,21 @@ class GuardedPeer(Peer):
                     raise self._break(f"objects of {type(left).__name__} are in order with whatever they are compared")
                 break
         return result
+
+    def _made_like(self, value: Any) -> Any:
+        """Return a new object of the same class and arguments if the test made it by calling its class."""
+        link = link_of(value)
+        if link is None or link.constructed is None:
+            return value
+        cls, args, kwargs = link.constructed
+        self._unnumbered += 1
+        try:
+            made = self.ask("call", cls, args, kwargs)
+        except Exception:
+            return value
+        finally:
+            self._unnumbered -= 1
+        return made if type(made) is type(value) else value
 
     def _holds(self, operation: str, left: Any, right: Any) -> bool:
         self._unnumbered += 1
