@@ -42,6 +42,11 @@ def is_data(value: Any) -> bool:
     return (type(value).__module__, type(value).__name__) in _DATA
 
 
+def plain_attributes(cls: type) -> dict[str, Any]:
+    """Return the attributes of a class that are data."""
+    return {name: item for name, item in vars(cls).items() if name[:2] != "__" and is_alterable(item)}
+
+
 def attributes_of(value: Any) -> dict[str, Any]:
     """Return the attributes of an object, including those in slots."""
     found = dict(vars(value)) if hasattr(value, "__dict__") else {}
@@ -161,8 +166,8 @@ class ArgumentMutator:
         self._own = own
         self._consistent = consistent
         self._seen: dict[int, Any] = {}
-        self.changed: set[int] = set()
-        """The ids of what was changed."""
+        self.changed: set[int | tuple[int, str]] = set()
+        """The ids of what was changed, and those of classes with the names of attributes."""
 
     def __call__(self, value: Any) -> None:
         if id(value) in self._seen:
@@ -180,6 +185,13 @@ class ArgumentMutator:
             self._array(value)
         elif is_data(value) and kind.__module__ in ("_io", "builtins", "xml.etree.ElementTree"):
             self._data(value)
+        elif isinstance(value, type) and value.__module__ == self._own:
+            for name, item in plain_attributes(value).items():
+                if type(item) in _ATOMS and not self._empty:
+                    setattr(value, name, different_value(item))
+                    self.changed.add((id(value), name))
+                else:
+                    self(item)
         elif kind.__module__ == self._own or is_data(value):
             self._items(value, attributes_of(value), lambda name, item: object.__setattr__(value, name, item))
 

@@ -14,7 +14,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .argument_mutation import (
     ArgumentMutator,
@@ -23,6 +23,7 @@ from .argument_mutation import (
     different_value,
     is_alterable,
     is_data,
+    plain_attributes,
 )
 from .codec import ForbiddenType, Tree
 from .files import Files
@@ -88,11 +89,11 @@ class GuardedPeer(Peer):
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
         self.served = served
         self.files: Files | None = None
-        self._mutation, self._alter, self._detached = mutation, alter, detached
+        self._mutation, self._alter, self.detached = mutation, alter, detached
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._started: dict[int, int] = {}
         self._mutator: ArgumentMutator | None = None
-        self._entered: dict[int, dict[int, Any]] = {}
+        self._entered: dict[int, dict[Any, Any]] = {}
         self._stdin: Any = _STDIN
         self._named: set[type] = set()
         self._num_requests = self._unnumbered = self._depth = 0
@@ -157,7 +158,7 @@ class GuardedPeer(Peer):
             original = sys.stdin is _STDIN
             super().ask("unpatch" if original else "patch", "sys", [], "stdin", *([] if original else [sys.stdin]))
         if operation == "enter":
-            self._entered[id(operands[0])] = self.heap.snapshots()
+            self._entered[id(operands[0])] = self.heap.snapshots() | self._class_data()
         lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
         given = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
         result: Any = _RAISED
@@ -169,6 +170,10 @@ class GuardedPeer(Peer):
                 # A context manager that restores what was there when it was entered makes nothing easier.
                 before = self._entered.pop(id(operands[0]), {})
                 changed = [item for item in changed if not _restored(item[0], before.get(id(item[0])))]
+                now = self._class_data()
+                touched = [
+                    item for item in touched if type(item) is not ClassAttribute or now.get(item) != before.get(item)
+                ]
             if (changed or touched) and len(self.changing_calls) < 10_000:
                 how = "delayed" if given is None else given.kind_of_change(changed, touched, result)
                 self.changing_calls.append((number, how))
@@ -177,8 +182,9 @@ class GuardedPeer(Peer):
                     self.mutation_result = content[:1000]
             if self._mutator is not None and self._mutation is not None and self._mutation[2]:
                 # Of all that the program was ever given, only what it changes from now on matters.
-                items = [*(obj for obj, _ in changed), *touched]
-                self.mutation_changed_inputs |= any(id(item) in self._mutator.changed for item in items)
+                items = {id(item) for item in [*(obj for obj, _ in changed), *touched]}
+                names = {(id(item.cls), item.name) for item in touched if type(item) is ClassAttribute}
+                self.mutation_changed_inputs |= not self._mutator.changed.isdisjoint(items | names)
             if self._depth == 1:
                 self.heap.changed_by_other.clear()
                 self.served.changed.clear()
@@ -188,6 +194,13 @@ class GuardedPeer(Peer):
         if operands and number >= 0 and not polled and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
         return result
+
+    def _class_data(self) -> dict[ClassAttribute, Any]:
+        """Return the data in classes of the test that the program was given, as texts."""
+        classes = [cls for cls, _ in self._exports.values() if self.served.is_own_class(cls)]
+        return {
+            ClassAttribute(cls, name): repr(item) for cls in classes for name, item in plain_attributes(cls).items()
+        }
 
     def _note_lineage(self, number: int, operation: str, operands: tuple[Any, ...], result: Any) -> None:
         """Record which requests the objects of the program depend on."""
@@ -530,7 +543,7 @@ class GuardedPeer(Peer):
     def object_to_tree(self, value: Any) -> Tree:
         if self._mutator is not None and self._mutation is not None and self._mutation[2]:
             self._mutator(value)
-        if self._detached and not isinstance(value, type | BaseException) and self.served.is_own(value):
+        if self.detached and not isinstance(value, type | BaseException) and self.served.is_own(value):
             held = self._copies.get(id(value))
             if held is None:
                 held = self._copies[id(value)] = (value, _copied(value))
@@ -545,6 +558,13 @@ class GuardedPeer(Peer):
             module = base.__module__
             if type(module) is str and (module == "unittest.case" or module.split(".")[0] in _REFUSED_PACKAGES):
                 raise ForbiddenType(f"the test gives the program a {base.__name__} of {module}")
+
+
+class ClassAttribute(NamedTuple):
+    """An attribute of a class of the test that the program sets."""
+
+    cls: type
+    name: str
 
 
 class GivenData:
@@ -700,6 +720,10 @@ class ObjectServer:
             self._check_name(target, name)
             if operation != "getattr":
                 self._check_settable(target, name)
+                if self.is_own_class(target):
+                    self.changed.append(ClassAttribute(target, name))
+                    if self.peer.detached:
+                        return None
         owner = getattr(target, "__self__", target)
         if operation in _CHANGING and self.is_own(owner):
             self.changed.append(owner)
@@ -709,6 +733,9 @@ class ObjectServer:
         """Return whether the test may later check what the program did to this value."""
         kind = type(value)
         return kind.__module__ == self.test_module or issubclass(kind, list | dict | set | bytearray) or is_data(value)
+
+    def is_own_class(self, value: Any) -> bool:
+        return isinstance(value, type) and value.__module__ == self.test_module
 
     def _is_decorated(self, target: Any) -> bool:
         return isinstance(target, type) and target.__module__ == self.test_module and target.__name__ in self.decorated
@@ -751,6 +778,9 @@ class ObjectServer:
 
     def _check_settable(self, target: Any, name: str) -> None:
         kind = type(target)
+        own_class = self.is_own_class(target) and not name.startswith("__")
+        if own_class and (name not in dir(target) or name in plain_attributes(target)):
+            return  # data; what the class does stays the test's
         own = kind.__module__ == self.test_module or is_data(target)
         if name.startswith("__") or isinstance(target, type) or not own:
             raise AttributeError(f"{kind.__name__!r} object attribute {name[:100]!r} is read-only")
