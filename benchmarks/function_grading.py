@@ -110,7 +110,10 @@ def rows(folder: Path) -> dict[str, list[Row]]:
         for kind, text in (("a literal", kept), ("MBPP+ row", plus)):
             tests = FunctionTests("f", text, "assert", limits=LIMITS)
             found[f"{kind} {name}"] = [Row(name, program, tests)] * LITERAL_RUNS
-    return found
+    small = [[[number, number + 1], -1] for number in range(1000)]
+    plus = MBPP_PLUS.format(inputs=small, results=[case[::step] for case, step in small])
+    row = Row("of 1,000 small cases", program, FunctionTests("f", plus, "assert", limits=LIMITS))
+    return found | {"MBPP+ row of 1,000 small cases": [row] * LITERAL_RUNS}
 
 
 def plain(row: Row) -> None:

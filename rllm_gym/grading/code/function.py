@@ -143,7 +143,7 @@ async def _needs_mutation(
 
         "from the start" is other data from the first request on, so that they differ from nothing that the program saw.
         """
-        change = (0, "values", True) if mutation == "from the start" else (call, mutation, delayed)
+        change = (0, "other", True) if mutation == "from the start" else (call, mutation, delayed)
         run, ended = await _run(pool, source, tests, True, False, mutation=change, seed=seed)
         # One that changes nothing now, and passes, does not pass because it changed something.
         changes = change[2] or any(at == call or how == "delayed" for at, how in run.changing_calls)

@@ -79,6 +79,8 @@ def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple)
     if kind in (int, float, str) and _random.random() < 0.7:
         others = [item for item in vocabulary() if type(item) is kind and item != value]
         if kind is str:
+            # Another case of the same letters is the same to many classes.
+            others = [item for item in others if item.casefold() != value.casefold()]
             others = [item for item in others if len(item) == len(value)] or others
         if others:
             return _random.choice(others)
