@@ -126,6 +126,15 @@ def test_a_task_that_cannot_be_graded_is_a_fault_and_no_reward_of_zero(partial):
         assert error.value.kind == "ungradable_task"
 
 
+def test_a_test_that_looks_into_the_programs_process_is_a_fault_when_its_task_is_loaded():
+    for test in ("import dis\nassert list(dis.get_instructions(add))", "assert add.__code__.co_argcount == 2"):
+        with pytest.raises(EnvironmentFault, match="byte code or memory") as error:
+            start(ADD | {"test": test, "public_tests": 0})
+        assert error.value.kind == "ungradable_task"
+    mentioned = ADD | {"test": "assert add(1, 2) == 3, 'see dis, __code__ and co_names'", "public_tests": 0}
+    assert reward_of(mentioned, "def add(a, b):\n    return a + b") == 1.0
+
+
 def test_a_program_cannot_make_a_task_ungradable():
     for program in (
         "import sys\ndef add(a, b):\n    return sys._getframe()",

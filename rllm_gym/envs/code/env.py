@@ -15,7 +15,15 @@ from rllm_gym.envs.code.rows import code_task, row_to_code_task
 from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
 from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.envs.task_selection import choose_tasks
-from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, TestOutcome, grade_program
+from rllm_gym.grading.code import (
+    CodeVerdict,
+    FunctionTests,
+    StdioTest,
+    StdioTests,
+    TestOutcome,
+    grade_program,
+    ungradable_reason,
+)
 from rllm_gym.parsing.program import program_of
 from rllm_gym.sandbox import Ended, Limits, SandboxPool, shared_pool
 
@@ -184,9 +192,9 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
         else:
             # Test code is not divided: the public assertions are separate, and mostly part of it as well.
             self._shown = 0
-            self._all = self._hidden = FunctionTests(
-                data["entry_point"], data["test"], data["test_style"], data["setup"], limits
-            )
+            function_tests = FunctionTests(data["entry_point"], data["test"], data["test_style"], data["setup"], limits)
+            self._check_gradable(task, ungradable_reason(function_tests))
+            self._all = self._hidden = function_tests
             if data["public_tests"]:
                 shown_code = "\n".join(data["public_tests"])
                 self._public = FunctionTests(data["entry_point"], shown_code, "assert", data["setup"], limits)
@@ -235,12 +243,15 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             reason = "" if verdict.correct else verdict.ungradable
         except TaskError as error:
             reason = str(error)
+        self._check_gradable(self.task, reason)
+        return verdict
+
+    def _check_gradable(self, task: Task, reason: str) -> None:
         if reason:
             raise EnvironmentFault(
-                f"task {self.task.task_id!r} cannot be graded: {reason}; remove it from the task set",
+                f"task {task.task_id!r} cannot be graded: {reason}; remove it from the task set",
                 kind="ungradable_task",
             )
-        return verdict
 
     async def _grade_all(self, source: str, tests: StdioTests, reveal: bool) -> CodeVerdict:
         """Grade with all tests, a few at a time, until one uses up its time limit. The remaining tests count as failed:

@@ -22,6 +22,7 @@ claiming equality (``argument_mutation.py``).
 """
 
 from rllm_gym.grading.code.grade import grade_program, grade_program_sync, validate
+from rllm_gym.grading.code.ungradable import ungradable_reason
 from rllm_gym.grading.code.verdict import CodeVerdict, FunctionTests, StdioTest, StdioTests, TestOutcome, TestStyle
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "TestStyle",
     "grade_program",
     "grade_program_sync",
+    "ungradable_reason",
     "validate",
 ]

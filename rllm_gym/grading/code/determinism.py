@@ -9,11 +9,10 @@ import types
 
 _MODULES = frozenset(
     {
-        "__future__", "abc", "array", "bisect", "cmath", "collections", "collections.abc", "copy",
-        "dataclasses", "decimal",
-        "enum", "fractions", "functools", "heapq", "itertools", "json", "math", "numbers", "operator", "re",
-        "statistics",
-        "string", "textwrap", "typing", "unicodedata",
+        "__future__", "abc", "array", "base64", "bisect", "cmath", "collections", "collections.abc", "copy",
+        "dataclasses", "decimal", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "html",
+        "itertools", "json", "math", "numbers", "operator", "re", "statistics", "string", "struct", "textwrap",
+        "typing", "unicodedata", "zlib",
     }
 )  # fmt: skip
 """Modules without functions that read anything but their arguments."""

@@ -15,6 +15,7 @@ from rllm_gym.core import TaskError
 from rllm_gym.grading.code.determinism import may_vary
 from rllm_gym.grading.code.inside.argument_mutation import ALTERATIONS, MUTATIONS
 from rllm_gym.grading.code.relay import ProtocolViolation, Relay, TestReport
+from rllm_gym.grading.code.ungradable import ungradable_reason
 from rllm_gym.grading.code.verdict import TESTS_MEMORY_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, RunningProgram, SandboxPool, Tier
 from rllm_gym.sandbox.runtime import require_pytest
@@ -28,6 +29,9 @@ async def grade_function(
     """Grade a program by test code that calls it. See :func:`rllm_gym.grading.code.grade_program`."""
     if tests.style == "pytest" and pool.tier is not Tier.DOCKER:
         require_pytest()
+    reason = ungradable_reason(tests)
+    if reason:
+        return CodeVerdict((), 0, error=reason, ungradable=reason)
     report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
     if not verdict.correct:
@@ -39,11 +43,11 @@ async def grade_function(
         verdict = await _check_mutated_arguments(pool, source, tests, report, verdict, varies)
     # The answers of a long conversation cannot be guessed.
     lucky = report.believed_equalities or report.changing_calls or report.messages < _MANY_MESSAGES
-    if verdict.correct and varies and lucky:
-        for _ in range(_MAX_AGAIN):
-            verdict = _verdict(*await _run(pool, source, tests, True, show_expected))
-            if not verdict.correct:
-                break
+    again = _MAX_AGAIN if varies and lucky else -(-_MIN_ORDERS // report.orders) - 1 if report.orders else 0
+    for _ in range(again if verdict.correct else 0):
+        verdict = _verdict(*await _run(pool, source, tests, True, show_expected))
+        if not verdict.correct:
+            break
     return verdict
 
 
@@ -135,10 +139,14 @@ async def _needs_mutation(
     delayed = kind == "delayed"
 
     async def passes(mutation: str, seed: int) -> tuple[bool | None, str]:
-        """Return whether it passes with one mutation, and the content or result then; ``None``: nothing was changed."""
-        run, ended = await _run(pool, source, tests, True, False, mutation=(call, mutation, delayed), seed=seed)
+        """Return whether it passes with one mutation, and the content or result then; ``None``: nothing was changed.
+
+        "from the start" is other data from the first request on, so that they differ from nothing that the program saw.
+        """
+        change = (0, "other", True) if mutation == "from the start" else (call, mutation, delayed)
+        run, ended = await _run(pool, source, tests, True, False, mutation=change, seed=seed)
         # One that changes nothing now, and passes, does not pass because it changed something.
-        changes = delayed or any(at == call or how == "delayed" for at, how in run.changing_calls)
+        changes = change[2] or any(at == call or how == "delayed" for at, how in run.changing_calls)
         right = _verdict(run, ended).correct
         return None if right and not (changes and run.mutation_changed_inputs) else right, run.mutation_result
 
@@ -167,7 +175,7 @@ async def _needs_mutation(
 
         return await _nearly_always(one, first)
 
-    return any(await asyncio.gather(*map(mostly, MUTATIONS)))
+    return any(await asyncio.gather(*map(mostly, (*MUTATIONS, "from the start"))))
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
@@ -187,6 +195,9 @@ each if it may do something else in each run."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
+_MIN_ORDERS = 7
+"""How many comparisons by order of the program's objects have to come out right, in several runs if a run has fewer.
+Half of them are asked in the other direction first, so that a program that agrees with the first question fails."""
 _MANY_MESSAGES = 400
 """From how many messages on the tests of a program that leaves them their data are not repeated."""
 _MAX_RESULTS = 5

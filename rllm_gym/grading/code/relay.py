@@ -50,6 +50,8 @@ class TestReport:
     objects depends."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
+    orders: int = 0
+    """How many comparisons by order there were of two objects of the program."""
     unsupported: tuple[str, ...] = ()
     ungradable: str = ""
     messages: int = 0
@@ -151,6 +153,7 @@ class Relay:
                 reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])
                 reported.mutation_result = str(message["mutation_result"])
                 reported.believed_equalities = tuple([int(item) for item in claim] for claim in message["believed"])
+                reported.orders = int(message["orders"])
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])

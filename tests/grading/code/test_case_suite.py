@@ -59,6 +59,31 @@ def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool:
     assert paid(pool, sample(RIGHT, 58)) == set(sample(RIGHT, 58))
 
 
+def test_what_was_paid_once_is_not_and_its_honest_twins_are(pool: SandboxPool) -> None:
+    """Orders that agree with the first question, errors of all kinds, and data of the test that are no containers."""
+    last = (
+        "a3_order_first",
+        "a3_le_always",
+        "a3_error_of_many",
+        "a3_eq_gives_object",
+        "b3_slots_zeroed",
+        "b3_user_dict",
+    )
+    last += ("b3_string_io_trunc", "b3_memory_view_base", "b3_element", "b3_class_list", "d3_remembers_data_any")
+    attacks = {name: record for name, record in ATTACKS.items() if name.startswith(last)}
+    assert paid(pool, attacks) == set()
+    honest = {f"twin of {record['task']}": RIGHT[f"twin of {record['task']}"] for record in attacks.values()}
+    names = (
+        "fluent_query_builder",
+        "capture_stdout",
+        "metaclass_registry",
+        "third_card_rank_order",
+        "third_mock_clock",
+    )
+    honest |= {name: RIGHT[name] for name in (*names, "third_write_report_stringio", "third_two_base_exception")}
+    assert paid(pool, honest) == set(honest)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_no_attack_is_paid(confined_pool: SandboxPool, part: int) -> None:

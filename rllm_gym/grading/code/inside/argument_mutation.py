@@ -6,12 +6,17 @@ asks the program whether two of its objects are equal. Such a test also passes w
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
-import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
+
+from .lazy_random import LazyRandom
+from .peer import is_simple
+from .shared_containers import is_array
 
 MUTATIONS = ("other", "empty")
 """Other values, fewer where there are several, or none."""
@@ -19,13 +24,45 @@ MUTATIONS = ("other", "empty")
 ALTERATIONS = ("all", "first", "last") * 6
 """Which values of a request to change, in order: a single change may leave an object equal by accident."""
 
-_random = random.Random()
 _ATOMS = (int, float, str, bool, bytes, complex, range, type(None))
 _TIMES = (date, datetime, timedelta)
 _MAX_ITEMS = 1000
+_random = LazyRandom()
+_DATA = frozenset(
+    {
+        ("_io", "BytesIO"), ("_io", "StringIO"), ("argparse", "Namespace"), ("builtins", "memoryview"),
+        ("collections", "ChainMap"), ("collections", "UserDict"), ("collections", "UserList"),
+        ("types", "SimpleNamespace"), ("xml.etree.ElementTree", "Element"),
+    }
+)  # fmt: skip
 
 
-def seed(value: int) -> None:
+def is_data(value: Any) -> bool:
+    """Return whether this is an object of the standard library that only holds data, which may change."""
+    return (type(value).__module__, type(value).__name__) in _DATA
+
+
+def plain_attributes(cls: type) -> dict[str, Any]:
+    """Return the attributes of a class that are data."""
+    return {name: item for name, item in vars(cls).items() if name[:2] != "__" and is_alterable(item)}
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, including those in slots."""
+    found = dict(vars(value)) if hasattr(value, "__dict__") else {}
+    for base in type(value).__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if type(slots) is str else slots:
+            descriptor: Any = vars(base).get(name)
+            if type(descriptor).__name__ == "member_descriptor":
+                try:
+                    found[name] = descriptor.__get__(value)
+                except AttributeError:  # not set
+                    continue
+    return found
+
+
+def seed(value: int | str) -> None:
     """Choose the same values again in another run."""
     _random.seed(value)
 
@@ -42,6 +79,8 @@ def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple)
     if kind in (int, float, str) and _random.random() < 0.7:
         others = [item for item in vocabulary() if type(item) is kind and item != value]
         if kind is str:
+            # Another case of the same letters is the same to many classes.
+            others = [item for item in others if item.casefold() != value.casefold()]
             others = [item for item in others if len(item) == len(value)] or others
         if others:
             return _random.choice(others)
@@ -78,7 +117,9 @@ def different_value(value: Any, vocabulary: Callable[[], Sequence[Any]] = tuple)
         return value + _random.randrange(1, 9)
     if kind in _TIMES:
         return value + timedelta(days=_random.randrange(1, 9), seconds=_random.randrange(9))
-    if hasattr(value, "flat") and is_alterable(value):
+    if kind.__module__ == "numpy" and is_alterable(value):
+        if not is_array(value):
+            return value + kind(_random.randrange(1, 9))
         value = value.copy()
         value.flat[_random.randrange(value.size)] += _random.randrange(1, 9)
         return value
@@ -93,7 +134,7 @@ def is_alterable(value: Any, depth: int = 20) -> bool:
     if kind in (list, tuple, set, frozenset, dict, deque):
         items = itertools.islice(value.values() if kind is dict else value, _MAX_ITEMS)
         return not value or (depth > 0 and any(is_alterable(item, depth - 1) for item in items))
-    return hasattr(value, "flat") and bool(value.size) and value.dtype.kind in "iufc"
+    return kind.__module__ == "numpy" and hasattr(value, "flat") and bool(value.size) and value.dtype.kind in "iufc"
 
 
 def altered_operands(
@@ -119,46 +160,84 @@ class ArgumentMutator:
     Args:
         kind: One of :data:`MUTATIONS`, or ``"values"``: others, of the same number.
         own: Name of the module whose objects are changed too.
+        consistent: A number; data with equal plain content are then changed in the same way.
     """
 
-    def __init__(self, kind: str, own: str) -> None:
+    def __init__(self, kind: str, own: str, consistent: int | None = None) -> None:
         self._empty, self._same_number = kind == "empty", kind == "values"
         self._own = own
+        self._consistent = consistent
         self._seen: dict[int, Any] = {}
-        self.changed: set[int] = set()
-        """The ids of what was changed."""
+        self.changed: set[int | tuple[int, str]] = set()
+        """The ids of what was changed, and those of classes with the names of attributes."""
 
     def __call__(self, value: Any) -> None:
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
+        if self._consistent is not None and type(value) in (list, dict, set, deque) and len(value) <= _MAX_ITEMS:
+            seed(f"{self._consistent} {value!r}" if is_simple(value) else self._consistent)
         kind = type(value)  # a stand-in for an object of the program may call itself a list
         if issubclass(kind, list | dict | set | deque | bytearray):
             self._container(value)
         elif issubclass(kind, tuple | frozenset):
             for item in value:
                 self(item)
-        elif hasattr(value, "fill") and hasattr(value, "dtype"):
+        elif is_array(value):
             self._array(value)
-        elif type(value).__module__ == self._own and hasattr(value, "__dict__"):
-            self._attributes(value, vars(value))
+        elif is_data(value) and kind.__module__ in ("_io", "builtins", "xml.etree.ElementTree"):
+            self._data(value)
+        elif isinstance(value, type) and value.__module__ == self._own:
+            for name, item in plain_attributes(value).items():
+                if type(item) in _ATOMS and not self._empty:
+                    setattr(value, name, different_value(item))
+                    self.changed.add((id(value), name))
+                else:
+                    self(item)
+        elif kind.__module__ == self._own or is_data(value):
+            self._items(value, attributes_of(value), lambda name, item: object.__setattr__(value, name, item))
+
+    def _data(self, value: Any) -> None:
+        self.changed.add(id(value))
+        if isinstance(value, memoryview):
+            if not value.readonly and value.contiguous:
+                value.cast("B")[:] = bytes(0 if self._empty else _random.randrange(256) for _ in range(value.nbytes))
+        elif not hasattr(value, "getvalue"):  # an element of XML
+            if self._empty or len(value):
+                value.clear()
+            else:
+                value.append(copy.copy(value))
+        elif not value.closed:
+            # What is read from its beginning stays so, and what is written stays so as well.
+            at_end = value.tell() == len(value.getvalue())
+            content = value.getvalue()[:0] if self._empty else different_value(value.getvalue())
+            value.seek(0)
+            value.truncate()
+            value.write(content)
+            value.seek(0, 2 if at_end else 0)
 
     def _container(self, value: Any) -> None:
-        if self._empty:
+        if isinstance(value, bytearray):
+            self._bytes(value)
+        elif self._empty:
             if value:
                 self.changed.add(id(value))
             value.clear()
         elif isinstance(value, dict):
-            self._attributes(value, value)
+            self._items(value, value, value.__setitem__)
         elif isinstance(value, set):
             if value:
                 self.changed.add(id(value))
                 value.add(different_value(value.pop()))
-        elif isinstance(value, bytearray):
-            self.changed.add(id(value))
-            value.append(_random.randrange(256))
         else:
             self._sequence(value)
+
+    def _bytes(self, value: Any) -> None:
+        self.changed.add(id(value))
+        value[:] = bytes(0 if self._empty else _random.randrange(256) for _ in value)
+        if not self._same_number:
+            with contextlib.suppress(BufferError):  # a view keeps their number
+                value.append(_random.randrange(256))
 
     def _sequence(self, value: Any) -> None:
         if len(value) > 1 and not self._same_number:
@@ -173,14 +252,14 @@ class ArgumentMutator:
             if self._same_number and type(item) in _ATOMS and _random.random() < 0.5:
                 value[index] = _random.choice(before)
 
-    def _attributes(self, owner: Any, names: dict[Any, Any]) -> None:
-        for name, item in list(names.items()):
+    def _items(self, owner: Any, items: dict[Any, Any], put: Callable[[Any, Any], None]) -> None:
+        for name, item in list(items.items()):
             plain = type(item) in (int, float, str, bool)
             if self._empty and not plain and item is not None:
-                names[name] = None
+                put(name, None)
                 self.changed.add(id(owner))
             elif not self._empty:
-                names[name] = self._different(owner, item)
+                put(name, self._different(owner, item))
 
     def _different(self, owner: Any, item: Any) -> Any:
         if type(item) in (int, float, str, bool):
@@ -190,6 +269,11 @@ class ArgumentMutator:
         return item
 
     def _array(self, value: Any) -> None:
+        if not hasattr(value, "flat"):
+            self.changed.add(id(value))
+            for index, item in enumerate(value):
+                value[index] = type(item)(0) if self._empty else item + 1 if item < 100 else item - 1
+            return
         if not value.size or not value.flags.writeable:
             return
         self.changed.add(id(value))

@@ -9,7 +9,6 @@ Types are checked with ``type(value) is``: an ``int`` subclass with its own ``__
 
 from __future__ import annotations
 
-import binascii
 import math
 import re
 import sys
@@ -92,8 +91,8 @@ class Codec:
         if self._left < 0:
             raise Uncodable(f"a message of more than {MAX_NODES:,} values")
         writer = _WRITERS.get(kind)
-        if writer is not None:
-            return writer(self, value)
+        if writer is not None and (tree := writer(self, value)) is not None:
+            return tree
         tree = self._objects.container_to_tree(value)
         if tree is not None:
             return tree
@@ -167,10 +166,14 @@ def expect(value: Any, *kinds: type) -> Any:
 
 
 def to_base64(data: bytes | bytearray | memoryview) -> str:
+    import binascii  # loading it takes as long as a short program
+
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def from_base64(text: Any) -> bytes:
+    import binascii
+
     return binascii.a2b_base64(expect(text, str), strict_mode=True)
 
 
@@ -189,7 +192,19 @@ def _slice(codec: Codec, value: slice) -> Tree:
     return ["sl", *codec.encode_nested((value.start, value.stop, value.step))]
 
 
-_WRITERS: dict[type, Callable[[Codec, Any], Tree]] = {
+def _write_view(codec: Codec, value: memoryview) -> Tree | None:
+    """Write a view of consecutive bytes. One of a ``bytearray`` stays a view of the shared container."""
+    if value.format != "B" or value.ndim != 1 or not value.contiguous or type(value.obj) not in (bytes, bytearray):
+        return None
+    if type(value.obj) is bytes or not len(value):
+        return ["mv", codec.encode(bytes(value)), 0, len(value)]
+    import ctypes
+
+    start, base = (ctypes.addressof(ctypes.c_char.from_buffer(item)) for item in (value, value.obj))
+    return ["mv", codec.encode(value.obj), start - base, len(value)]
+
+
+_WRITERS: dict[type, Callable[[Codec, Any], Tree | None]] = {
     complex: lambda codec, value: ["c", value.real, value.imag],
     bytes: lambda codec, value: ["b", to_base64(value)],
     tuple: lambda codec, value: ["t", codec.encode_nested(value)],
@@ -201,6 +216,7 @@ _WRITERS: dict[type, Callable[[Codec, Any], Tree]] = {
     type({}.keys()): lambda codec, value: ["dk", codec.encode_nested(value)],
     type({}.values()): lambda codec, value: ["dv", codec.encode_nested(value)],
     type({}.items()): lambda codec, value: ["di", codec.encode_nested(value)],
+    memoryview: _write_view,
     re.Pattern: lambda codec, value: ["re", codec.encode(value.pattern), value.flags],
 }
 
@@ -234,6 +250,13 @@ def _read_pairs(codec: Codec, trees: Any) -> Any:
     return dict(pairs).items()
 
 
+def _read_view(codec: Codec, tree: Any, start: Any, length: Any) -> memoryview:
+    data = expect(codec.decode(tree), bytes, bytearray)
+    if not 0 <= expect(start, int) <= start + expect(length, int) <= len(data):
+        raise MalformedMessage("a view of bytes that are not there")
+    return memoryview(data)[start : start + length]
+
+
 _READERS: dict[str, Callable[..., Any]] = {
     "i": _read_int,
     "s": _read_text,
@@ -248,6 +271,7 @@ _READERS: dict[str, Callable[..., Any]] = {
     "dk": lambda codec, trees: dict.fromkeys(codec.decode_nested(trees)).keys(),
     "dv": lambda codec, trees: dict(enumerate(codec.decode_nested(trees))).values(),
     "di": _read_pairs,
+    "mv": _read_view,
     "re": _read_pattern,
     "@": lambda codec, number: codec.container(number),
     "g": lambda codec, module, name: codec.global_named(module, name),
@@ -302,7 +326,7 @@ def _write_zone(codec: Codec, value: Any) -> Tree | None:
     return ["zone", value.key]
 
 
-_NUMPY_TYPE = re.compile(r"[<>|=](?:[biufc][0-9]{1,2}|\?|[SU][0-9]{1,6}|[mM]8(?:\[[0-9]{0,6}[a-zA-Zμ]{1,7}\])?)")
+_NUMPY_TYPE = r"[<>|=](?:[biufc][0-9]{1,2}|\?|[SU][0-9]{1,6}|[mM]8(?:\[[0-9]{0,6}[a-zA-Zμ]{1,7}\])?)"
 
 
 def numpy_type(text: Any) -> Any:
@@ -311,17 +335,21 @@ def numpy_type(text: Any) -> Any:
     """
     import numpy as np
 
-    if not _NUMPY_TYPE.fullmatch(expect(text, str)):
+    if not re.fullmatch(_NUMPY_TYPE, expect(text, str)):
         raise MalformedMessage(f"a numpy type {text[:40]!r}")
     return np.dtype(text)
 
 
 def _write_numpy(codec: Codec, value: Any) -> Tree | None:
     numpy = sys.modules["numpy"]
-    if isinstance(value, numpy.generic) and type(value) is value.dtype.type and _NUMPY_TYPE.fullmatch(value.dtype.str):
+    if (
+        isinstance(value, numpy.generic)
+        and type(value) is value.dtype.type
+        and re.fullmatch(_NUMPY_TYPE, value.dtype.str)
+    ):
         return ["np", value.dtype.str, to_base64(value.tobytes())]
     if type(value) is numpy.dtype or type(value).__mro__[1:2] == (numpy.dtype,):
-        return ["npt", value.str] if _NUMPY_TYPE.fullmatch(value.str) else None
+        return ["npt", value.str] if re.fullmatch(_NUMPY_TYPE, value.str) else None
     return None
 
 
@@ -439,13 +467,13 @@ _READERS |= {
 # Globals that both sides have under the same name
 
 _HARMLESS_BUILTINS = frozenset(
-    re.findall(
-        r"\w+",
-        "abs all any ascii bin bool bytearray bytes callable chr complex dict divmod enumerate filter float format "
-        "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow print range "
-        "repr reversed round set slice sorted str sum tuple type zip",
-    )
-)
+    {
+        "abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict",
+        "divmod", "enumerate", "filter", "float", "format", "frozenset", "hash", "hex", "int", "isinstance",
+        "issubclass", "iter", "len", "list", "map", "max", "min", "next", "object", "oct", "ord", "pow", "print",
+        "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip",
+    }
+)  # fmt: skip
 _HARMLESS_MODULES = frozenset({"math", "cmath", "typing", "datetime", "decimal", "fractions", "string", "bisect"})
 _HARMLESS_NAMES = frozenset(
     {

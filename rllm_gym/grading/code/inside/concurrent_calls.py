@@ -6,7 +6,6 @@ that another thread of the test can make the call that it waits for.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ class Call:
     """A call that is running or has ended."""
 
     def __init__(self, function: Callable[[], tuple[str, Any]]) -> None:
+        import threading
+
         self._function = function
         self._ended = threading.Event()
         self._outcome: tuple[str, Any] = ("", None)
@@ -50,6 +51,8 @@ class ConcurrentCalls:
         calls = self._threads.get(thread)
         if calls is None:
             calls = self._threads[thread] = SimpleQueue()
+            import threading
+
             threading.Thread(target=self._serve, args=(calls,), daemon=True).start()
         self._calls[thread] = call = Call(function)
         calls.put(call)

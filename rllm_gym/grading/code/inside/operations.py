@@ -6,7 +6,6 @@ import copy
 import math
 import operator
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +94,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "hash": hash,
     "dir": dir,
     "eq": lambda left, right: bool(left == right),
+    "eq object": operator.eq,
+    "ne object": operator.ne,
     "contains": lambda target, item: item in target,
     "getitem": operator.getitem,
     "setitem": operator.setitem,
@@ -106,6 +107,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "signature": _signature,
     "aiter": aiter,
     "isinstance": lambda cls, value: isinstance(value, cls),
+    "issubclass": lambda cls, other: issubclass(other, cls),
     **{name: _special(f"__{name}__") for name in ("get", "set", "delete", "set_name")},
     **BINARY,
 }
@@ -194,6 +196,8 @@ class Operations:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
             return self._loop.run_until_complete(coroutine)
+        import threading
+
         outcome: list[Any] = []
 
         def run() -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import builtins
 import contextlib
 import sys
-import threading
 import time
 import weakref
+from _thread import RLock, allocate_lock
 from collections.abc import Callable
 from json import dumps, loads
 from typing import Any, Protocol
@@ -94,8 +94,9 @@ class Peer:
         self.reports_unused = False
         """Whether the other side keeps stand-ins, and learns which objects nothing else refers to."""
         self._wrapped: weakref.WeakKeyDictionary[Any, Link] = weakref.WeakKeyDictionary()
-        self._turn = threading.Lock()
-        self._alone = threading.RLock()
+        # Importing threading takes as long as a short program.
+        self._turn = allocate_lock()
+        self._alone = RLock()
         """Held from a request to its answer, so that no other thread's request is made within it."""
         self._calls: ConcurrentCalls | None = None
         self._opening = 0
@@ -117,6 +118,9 @@ class Peer:
         """Send a request and return the answer; raises the exception that the other side raises."""
         if self.broken:
             raise ConversationError(self.broken)
+        threading = sys.modules.get("threading")
+        if threading is None or not hasattr(threading, "current_thread"):  # while it is being imported
+            return self._result(self._exchange(operation, operands, None), operation)
         thread = threading.current_thread()
         nested = getattr(thread, NESTED, False)
         concurrent = self.guarded and threading.active_count() > 1 and not nested
@@ -162,6 +166,7 @@ class Peer:
             finally:
                 self._turn.acquire()
             self._send_answer(*outcome)
+            del message, outcome  # which would keep objects of this side
 
     def serve_forever(self) -> None:
         """Answer requests until the channel closes."""
@@ -301,13 +306,13 @@ class Peer:
 
     def container_to_tree(self, value: Any) -> Tree | None:
         kind = type(value)
+        if issubclass(kind, RemoteType):
+            return self._home(value._rllm_class_link)
         if isinstance(kind, RemoteType):
             if isinstance(value, tuple):
                 return ["nt", self._class_to_tree(kind), self._codec.encode_nested(value)]
             link = link_of(value)
             return self._home(link) if link is not None else None
-        if kind is RemoteType:
-            return self._home(value._rllm_class_link)
         tree = self.heap.tree_of(value)
         if tree is None and self._wrapped and kind.__module__ == "builtins" and _weak(value):
             link = self._wrapped.get(value)
@@ -348,6 +353,10 @@ class Peer:
     def check_export(self, value: Any) -> None:
         """Raise :class:`~codec.Uncodable` for objects that the other side must not reference."""
 
+    def allowed_bases(self, bases: tuple[type, ...]) -> tuple[type, ...]:
+        """Return the bases of the stand-in for a class of the other side."""
+        return bases
+
     def is_exported(self, value: Any) -> bool:
         return id(value) in self._export_numbers
 
@@ -378,9 +387,13 @@ class Peer:
             "fields": _fields_of(cls),
             "plain": _plain_base(cls),
             "own_equality": proxies.defines_equality(cls),
+            "is_metaclass": issubclass(cls, type),
+            "names": [name for name, item in vars(cls).items() if self.guarded and _is_public(name, item)][:100],
             "decides_instances": type(type(cls).__instancecheck__) is not type(type.__instancecheck__),
         }
-        return ["X", number, facts, bases]
+        # That of a class may be one of the program; those of the library are no concern of a test.
+        own = type(cls).__module__ == "solution"
+        return ["X", number, facts, bases, self._class_to_tree(type(cls)) if own else None]
 
     def _error_to_tree(self, error: BaseException) -> Tree:
         try:
@@ -402,7 +415,7 @@ class Peer:
         tag, *rest = tree
         if tag == "o" and len(rest) == 1:
             return self.exported(rest[0])
-        if tag == "X" and len(rest) in (1, 3):
+        if tag == "X" and len(rest) in (1, 4):
             return self._class_from_tree(*rest)
         if tag == "x" and len(rest) == 3:
             return self._proxy(*rest)
@@ -416,7 +429,7 @@ class Peer:
             return self._error(*rest)
         raise MalformedMessage("unknown tag")
 
-    def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None) -> RemoteType:
+    def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None, meta: Any = None) -> RemoteType:
         known = self._classes.get(expect(number, int))
         if known is not None:
             return known
@@ -426,8 +439,11 @@ class Peer:
         expect(facts.get("doc"), str, type(None))
         for name in expect(facts.get("methods"), list) + (expect(facts.get("fields"), list, type(None)) or []):
             expect(name, str)
-        base_classes = tuple(self._base(base) for base in expect(bases, list))
-        self._classes[number] = created = proxies.make_class(facts, base_classes, Link(self, number))
+        base_classes = self.allowed_bases(tuple(self._base(base) for base in expect(bases, list)))
+        metaclass = RemoteType if meta is None else self._codec.decode(meta)
+        if not isinstance(metaclass, type) or not issubclass(metaclass, RemoteType):
+            raise MalformedMessage("the class of a class is not one")
+        self._classes[number] = created = proxies.make_class(facts, base_classes, Link(self, number), metaclass)
         return created
 
     def _base(self, tree: Any) -> type:
@@ -559,6 +575,9 @@ class Peer:
             return True
         return self.ask("eq", left, right)
 
+    def expression(self, operation: str, left: Any, right: Any) -> Any:
+        return self.ask(f"{operation} object", left, right)
+
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         return self.ask(operation, left, right, *modulo)
 
@@ -586,6 +605,11 @@ def _weak(value: Any) -> bool:
 
 def _text(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_public(name: Any, item: Any) -> bool:
+    """Return whether a program may ask a class of the test whether it has this."""
+    return type(name) is str and not name.startswith("_") and (callable(item) or hasattr(type(item), "__get__"))
 
 
 _PLAIN_BASES = (bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset)

@@ -48,6 +48,8 @@ class RemoteOperations(Protocol):
 
     def equal(self, left: Any, right: object) -> Any: ...
 
+    def expression(self, operation: str, left: Any, right: Any) -> Any: ...
+
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any: ...
 
     def contains(self, target: Any, item: Any) -> bool: ...
@@ -65,6 +67,7 @@ class Link:
     """The link from a stand-in to its object on the other side, which may drop the object after the link is deleted."""
 
     __slots__ = (
+        "answers",
         "born",
         "constructed",
         "contents",
@@ -94,6 +97,8 @@ class Link:
         """The arguments it was created from, if this side called its class."""
         self.lineage: frozenset[int] = frozenset()
         """The requests of this side, with arguments that can be altered, on which the object depends."""
+        self.answers = False
+        """Whether it is what a class of the program answered to a comparison in place of True or False."""
         self.receiver: Link | None = None
         """The link of the object whose method this is."""
 
@@ -132,6 +137,8 @@ class RemoteType(type):
         link = cls._rllm_class_link
         if link is None:
             raise TypeError(f"{cls.__name__} cannot be created here")
+        if issubclass(cls, RemoteType) and len(args) == 3 and any(isinstance(base, RemoteType) for base in args[1]):
+            return _derive(*args, kwargs)
         return link.peer.construct(cls, args, kwargs)
 
     def __getattr__(cls, name: str) -> Any:
@@ -187,6 +194,12 @@ class RemoteType(type):
         link = cls._rllm_class_link
         decides = link is not None and cls._rllm_facts.get("decides_instances") is True
         return decides and link_of(instance) is None and _ask_type(cls, "isinstance", instance) is True
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        if type.__subclasscheck__(cls, other):
+            return True
+        decides = cls._rllm_class_link is not None and cls._rllm_facts.get("decides_instances") is True
+        return decides and not isinstance(other, RemoteType) and _ask_type(cls, "issubclass", other) is True
 
     # Positional, because a class statement may have a keyword of any name.
     def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> RemoteType:
@@ -373,8 +386,17 @@ class Remote(_Attributes, metaclass=RemoteType):
         return _link(self).peer.equal(self, other)
 
     def __ne__(self, other: object) -> Any:
-        answer = _link(self).peer.equal(self, other)
+        peer = _link(self).peer
+        answer = peer.equal(self, other)
+        if isinstance(answer, Remote):
+            return peer.expression("ne", self, other)
         return answer if answer is NotImplemented else not answer
+
+    def __bool__(self) -> bool:
+        link = _link(self)
+        if link.answers or "__bool__" in type(self)._rllm_facts["methods"]:
+            return link.peer.operate("bool", self) is True
+        return "__len__" not in type(self)._rllm_facts["methods"] or len(self) > 0
 
     def __hash__(self) -> Any:
         link = _link(self)
@@ -524,26 +546,52 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
-def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> RemoteType:
+class _Forwarded:
+    """An attribute of a class of the other side, for code that looks for it in the class."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        peer = _link(obj).peer if obj is not None else owner._rllm_class_link.peer
+        return peer.ask("getattr", owner if obj is None else obj, self._name)
+
+
+class _Documentation:
+    """The documentation of a class, and that of its objects: functions and descriptors have their own."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        link = link_of(obj)
+        return self._text if link is None else link.peer.ask("getattr", obj, "__doc__")
+
+
+def make_class(
+    facts: dict[str, Any], bases: tuple[type, ...], link: Link, metaclass: type[RemoteType] = RemoteType
+) -> RemoteType:
     """Create the stand-in for a class of the other side.
 
     Args:
         facts: ``name``, ``module``, ``doc``, ``methods`` (special ones), ``fields`` of a named tuple.
         bases: Stand-ins of its bases, including builtin exceptions.
         link: The link to the class.
+        metaclass: The stand-in for the class's own class, if the other side defines that.
     """
     names: dict[str, Any] = {
         "__module__": facts["module"],
         "__qualname__": facts["name"],
-        "__doc__": facts["doc"],
+        "__doc__": _Documentation(facts["doc"]),
         "_rllm_class_link": None,
         "_rllm_facts": facts,
         "_rllm_replaced": {},
     }
-    if facts["module"] == "builtins":
-        # For a function: its own documentation, not that of the function type.
-        names["__doc__"] = property(lambda self: _link(self).peer.ask("getattr", self, "__doc__"))
-    if facts["fields"] is not None:
+    if not link.peer.guarded:
+        names |= {name: _Forwarded(name) for name in facts["names"]}
+    if facts["is_metaclass"] is True:
+        bases = (*(base for base in bases if issubclass(base, RemoteType)), RemoteType)
+    elif facts["fields"] is not None:
         bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))
         names["__slots__"] = ()
         names["_rllm_link"] = property(lambda self: link)
@@ -561,7 +609,7 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         names["__slots__"] = ()
         bases = bases or (Remote,)
     try:
-        created = RemoteType(facts["name"], bases, names)
+        created = RemoteType.__new__(metaclass, facts["name"], bases, names)
     except (TypeError, ValueError) as error:
         raise MalformedMessage(f"class {facts['name'][:40]!r} cannot be recreated: {error}") from error
     type.__setattr__(created, "_rllm_class_link", link)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 from .codec import Codec, MalformedMessage, Tree, Uncodable, expect, from_base64, numpy_type, to_base64
@@ -57,6 +58,8 @@ class SharedContainers:
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._reading = 0
         self._gone: set[int] = set()
+        self.on_new: Callable[[Any], None] = lambda value: None
+        """Called for each container of this side before it is sent for the first time."""
         self.changed_by_other: list[tuple[Any, Any]] = []
         """Containers of this side that the other side changed, each with its elements before."""
 
@@ -70,6 +73,7 @@ class SharedContainers:
                 value = self._copy(value)
                 number = self._numbers.get(id(value))
             if number is None:
+                self.on_new(value)
                 number = self._add(value)
         return ["@", number]
 
@@ -146,7 +150,7 @@ class SharedContainers:
             changed = self._entries.get(expect(number, int))
             if changed is None:
                 raise MalformedMessage("change of an unknown container id")
-            if _KINDS.get(type(changed.obj)) != kind and not (kind in ("nd", "array") and _is_array(changed.obj)):
+            if _KINDS.get(type(changed.obj)) != kind and not (kind in ("nd", "array") and is_array(changed.obj)):
                 raise MalformedMessage("a change of a container into another type")
             if number % 2 == self._first:
                 before = changed.snapshot if changed.snapshot is not _MISSING else snapshot_of(changed.obj)
@@ -220,10 +224,10 @@ _KINDS: dict[type, str] = {
 
 def is_container(value: Any) -> bool:
     """Return whether a value is of exactly one of the supported mutable types."""
-    return type(value) in _KINDS or _is_array(value)
+    return type(value) in _KINDS or is_array(value)
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
     kind = type(value)
     module = kind.__module__
     if module == "numpy":

@@ -10,10 +10,10 @@ import ast
 import builtins
 import functools
 import importlib
+import io
 import itertools
 import json
 import os
-import random
 import sys
 import types
 import warnings
@@ -122,6 +122,8 @@ class TestSide:
         served.peer = self.peer
         self.peer.reports_unused = config["weak"]
         self._takes_files = False
+        self._stdout: Any = None
+        self._printed: io.StringIO | None = None
         self._environment: Callable[[], dict[str, Any]] | None = None
         self.peer.attached = self._attached
         self.peer.attach = self._attach
@@ -152,6 +154,7 @@ class TestSide:
                     "mutation_changed_inputs": self.peer.mutation_changed_inputs,
                     "believed": self.peer.believed_equalities,
                     "altered_equality": self.peer.altered_equality,
+                    "orders": self.peer.orders,
                     "unsupported": [item[:300] for item in self.peer.unsupported[:5]],
                     "ungradable": self.peer.ungradable[:300],
                 }
@@ -182,6 +185,7 @@ class TestSide:
             self._seed(self.config["seed"])
         self._adapt_library(self.config["setup"] + self.config["test"])
         self.peer.vocabulary = functools.cache(lambda: _constants([setup, test]))
+        self.peer.test_text = self.config["setup"] + self.config["test"]
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         namespace = module.__dict__
@@ -229,6 +233,8 @@ class TestSide:
 
     def _seed(self, seed: int) -> None:
         """Make this run like others with this seed, except for what the program does."""
+        import random
+
         argument_mutation.seed(seed)
         guard.seed(seed)
         random.seed(seed)
@@ -254,6 +260,10 @@ class TestSide:
     def _attach(self) -> dict[str, Any]:
         names = patched_builtins()
         message: dict[str, Any] = {"patched": names} if names else {}
+        if self._printed is not None and self._printed.tell():
+            message["printed"] = self._printed.getvalue()
+            self._printed.seek(0)
+            self._printed.truncate()
         if self._environment is not None:
             message |= self._environment()
         if self.peer.files is not None:
@@ -266,7 +276,8 @@ class TestSide:
         for name in ("stdout", "stderr"):
             text = message.get(name)
             if type(text) is str:
-                getattr(sys, name).write(text)
+                (self._stdout if name == "stdout" and self._stdout is not None else getattr(sys, name)).write(text)
+        self._redirect(message.get("redirected") is True and ("ask" in message or self.peer.in_context()))
         warned = message.get("warnings")
         for item in warned[:100] if type(warned) is list else ():
             name, text = item if type(item) is list and len(item) == 2 else ("", "")
@@ -276,6 +287,18 @@ class TestSide:
         for item in logged[:1000] if type(logged) is list else ():
             if type(item) is list and [type(part) for part in item] == [str, int, str]:
                 _log(*item)
+
+    def _redirect(self, on: bool) -> None:
+        """Send what the test prints to the program, while the program calls the test, or in a ``with`` block of the
+        program, and has replaced standard output.
+        """
+        if on and self._printed is None:
+            self._stdout, self._printed = sys.stdout, io.StringIO()
+            sys.stdout = self._printed
+        elif not on and self._printed is not None:
+            if sys.stdout is self._printed:
+                sys.stdout = self._stdout
+            self._stdout = self._printed = None
 
     def _adapt_library(self, text: str) -> None:
         """Redirect library functions that tests call for their effect on the program."""
@@ -290,6 +313,8 @@ class TestSide:
         if "monkeypatch" in text and self.config["style"] == "pytest":
             patches.of_pytest()
         if "seed(" in text:
+            import random
+
             random.seed = self._seeding(random.seed, "random")
             if "numpy" in text:
                 import numpy as np
