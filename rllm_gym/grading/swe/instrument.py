@@ -70,7 +70,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(slots=True)
-class Site:
+class RecordedSite:
     """A recorded place of a test file.
 
     Attributes:
@@ -166,12 +166,12 @@ class InstrumentedFile:
     """
 
     text: str
-    sites: list[Site]
+    sites: list[RecordedSite]
 
 
 @dataclass(frozen=True, slots=True)
 class SitePlan:
-    """What the runs of the reference solution showed about a site: see :class:`Site`."""
+    """What the runs of the reference solution showed about a site: see :class:`RecordedSite`."""
 
     level: Level = Level.DEEP
     kept: bool = False
@@ -427,7 +427,7 @@ class _Rewriter:
         self._module = Scope(tree.body, None, {})
         self._own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         self._given = {name: tuple(values) for name, values in _literal_arguments(tree, self._module).items()}
-        self.sites: list[Site] = []
+        self.sites: list[RecordedSite] = []
 
     def rewrite(self) -> None:
         functions = [node for node in ast.walk(self._tree) if isinstance(node, Function)]
@@ -465,10 +465,10 @@ class _Rewriter:
 
     # Statements
 
-    def _site(self, kind: Kind, statement: ast.stmt) -> tuple[int, Site]:
+    def _site(self, kind: Kind, statement: ast.stmt) -> tuple[int, RecordedSite]:
         number = len(self.sites)
         planned = self._plan.get(number, SitePlan())
-        site = Site(kind, level=planned.level, kept=planned.kept, line=statement.lineno)
+        site = RecordedSite(kind, level=planned.level, kept=planned.kept, line=statement.lineno)
         self.sites.append(site)
         return self._first + number, site
 
@@ -603,7 +603,7 @@ class _Rewriter:
         return self._guarded(number, self._recorded(number, [value]))
 
     def _taken_apart(
-        self, test: ast.expr, original: ast.expr | None, site: Site, scope: Scope
+        self, test: ast.expr, original: ast.expr | None, site: RecordedSite, scope: Scope
     ) -> tuple[ast.expr, list[ast.expr], list[ast.expr]]:
         if site.level == Level.STATE:
             expected = expected_side(test, scope, self._own)

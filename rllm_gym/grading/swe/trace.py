@@ -18,7 +18,7 @@ from typing import Any
 
 from rllm_gym.core import TaskError
 from rllm_gym.grading.swe.assertions import Unsupported, evaluate, searches
-from rllm_gym.grading.swe.instrument import InstrumentedFile, Kind, Level, Site, SitePlan, instrument
+from rllm_gym.grading.swe.instrument import InstrumentedFile, Kind, Level, RecordedSite, SitePlan, instrument
 from rllm_gym.grading.swe.observed_values import (
     ANYTHING,
     ClassRef,
@@ -174,7 +174,7 @@ class ObservedFiles:
     def texts(self) -> dict[str, str]:
         return {path: file.text for path, file in self.files.items()}
 
-    def place(self, number: object) -> tuple[str, int, Site]:
+    def place(self, number: object) -> tuple[str, int, RecordedSite]:
         """Return file, number and site of an event.
 
         Raises:
@@ -354,7 +354,7 @@ class TestCheck:
         is_new = bool(self._names.before) and name not in self._names.before and not _builtin_bases(wanted.name)
         return narrower and len(others) <= (1 if is_new else 0)
 
-    def _assertion(self, site: Site, operands: list[Any], whole: list[Any], place: int) -> str:
+    def _assertion(self, site: RecordedSite, operands: list[Any], whole: list[Any], place: int) -> str:
         known, sizes = self._trace.values.get(place), self._trace.sizes.get(place, {})
         gold = known or [None] * len(site.known)
         if site.level == Level.WHOLE:
@@ -398,7 +398,7 @@ class TestCheck:
         self.conclusive += bool(sent)
         return "" if holds else f"{ast.unparse(site.test)[:200]} is false for {_shown(values)}"
 
-    def _value(self, site: Site, place: int, sent: Mapping[int, Any], gold: Sequence[Any]) -> Any:
+    def _value(self, site: RecordedSite, place: int, sent: Mapping[int, Any], gold: Sequence[Any]) -> Any:
         """Return the value of an operand: one that does not depend on the code is that of the reference solution."""
         if place not in sent:
             return decode(gold[place][0])
@@ -407,7 +407,7 @@ class TestCheck:
                 return decode(gold[place][0])
         return decode(sent[place])
 
-    def _whole(self, site: Site, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
+    def _whole(self, site: RecordedSite, operands: list[Any], whole: list[Any], known: list[Any] | None) -> str:
         """Evaluate an assertion over objects: true inside, and each operand as with the reference solution."""
         if whole != [True]:
             return "it is false"
@@ -423,7 +423,7 @@ class TestCheck:
                 return ""
         return self._state(site, dict(enumerate(operands)), known or [None] * len(operands))
 
-    def _state(self, site: Site, operands: Mapping[int, Any], known: list[Any]) -> str:
+    def _state(self, site: RecordedSite, operands: Mapping[int, Any], known: list[Any]) -> str:
         for place, found in operands.items():
             stored = known[place]
             if stored is not None and not matches(stored[0], found, self._names):
@@ -432,7 +432,7 @@ class TestCheck:
         return ""
 
 
-def _is_inequality(site: Site) -> bool:
+def _is_inequality(site: RecordedSite) -> bool:
     return isinstance(site.test, ast.Compare) and len(site.known) == 2 and isinstance(site.test.ops[0], ast.NotEq)
 
 
@@ -599,7 +599,7 @@ class TraceRecorder:
         return found
 
 
-def _suits(site: Site, operands: list[Any]) -> bool:
+def _suits(site: RecordedSite, operands: list[Any]) -> bool:
     """Return whether an assertion of the reference solution can be evaluated outside over these operands."""
     try:
         values = {f"_v{place}": decode(item) for place, item in enumerate(operands) if place not in site.evidence}
