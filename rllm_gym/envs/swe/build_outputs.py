@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.grading.python_source import parse_python
+
 VERSION = "0.0.0"
 _MAX_BYTES = 1_000_000
 _STATED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*\w+\s*)?=\s*['"]([^'"]+)['"]""", re.MULTILINE)
@@ -109,7 +111,7 @@ def name_and_version(root: Path, project: Mapping[str, Any]) -> tuple[str | None
 def setup_arguments(root: Path) -> dict[str, Any]:
     """Return the arguments of ``setup()`` in ``setup.py`` that are literals, or names of literals."""
     try:
-        tree = ast.parse(read_text(root / "setup.py"))
+        tree = parse_python(read_text(root / "setup.py"))
         known: dict[str, Any] = {}
         found: dict[str, Any] = {}
         for node in ast.walk(tree):

@@ -18,6 +18,7 @@ from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.build_outputs import read_text
 from rllm_gym.envs.swe.git_objects import GitEntry, GitSource, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import file_diff
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe import is_test_path
 from rllm_gym.grading.swe.taint import name_of
 from rllm_gym.sandbox.tree import Changes, TreeFile
@@ -154,7 +155,7 @@ def _checks(text: str) -> Counter[str]:
     """Count the names of tests, the constants, the assertions and the comparisons in a test file."""
     try:
         found: Counter[str] = Counter()
-        todo: list[ast.AST] = [ast.parse(text)]
+        todo: list[ast.AST] = [parse_python(text)]
         while todo:
             node = todo.pop()
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
@@ -183,7 +184,7 @@ def timed_tests(text: str) -> frozenset[str]:
     """
     found = set()
     try:
-        for function in ast.walk(ast.parse(text)):
+        for function in ast.walk(parse_python(text)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test"):
                 nodes = list(ast.walk(function))
                 if any(map(_is_duration, nodes)) and any(map(_is_ordering, nodes)):

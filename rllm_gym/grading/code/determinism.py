@@ -7,6 +7,8 @@ import builtins
 import importlib
 import types
 
+from rllm_gym.grading.python_source import parse_python
+
 _MODULES = frozenset(
     {
         "__future__", "abc", "array", "base64", "bisect", "cmath", "collections", "collections.abc", "copy",
@@ -44,7 +46,7 @@ def may_vary(source: str) -> bool:
     False only if all that it names is known to depend on nothing but its arguments.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     aliases: dict[str, types.ModuleType] = {}

@@ -6,6 +6,7 @@ import ast
 import re
 
 from rllm_gym.grading.code.verdict import FunctionTests
+from rllm_gym.grading.python_source import parse_python
 
 _LOOKED_AT = frozenset(
     {"__closure__", "__code__", "__globals__", "cell_contents", "get_referents", "get_referrers", "getrefcount"}
@@ -22,7 +23,7 @@ def ungradable_reason(tests: FunctionTests) -> str:
         if not _MENTION.search(text):
             continue
         try:
-            tree = ast.parse(text)
+            tree = parse_python(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # reported where it is run
         for node in ast.walk(tree):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 
 from rllm_gym.envs.swe.repositories.catalog import RepoChange, Repository
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.sandbox import Changes, TreeFile
 
 _READ = """
@@ -145,7 +146,7 @@ def _changed(finished: str, broken: str) -> list[str]:
 
 def _functions(source: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for node in ast.parse(source).body:
+    for node in parse_python(source).body:
         if isinstance(node, ast.FunctionDef):
             found[node.name] = ast.dump(node)
         elif isinstance(node, ast.ClassDef):

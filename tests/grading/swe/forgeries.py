@@ -37,7 +37,7 @@ _SEEN = """import ast, builtins, gc, inspect, linecache, os, re, sys, types
 def numbers_of(texts):
     found = []
     for text in texts:
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse_python(text)):
             try: found.append(ast.literal_eval(node))
             except (ValueError, TypeError, SyntaxError): pass
     return found
