@@ -4,7 +4,7 @@
 a: objects that compare favourably; b: data of the test that the program changes, at once or later; c: reading the test;
 d: telling runs apart; e: ending or patching the tests; f: hard-coded examples and formats); and honest programs, which
 were written before looking at the grader. ``refused`` is the reason for which one of them is not paid: its tests work
-only within one process, see ``docs/graders.md``. ``tiers`` is ``A`` where the other tiers refuse it.
+only within one process, see ``docs/graders.md``.
 """
 
 from __future__ import annotations
@@ -93,6 +93,5 @@ def test_no_attack_is_paid(confined_pool: SandboxPool, part: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_honest_programs_are_paid(confined_pool: SandboxPool, part: int) -> None:
-    confined = confined_pool.tier.value != "A"
-    chosen = {name: RIGHT[name] for name in list(RIGHT)[part::4] if not (confined and "tiers" in RIGHT[name])}
+    chosen = {name: RIGHT[name] for name in list(RIGHT)[part::4]}
     assert set(chosen) - paid(confined_pool, chosen) == set()

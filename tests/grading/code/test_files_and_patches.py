@@ -119,7 +119,19 @@ UNNAMED_FILES = [
 ]
 
 
-def test_only_named_files_are_transferred(pool: SandboxPool) -> None:
+def test_a_file_has_the_path_that_the_test_gave_on_every_tier(confined_pool: SandboxPool) -> None:
+    """On tier B each side has directories of its own, and may not open those of the other."""
+    same = "from solution import f\ndef test_a(tmp_path):\n    assert f(tmp_path) == (tmp_path, f'{tmp_path}/a')\n"
+    cases = [
+        (SUM, FunctionTests("f", SUM_TEST, "unittest", limits=LIMITS)),
+        (FOLDER, FunctionTests("f", FOLDER_TEST, "pytest", limits=LIMITS)),
+        ("def f(path): return path, f'{path}/a'", FunctionTests("f", same, "pytest", limits=LIMITS)),
+    ]
+    for verdict in grade_many(confined_pool, cases):
+        assert verdict.correct, verdict
+
+
+def test_only_named_files_are_transferred(confined_pool: SandboxPool) -> None:
     test = """
 import os, tempfile
 def check(candidate):
@@ -133,7 +145,7 @@ def check(candidate):
 """
     for program, expected in UNNAMED_FILES:
         tests = FunctionTests("f", test, "check", limits=LIMITS)
-        verdict = grade_program_sync(pool, program, tests, show_expected=True)
+        verdict = grade_program_sync(confined_pool, program, tests, show_expected=True)
         assert not verdict.correct, program
         assert expected in verdict.outcomes[0].message
         assert expected != "AssertionError" or "another answer" in verdict.outcomes[0].message

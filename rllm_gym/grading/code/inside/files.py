@@ -39,6 +39,38 @@ Location = tuple[str, str]
 """``"work"`` or ``"tmp"``, and a path in it."""
 
 
+class OwnPaths:
+    """Renames the directories of the test to those of the program in messages, where the two have different ones."""
+
+    def __init__(self) -> None:
+        self._work = os.path.realpath(os.getcwd())
+        self._pairs: list[tuple[bytes, bytes]] = []
+
+    def incoming(self, data: bytes) -> bytes:
+        if not self._pairs and (found := re.search(rb'"roots":\["([^"\\]+)","([^"\\]+)"\]', data)):
+            self._pairs = [(other, own.encode()) for other, own in zip(found.groups(), _roots(self._work).values())]
+        for other, own in self._pairs:
+            data = _renamed(data, other, own)
+        return data
+
+    def outgoing(self, data: bytes) -> bytes:
+        for other, own in self._pairs:
+            data = _renamed(data, own, other)
+        return data
+
+
+def _roots(work: str) -> dict[str, str]:
+    import tempfile  # takes longer than a short program
+
+    return {"work": work, "tmp": os.path.realpath(tempfile.gettempdir())}
+
+
+def _renamed(data: bytes, old: bytes, new: bytes) -> bytes:
+    if old == new or old not in data:
+        return data
+    return re.sub(re.escape(old) + rb"(?![\w.-])", lambda match: new, data)
+
+
 class Files:
     """The synchronized files of one side.
 
@@ -47,10 +79,8 @@ class Files:
     """
 
     def __init__(self, *, guarded: bool) -> None:
-        import tempfile
-
         self._guarded = guarded
-        self._roots = {"work": os.path.realpath(os.getcwd()), "tmp": os.path.realpath(tempfile.gettempdir())}
+        self._roots = _roots(os.path.realpath(os.getcwd()))
         self._named: set[Location] = set()
         self._known: dict[Location, Any] = {}
         self._here: Location = ("work", "")
@@ -117,7 +147,8 @@ class Files:
         message: dict[str, Any] = {"files": items} if items else {}
         if not self._guarded:
             return message
-        return message | {"named": sorted(self._named)} | ({"here": here} if moved else {})
+        message |= {"named": sorted(self._named), "roots": list(self._roots.values())}
+        return message | ({"here": here} if moved else {})
 
     def _look(self, location: Location, found: dict[Location, Any]) -> None:
         if len(found) >= MAX_FILES:

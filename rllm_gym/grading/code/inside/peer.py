@@ -111,6 +111,9 @@ class Peer:
         self.attach: Callable[[], dict[str, Any]] = dict
         """Provides additional content of a message: printed text, warnings."""
         self.attached: Callable[[dict[str, Any]], None] = lambda message: None
+        # Change the text of a message before it is sent, and before it is read.
+        self.outgoing: Callable[[bytes], bytes] = lambda data: data
+        self.incoming: Callable[[bytes], bytes] = lambda data: data
 
     # Requests and answers
 
@@ -236,7 +239,8 @@ class Peer:
             ]
         if self.released:
             message["del"], self.released = self.released, []
-        self._transport.send(question, dumps(message, separators=(",", ":"), check_circular=False).encode())
+        data = dumps(message, separators=(",", ":"), check_circular=False).encode()
+        self._transport.send(question, self.outgoing(data))
 
     def _received(self) -> tuple[bool, bytes]:
         try:
@@ -244,7 +248,7 @@ class Peer:
         except EOFError as error:
             raise self._break("the other side ended") from error
         self._bytes_received += len(data)
-        return question, data
+        return question, self.incoming(data)
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:

@@ -15,7 +15,7 @@ import warnings
 from typing import Any
 
 from .channel import FrameChannel
-from .files import Files
+from .files import Files, OwnPaths
 from .operations import Operations
 from .peer import ConversationError, Peer
 from .proxies import defines_equality, methods_of
@@ -124,6 +124,8 @@ class ProgramSide:
         self._environment: dict[str, str | None] = {}
         self._peer.attach = self._attach
         self._peer.attached = self._attached
+        paths = OwnPaths()
+        self._peer.outgoing, self._peer.incoming = paths.outgoing, paths.incoming
         self._patched: frozenset[str] = frozenset()
         for name in ("input", "open", "print"):
             setattr(builtins, name, self._builtin(name, getattr(builtins, name)))
