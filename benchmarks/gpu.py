@@ -326,8 +326,10 @@ def _loss(outputs: TokenOutputs, batch: MicroBatch) -> torch.Tensor:
     return (batch.weight_N * loss_N).sum()
 
 
-def measure_trl(machine: Machine, name: str, shape: Shape, folder: Path, rounds: int) -> UpdateRow:
-    """Measure TRL's update with LoRA on the same sequences: ``compute_loss``, backward, clip, step."""
+def measure_trl(machine: Machine, name: str, shape: Shape, folder: Path, rounds: int) -> list[UpdateRow]:
+    """Measure TRL's update with LoRA on the same sequences: ``compute_loss``, backward, clip, step. Return the fastest
+    of several numbers of sequences at a time; nothing if memory ran out with all of them.
+    """
     import trl
     from datasets import Dataset
     from peft import LoraConfig as PeftConfig
@@ -336,8 +338,8 @@ def measure_trl(machine: Machine, name: str, shape: Shape, folder: Path, rounds:
     rows = rows_of(shape, shape.sizes["vocab_size"])
     ids = torch.tensor([row.sequence.ids for row in rows], device=machine.device)
     sampled = torch.tensor(len(rows) * shape.completion)
-    best: UpdateRow | None = None
-    for size in {min(size, len(rows)) for size in (8, 16, 32)}:
+    measured: list[UpdateRow] = []
+    for size in sorted({min(size, len(rows)) for size in (8, 16, 32)}):
         config = trl.GRPOConfig(
             output_dir=str(folder / "trl"),
             per_device_train_batch_size=size,
@@ -394,14 +396,12 @@ def measure_trl(machine: Machine, name: str, shape: Shape, folder: Path, rounds:
         except torch.cuda.OutOfMemoryError:
             print(f"TRL, {size} sequences at a time: out of memory", flush=True)
         else:
-            row = UpdateRow(name, "lora", f"TRL, {size} at a time", seconds, ids.numel(), ids.numel(), 0.0, peak)
-            best = min(best or row, row, key=lambda row: row.seconds)
+            layout = f"TRL, {size} at a time"
+            measured.append(UpdateRow(name, "lora", layout, seconds, ids.numel(), ids.numel(), 0.0, peak))
+            print(row_of(measured[-1]), flush=True)
         del trainer, model, batches, update
         machine.forget()
-    if best is None:
-        raise SystemExit(f"{name}: TRL ran out of memory with every number of sequences")
-    print(row_of(best), flush=True)
-    return best
+    return sorted(measured, key=lambda row: row.seconds)[:1]
 
 
 def measure_rollout(machine: Machine, shape: Shape, folder: Path) -> float:
@@ -471,7 +471,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 updates += measure_updates(machine, name, shape, Path(folder), tuning, options.rounds)
                 machine.forget()
             if importlib.util.find_spec("trl"):
-                updates.append(measure_trl(machine, name, shape, Path(folder), options.rounds))
+                updates += measure_trl(machine, name, shape, Path(folder), options.rounds)
             speed = measure_rollout(machine, shape, Path(folder))
             machine.forget()
         sequences = shape.prompts * shape.group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samplers.conftest import qwen
 
-from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, TorchSampler, WeightUpdate
+from rllm_gym.samplers import Completion, SamplingParams, SamplingRequest, TorchSampler, WeightUpdate, decode_loop
 from rllm_gym.samplers.cuda_graphs import CudaGraphSteps, rows_bucket, span_bucket
 from rllm_gym.samplers.decode_loop import current_device
 from rllm_gym.samplers.kv_slots import KVSlots
@@ -136,12 +137,19 @@ def test_a_step_that_cannot_be_recorded_runs_without_a_graph(
     assert caplog.text.count("cannot be recorded") == 1
 
 
-def test_the_decoding_thread_records_on_the_gpu_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = []
+def test_the_decoding_thread_records_on_the_gpu_of_its_model(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, threads = [], []
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext(chosen.append(device)))
     with current_device(torch.device("cuda:1")), current_device(torch.device("cpu")):
         pass
     assert chosen == [torch.device("cuda:1")]
+
+    def recorded(device: torch.device) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext(threads.append((threading.current_thread().name, device)))
+
+    monkeypatch.setattr(decode_loop, "current_device", recorded)
+    sample_all(qwen(), tokenizer)
+    assert threads == [("rllm-gym-sampler", torch.device("cpu"))]
 
 
 def test_no_graphs_are_recorded_on_a_cpu() -> None:

@@ -95,6 +95,11 @@ def test_an_embedded_sampler_in_bfloat16_shares_the_base_and_loses_no_update(fol
             assert all(torch.equal(parameter, before[name]) for name, parameter in base.items())
             trained = policy.model.get_base_model().model.layers[1].mlp.down_proj
             served = sampler.model.model.layers[1].mlp.down_proj
+            kinds = []
+            trained.lora_A["default"].register_forward_pre_hook(lambda layer, inputs: kinds.append(inputs[0].dtype))
+            [batch] = make_micro_batches([Row(sequences(1)[0], {})], tokens_per_microbatch=10**6)
+            policy.outputs(batch)
+            assert kinds == [torch.bfloat16]  # PEFT would save a copy in float32
             with torch.no_grad():
                 trained.weight.zero_()  # what is left is the adapter's part
                 states = torch.randn(64, trained.in_features, generator=generator)

@@ -290,10 +290,10 @@ def test_checkpoints_later_than_the_resumed_one_are_removed(tmp_path: Path) -> N
     for step in (1, 2, 3):
         save_checkpoint(tmp_path, step, {"value": step}, keep=3)
     (tmp_path / "step-00000003" / "state.pt").write_bytes(b"torn")
-    save_checkpoint(tmp_path, 2, {"value": "anew"}, keep=3)
+    save_checkpoint(tmp_path, 2, {"value": "new"}, keep=3)
     loaded = load_checkpoint(tmp_path)
     assert loaded is not None
-    assert (loaded.step, loaded.state, loaded.skipped) == (2, {"value": "anew"}, ())
+    assert (loaded.step, loaded.state, loaded.skipped) == (2, {"value": "new"}, ())
 
 
 def test_two_runs_cannot_share_a_folder_and_a_killed_run_releases_it(tmp_path: Path) -> None:

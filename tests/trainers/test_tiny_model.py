@@ -27,7 +27,7 @@ def test_same_arguments_give_the_same_bytes_and_another_seed_other_weights(folde
     architecture = json.loads((folder / "config.json").read_text())["model_type"]
     torch.manual_seed(99)
     before = torch.random.get_rng_state()
-    copy = make_tiny_model(tmp_path / "twin", architecture=architecture)
+    copy = make_tiny_model(tmp_path / "copy", architecture=architecture)
     assert torch.equal(before, torch.random.get_rng_state()), "building a model disturbed the global generator"
     for file in folder.iterdir():
         assert file.read_bytes() == (copy / file.name).read_bytes(), file.name

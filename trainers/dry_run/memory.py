@@ -46,8 +46,8 @@ class SamplerShape:
     Attributes:
         tokens: Tokens of all concurrent conversations.
         limit: Maximum number of bytes of the key-value cache; conversations that do not fit wait.
-        merges: Whether it is the embedded sampler, which merges adapters into its weights and allocates memory as
-            needed. Others allocate the whole limit at the start.
+        merges: Whether it is the embedded sampler, which shares the trainer's base or merges adapters into a copy, and
+            allocates memory as needed. Others allocate the whole limit at the start.
         sets: Number of named weight sets that it serves at a time.
     """
 
@@ -300,8 +300,8 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
     plain = model.get_base_model() if config.tuning != "full" else model
     item = 2 if config.dtype == "bfloat16" else 4
     base = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" not in name)
-    if sampler.merges and shares_base(config, gpu=on_gpu(config.device)):
-        # It has only its own copies of the adapters.
+    shared = sampler.merges and shares_base(config, gpu=on_gpu(config.device))
+    if shared:  # it has only its own copies of the adapters
         base = 0
         adapted = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" in name)
         adapted //= max(1, len(getattr(model, "peft_config", ())))
@@ -318,7 +318,7 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
         # vLLM's share of a GPU holds both weights and cache.
         "sampler's weights": base if sampler.merges or not on_gpu(config.device) else 0,
         # Each additional set stores what differs from the base: the adapted weights, or all.
-        "sampler's unmerged base": adapted if sampler.merges else 0,
+        "sampler's adapters" if shared else "sampler's unmerged base": adapted if sampler.merges else 0,
         "sampler's named weights": (sampler.sets - 1) * (adapted or base) if sampler.merges else 0,
         "sampler's keys and values": min(cache, sampler.limit) if sampler.merges else sampler.limit,
     }

@@ -26,7 +26,7 @@ RECORDS: list[dict[str, Any]] = [
 TASKS = {record["task"]: record for record in RECORDS if "entry" in record and "task" in record}
 ATTACKS = {record["attack"]: record for record in RECORDS if "attack" in record}
 HONEST = {record["honest"]: record for record in RECORDS if "honest" in record}
-RIGHT = {f"twin of {name}": record for name, record in TASKS.items()} | {
+RIGHT = {f"solution of {name}": record for name, record in TASKS.items()} | {
     name: record for name, record in HONEST.items() if "refused" not in record
 }
 
@@ -59,7 +59,7 @@ def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool:
     assert paid(pool, sample(RIGHT, 58)) == set(sample(RIGHT, 58))
 
 
-def test_what_was_paid_once_is_not_and_its_honest_twins_are(pool: SandboxPool) -> None:
+def test_what_was_paid_once_is_not_and_honest_solutions_of_the_same_tests_are(pool: SandboxPool) -> None:
     """Orders that agree with the first question, errors of all kinds, and data of the test that are no containers."""
     last = (
         "a3_order_first",
@@ -72,7 +72,7 @@ def test_what_was_paid_once_is_not_and_its_honest_twins_are(pool: SandboxPool) -
     last += ("b3_string_io_trunc", "b3_memory_view_base", "b3_element", "b3_class_list", "d3_remembers_data_any")
     attacks = {name: record for name, record in ATTACKS.items() if name.startswith(last)}
     assert paid(pool, attacks) == set()
-    honest = {f"twin of {record['task']}": RIGHT[f"twin of {record['task']}"] for record in attacks.values()}
+    honest = {f"solution of {record['task']}": RIGHT[f"solution of {record['task']}"] for record in attacks.values()}
     names = (
         "fluent_query_builder",
         "capture_stdout",

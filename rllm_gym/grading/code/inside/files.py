@@ -47,7 +47,8 @@ class OwnPaths:
         self._pairs: list[tuple[bytes, bytes]] = []
 
     def incoming(self, data: bytes) -> bytes:
-        if not self._pairs and (found := re.search(rb'"roots":\["([^"\\]+)","([^"\\]+)"\]', data)):
+        known = self._pairs or b'"roots":["' not in data  # a pattern takes longer to compile than a short program
+        if not known and (found := re.search(rb'"roots":\["([^"\\]+)","([^"\\]+)"\]', data)):
             self._pairs = [(other, own.encode()) for other, own in zip(found.groups(), _roots(self._work).values())]
         for other, own in self._pairs:
             data = _renamed(data, other, own)
