@@ -13,6 +13,7 @@ import copy
 import enum
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -529,7 +530,9 @@ class _Rewriter:
             if not isinstance(only.value, ast.Yield | ast.YieldFrom):
                 statement.body = [self._recorded(recorded, [only.value])]
         else:
-            statement.body = self._body(statement.body, scope, guarded=guarded and recorded is None)
+            # The code's own context manager has to see the exceptions of its block.
+            own = any(scope.depends(item.context_expr) for item in statement.items)
+            statement.body = self._body(statement.body, scope, guarded=guarded and recorded is None and not own)
         if not guarded or (recorded is not None and len(statement.items) == 1):
             return statement
         number, _ = self._site(Kind.STATEMENT, statement)
@@ -762,18 +765,32 @@ def _parametrized(function: Function, scope: Scope) -> dict[str, bool]:
 
 
 def _literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, list[_Replaceable]]]:
-    """Return the parameters of the file's own helpers that every call gives a literal, by helper and parameter."""
+    """Return the parameters of the file's own helpers that every call gives a literal, by helper and parameter.
+
+    Helpers are functions of the module, and methods with a name that no other function has: ``self.check(text, 3)``.
+    """
     found: dict[str, dict[str, list[_Replaceable]]] = {}
-    helpers = [node for node in tree.body if isinstance(node, Function) and not node.name.startswith("test")]
-    for helper in helpers:
-        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == helper.name]
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func in uses]
+    nodes = list(ast.walk(tree))
+    defined = Counter(node.name for node in nodes if isinstance(node, Function))
+    methods = [part for node in nodes if isinstance(node, ast.ClassDef) for part in node.body]
+    for helper in (*tree.body, *methods):
+        if not isinstance(helper, Function) or helper.name.startswith("test"):
+            continue
+        own = helper not in tree.body
+        uses = [
+            node for node in nodes if helper.name == (getattr(node, "attr", "") if own else getattr(node, "id", ""))
+        ]
+        calls = [node for node in nodes if isinstance(node, ast.Call) and node.func in uses]
         plain = not helper.decorator_list and not helper.args.vararg and not helper.args.kwarg
+        if own:
+            receivers = [node.value for node in uses if isinstance(node, ast.Attribute)]
+            plain = plain and defined[helper.name] == 1 and bool(helper.args.args or helper.args.posonlyargs)
+            plain = plain and all(isinstance(item, ast.Name) and item.id == "self" for item in receivers)
         if not calls or len(calls) != len(uses) or not plain:
             continue
         inner = Scope(helper.body, module, {})
-        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)]
-        for name in parameters(helper):
+        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)][own:]
+        for name in parameters(helper)[own:]:
             place = names.index(name) if name in names else len(names)
             values = [_argument(call, name, place) for call in calls]
             given = [value for value in values if value is not None and _is_literal(value[1])]
