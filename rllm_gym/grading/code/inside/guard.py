@@ -75,6 +75,8 @@ class GuardedPeer(Peer):
             change everything that the program was ever given.
         alter: The number of a request to make with other arguments, which of them to change, and which equality
             matters then: the requests on which one of the two objects depends, and the other does not.
+        probe: Whether to make objects like those of the test, and to ask about these too. Classes that count their
+            objects notice it, so the tests need not pass then.
     """
 
     def __init__(
@@ -85,11 +87,14 @@ class GuardedPeer(Peer):
         detached: bool = False,
         mutation: tuple[int, str, bool] | None = None,
         alter: tuple[int, str, list[int]] | None = None,
+        probe: bool = False,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
+        self._probe = probe
         self.served = served
         self.files: Files | None = None
         self._mutation, self._alter, self.detached = mutation, alter, detached
+        self._altered: tuple[Any, ...] = ()
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._started: dict[int, int] = {}
         self._mutator: ArgumentMutator | None = None
@@ -99,6 +104,10 @@ class GuardedPeer(Peer):
         self._num_requests = self._unnumbered = self._depth = 0
         self.orders = 0
         """How many comparisons by order of two objects of the program there were."""
+        self.claims: dict[str, bool] = {}
+        """By comparison of two objects of the program: whether it was always true. See :meth:`_note_claim`."""
+        self.probed_orders: list[bool] = []
+        """For each order that was probed: whether it shows nothing but which object was made first."""
         self.changing_calls: list[tuple[int, str]] = []
         """The requests during which the program changed data of the test: the number, and how: ``"in_place"``, its
         arguments as functions do that change them in place; ``"levelled"``, in this way, but it emptied one or made
@@ -113,6 +122,8 @@ class GuardedPeer(Peer):
         objects depends, and the other does not."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
+        self.altered_to_same = False
+        """Whether both of its objects were made from the same arguments then: that they are equal shows nothing."""
         self.test_text = ""
         self.vocabulary: Callable[[], Sequence[Any]] = tuple
         """Returns the constants of the test."""
@@ -148,7 +159,7 @@ class GuardedPeer(Peer):
                     mutate(value)
             self.mutation_changed_inputs = bool(mutate.changed) and not self._mutation[2]
         if self._alter is not None and number == self._alter[0] and not polled:
-            operands = altered_operands(self._alter[1], operation, operands, self.vocabulary)
+            operands = self._altered = altered_operands(self._alter[1], operation, operands, self.vocabulary)
         if operation == "getattr" and operands[1] in _METHODS_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
         if self.files is not None and operation in ("call", "set module"):
@@ -248,7 +259,13 @@ class GuardedPeer(Peer):
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = self._num_requests
+        if self._probe and {"__eq__", "__lt__", "__gt__", "__le__", "__ge__"} & set(cls._rllm_facts["methods"]):
+            # So that objects are not made, nor contents seen, in the order of the test.
+            self._decoys(Constructed(cls, args, kwargs), most=_random.randrange(3))
+        self._altered = ()
         created = super().construct(cls, args, kwargs)
+        if self._altered:
+            _, args, kwargs = self._altered
         link = link_of(created)
         if link is not None and type(created) is cls and link.born > before and not isinstance(created, tuple):
             link.named = cls in self._named
@@ -299,6 +316,7 @@ class GuardedPeer(Peer):
         finally:
             self._unnumbered -= 1
         if self._alter is not None and self._requests_of(left, right) == self._alter[2]:
+            self.altered_to_same |= _same_arguments(left, right)
             self.altered_equality = answer is True and self.altered_equality is not False
         return answer
 
@@ -346,12 +364,14 @@ class GuardedPeer(Peer):
         # A class of numbers modulo 7 equals a random number now and then, but not a text.
         if equal and fooled.count(True) > 1:
             raise self.equals_everything(left)
-        if not equal:
-            return False
-        self._believe(left, right)
-        if other.constructed is not None:
-            return self._distinguishes(left, right, lambda _: self._decoys(other.constructed))
-        return link.constructed is None or self._distinguishes(right, left, lambda _: self._decoys(link.constructed))
+        if equal:
+            self._believe(left, right)
+            if self._probe and other.constructed is not None:
+                equal = self._distinguishes(left, right, lambda _: self._decoys(other.constructed, link.constructed))
+            elif self._probe and link.constructed is not None:
+                equal = self._distinguishes(right, left, lambda _: self._decoys(link.constructed))
+        self._note_claim("eq", left, right, equal)
+        return equal
 
     def expression(self, operation: str, left: Any, right: Any) -> Any:
         """Return the object that a class answers with, such as a condition of a query; it has no truth value here."""
@@ -392,6 +412,13 @@ class GuardedPeer(Peer):
         found = dict(zip([at for at, _ in candidates], answers))
         return [found[at] for at in range(len(candidates))]
 
+    def _note_claim(self, operation: str, left: Any, right: Any, answer: Any) -> None:
+        """Record an answer under what the two objects depend on: other objects must make no difference to it."""
+        links = [link_of(left), link_of(right)]
+        key = f"{operation} {[sorted(link.lineage)[-20:] for link in links]}"
+        if type(answer) is bool and (key in self.claims or len(self.claims) < _MAX_EQUALITIES):
+            self.claims[key] = answer and self.claims.get(key, True)
+
     def _believe(self, left: Any, right: object) -> bool:
         requests = self._requests_of(left, right)
         if requests and requests not in self.believed_equalities and len(self.believed_equalities) < _MAX_EQUALITIES:
@@ -407,24 +434,37 @@ class GuardedPeer(Peer):
                 decoys.append(decoy)
         return decoys
 
-    def _decoys(self, constructed: Constructed) -> list[Any]:
-        """Return objects of a class created from other arguments than this one."""
-        cls, args, kwargs = constructed
+    def _decoys(
+        self, constructed: Constructed, equal: Constructed | None = None, *, most: int | None = None
+    ) -> list[Any]:
+        """Return objects of a class created from other arguments than this one, and one that it may be equal to."""
         decoys = []
-        values = [*args, *kwargs.values()]
+        values = [*constructed.args, *constructed.kwargs.values()]
         alterable = [index for index, value in enumerate(values) if is_alterable(value)]
-        for position in [*alterable[:4], None, None]:
-            changed = [
-                different_value(value, self.vocabulary) if position == index or position is None else value
-                for index, value in enumerate(values)
-            ]
-            try:
-                decoy = self.ask("call", cls, tuple(changed[: len(args)]), dict(zip(kwargs, changed[len(args) :])))
-            except Exception:
-                continue
-            if isinstance(decoy, Remote):
-                decoys.append(decoy)
+        for position in [None, None, *alterable[:4]][:most] if alterable else ():
+            for _ in range(_MAX_ROUNDS):  # a class may refuse what its arguments must not be
+                changed = [
+                    different_value(value, self.vocabulary) if position == index or position is None else value
+                    for index, value in enumerate(values)
+                ]
+                same = equal is not None and is_simple(changed) and changed == [*equal.args, *equal.kwargs.values()]
+                decoy = None if same else self._made(constructed, changed)
+                if decoy is not None:
+                    decoys.append(decoy)
+                    break
         return decoys
+
+    def _made(self, constructed: Constructed, values: list[Any]) -> Any:
+        """Return an object of a class created from these arguments; ``None`` if it cannot be."""
+        cls, args, kwargs = constructed
+        self._unnumbered += 1
+        try:
+            made = self.ask("call", cls, tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :])))
+        except Exception:
+            return None
+        finally:
+            self._unnumbered -= 1
+        return made if type(made) is cls else None
 
     def _contents(self, value: Any, base: str) -> Any:
         kinds = {"bool": int, "int": int, "float": float, "complex": complex, "str": str, "bytes": bytes}
@@ -444,6 +484,8 @@ class GuardedPeer(Peer):
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         link = link_of(left)
         piped = operation in _PIPES and type(left) in self._named
+        if operation == "radd" and type(right) is int and right == 0:
+            return self.ask(operation, left, right)  # sum() begins with it, whatever the test expects
         if not isinstance(right, Remote) and (link is None or not link.owned) and not piped:
             plain = type(left)._rllm_facts.get("plain")
             if type(plain) is str:
@@ -477,44 +519,45 @@ class GuardedPeer(Peer):
         """Return what the program answers; breaks off if its objects come before and after each other.
 
         Some comparisons of many are checked. The question whether the order holds the other way round is asked before
-        or after, at random, about a new object that is made like the left one: so it does not help a program to agree
-        with what it is asked first, or to order objects as they are made.
+        or after, at random: so it does not help a program to agree with what it is asked first.
         """
         self.orders += 1
         if _random.randrange(self.orders) > _MAX_ORDERS:
             return self.ask(operation, left, right)
         first = _random.random() < 0.5
-        reversed_too = first and self._holds(operation, right, self._made_like(left))
+        reversed_too = first and self._holds(operation, right, left)
         result = self.ask(operation, left, right)
-        if result is not True or not (reversed_too if first else self._holds(operation, right, self._made_like(left))):
+        self._note_claim(operation, left, right, result)
+        if result is not True:
             return result
-        if operation in ("lt", "gt"):
+        reversed_too = reversed_too if first else self._holds(operation, right, left)
+        if reversed_too and operation in ("lt", "gt"):
             raise self._break(f"two objects of {type(left).__name__} are less than each other")
-        for value, other in ((right, left), (left, right)):
-            link = link_of(value)
-            if link is not None and link.constructed is not None:
-                self._unnumbered += 1
-                decoys = [decoy for _ in range(_MAX_ROUNDS) for decoy in self._decoys(link.constructed)]
-                self._unnumbered -= 1
-                if decoys and all(self._holds("le", item, other) and self._holds("ge", item, other) for item in decoys):
-                    raise self._break(f"objects of {type(left).__name__} are in order with whatever they are compared")
-                break
+        if self._probe and (reversed_too or operation in ("lt", "gt")):
+            self._probe_order(operation, left, right)
         return result
 
-    def _made_like(self, value: Any) -> Any:
-        """Return a new object of the same class and arguments if the test made it by calling its class."""
-        link = link_of(value)
-        if link is None or link.constructed is None:
-            return value
-        cls, args, kwargs = link.constructed
-        self._unnumbered += 1
-        try:
-            made = self.ask("call", cls, args, kwargs)
-        except Exception:
-            return value
-        finally:
-            self._unnumbered -= 1
-        return made if type(made) is type(value) else value
+    def _probe_order(self, operation: str, left: Any, right: Any) -> None:
+        """Record whether an order holds for whatever the objects are made of.
+
+        The left object comes before the right one: so it does not come after it if it is made again, later.
+        """
+        links = [link for link in (link_of(left), link_of(right)) if link.constructed is not None]
+        if not links:
+            return
+        made = links[0].constructed
+        if operation in ("lt", "gt") and links[0] is link_of(left):
+            again = self._made(made, [*made.args, *made.kwargs.values()])
+            if again is not None and link_of(again).received == 1:
+                self.probed_orders.append(self._holds(operation, right, again))
+                return
+        other = right if links[0] is link_of(left) else left
+        decoys = [decoy for _ in range(_MAX_ROUNDS) for decoy in self._decoys(made)]
+        if operation in ("lt", "gt"):
+            self.probed_orders.append(all(self._holds(operation, other, item) for item in decoys))
+        elif decoys:
+            both = ("le", "ge")
+            self.probed_orders.append(all(self._holds(name, item, other) for item in decoys for name in both))
 
     def _holds(self, operation: str, left: Any, right: Any) -> bool:
         self._unnumbered += 1
@@ -829,6 +872,12 @@ def _links(value: Any, depth: int = 3) -> Iterator[Link]:
     elif depth and type(value) in (list, tuple, dict):
         for item in (value.values() if type(value) is dict else value) if len(value) <= 100 else ():
             yield from _links(item, depth - 1)
+
+
+def _same_arguments(left: Any, right: Any) -> bool:
+    """Return whether two objects were created from the same plain arguments."""
+    made = [link.constructed for link in (link_of(left), link_of(right)) if link is not None and link.constructed]
+    return len(made) == 2 and all(map(is_simple, made[0][1:])) and made[0] == made[1]
 
 
 def _letters() -> list[str]:
