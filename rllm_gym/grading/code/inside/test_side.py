@@ -24,7 +24,8 @@ from . import argument_mutation, guard
 from .channel import FrameChannel
 from .files import Files
 from .free_names import FreeNames, module_named, own_value
-from .guard import GuardedPeer, ObjectServer, patched_builtins
+from .guard import GuardedPeer
+from .object_server import ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import ConversationError
 from .proxies import NAMES, Remote, RemoteType, refresh
