@@ -5,16 +5,13 @@ from __future__ import annotations
 import builtins
 import copy
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from .argument_mutation import different_value, is_alterable, is_data, plain_attributes
 from .lazy_random import LazyRandom
 from .operations import Operations
 from .proxies import ARITHMETIC, NAMES, Remote
-
-if TYPE_CHECKING:
-    from .guard import GuardedPeer
 
 _READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
 _FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
@@ -25,6 +22,17 @@ _CHANGING = frozenset(
 _OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called"})
 question_random = LazyRandom()
 """Decides what is asked of the program, and in which order."""
+
+
+class ServedPeer(Protocol):
+    """What an object server needs of the test side; see :class:`~guard.GuardedPeer`."""
+
+    detached: bool
+    vocabulary: Callable[[], Sequence[Any]]
+
+    def is_exported(self, value: Any) -> bool: ...
+
+    def equals_everything(self, value: Any) -> BaseException: ...
 
 
 class ClassAttribute(NamedTuple):
@@ -50,7 +58,7 @@ class ObjectServer:
         self.data_classes: Callable[[str], type | None] = lambda name: None
         """Returns a class of the test that only holds data, for programs that do not define it."""
         self._operations = Operations()
-        self.peer: GuardedPeer | None = None
+        self.peer: ServedPeer | None = None
 
     def __call__(self, operation: str, operands: list[Any]) -> Any:
         if operation.startswith("builtin ") and operation[8:] in patched_builtins():
